@@ -20,7 +20,8 @@ from retention_cli.brokers import (
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
-from retention_cli.brokers.wire.connections import Pending, Wire
+from retention_cli.brokers.wire.connections import Wire
+from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
 

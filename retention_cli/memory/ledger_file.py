@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ _FIRST_WITH_LINEAGE: Final = 3
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
+_CLOSE_S: Final = 5.0
 PARTITION_COLUMNS: Final = """
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
     last_epoch INTEGER, earlier BLOB, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER,
@@ -93,6 +95,7 @@ class LedgerFile:
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
         make_folder(folder)
         self.path = folder / FILE_NAME
+        self._used = threading.RLock()
         self.began_anew = self.upgraded = False
         self._revision = 0
         self._known_id = known_id
@@ -104,8 +107,16 @@ class LedgerFile:
             self._prepare(there=there)
 
     def close(self) -> None:
-        """Close the file."""
-        self.db.close()
+        """Close the file, once no other thread uses it: SQLite would crash.
+
+        What still works in a thread for somebody who was interrupted is waited for, but not for long: then the file is
+        closed with the process.
+        """
+        if self._used.acquire(timeout=_CLOSE_S):
+            try:
+                self.db.close()
+            finally:
+                self._used.release()
 
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")
@@ -318,8 +329,10 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
+        """Use the file: one thread at a time, and whatever fails is a :class:`StateError`."""
         try:
-            yield
+            with self._used:
+                yield
         except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
             full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
             what = "make room on its disk" if full else "restore it, or move it away to start over without that"

@@ -45,13 +45,17 @@ class LedgerLooks(LedgerGroups):
 
         The rows are those that were written (:func:`~.partition_rows.partition_of`). None of it is kept.
         """
-        with self._errors():
-            found = self.db.execute(SELECT)
-            while rows := found.fetchmany(_ROWS_AT_A_TIME):
+        found: sqlite3.Cursor | None = None
+        while True:
+            with self._errors():
+                found = found or self.db.execute(SELECT)
+                rows = found.fetchmany(_ROWS_AT_A_TIME)
                 wanted = [row for row in rows if row[0] in topic_ids]
                 for row in wanted:
                     values_in(row)
-                yield wanted
+            if not rows:
+                return
+            yield wanted
 
     def saw_logs(
         self, topic: str, topic_id: str, looks: Sequence[PlainLook], wall_ms: int, *, created: bool | None

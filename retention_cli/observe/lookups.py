@@ -12,7 +12,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Reached, Search
-from retention_cli.brokers.wire.connections import Pending
+from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.decide.lookups import Wanted
 from retention_cli.observe.proven_reads import of_another_log

@@ -14,7 +14,8 @@ from kafka.protocol.consumer import FetchRequest
 from retention_cli.brokers.deleter import Deleter, Outcome, delete_request
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.wire.connections import Job, Pending
+from retention_cli.brokers.wire.connections import Job
+from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.model import TopicPartition
 from tests.kafka.world import World, reader_for, wait_until
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Self, TypeVar
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.selector import NetworkSelector
 
 from retention_cli.brokers.errors import (
@@ -27,6 +28,7 @@ from retention_cli.brokers.errors import (
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
 from retention_cli.brokers.wire.words import LATE, NO_ANSWER, code_problem, connection_problem
+from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
 """Requests in flight per broker, of one call of :meth:`Wire.fan_out`."""
@@ -53,24 +55,6 @@ class Job(Generic[J]):
 
     request: Any
     about: J
-
-
-class Pending(Generic[T]):
-    """A coroutine that was started on a client's loop."""
-
-    def __init__(self, future: Any, bootstrap: str) -> None:
-        self._future = future
-        self._bootstrap = bootstrap
-        self._done = threading.Event()
-        future.add_both(lambda _: self._done.set())
-
-    def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the coroutine's result; see :meth:`Wire.run`."""
-        if not self._done.wait(timeout_s):
-            raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
-        if self._future.exception is not None:
-            raise self._future.exception
-        return self._future.value  # type: ignore[no-any-return]
 
 
 class Wire:
@@ -182,7 +166,8 @@ class Wire:
 
     def start(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Pending[T]:
         """Start a coroutine on the client's loop, concurrently with others, and return at once."""
-        return Pending(self._manager.call_soon(work, *args), self._settings.bootstrap)
+        mine = Work()
+        return Pending(self._manager.call_soon(mine.whole, work, *args), mine, self._settings.bootstrap)
 
     def brokers(self) -> list[int]:
         """Return the ids of the brokers in the latest metadata."""
@@ -260,13 +245,12 @@ class Wire:
             else:
                 on_reply(about, reply)
 
-        running = [self._manager.call_soon(serve, node, jobs) for node, jobs in work.items()]
-        for one in running:
-            await one
+        await self.together(*(serve(node, jobs) for node, jobs in work.items()))
 
     async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run coroutines concurrently and return their results, in order."""
-        running = [self._manager.call_soon(one) for one in work]
+        """Run coroutines concurrently and return their results, in order. If one fails, so does this."""
+        mine = Work.current()
+        running = [self._manager.call_soon(mine.part, one) for one in work]
         return [await one for one in running]
 
     async def sleep(self, seconds: float) -> None:
@@ -322,8 +306,9 @@ def _translated(error: Exception, mechanism: str | None) -> BrokerError:
     return RequestFailedError(connection_problem(error), retriable=True)
 
 
-async def _failed(error: Exception) -> Any:
-    raise error
+def _failed(error: Exception) -> Awaitable[Any]:
+    failed: Awaitable[Any] = Future().failure(error)
+    return failed
 
 
 def error_named(code: int, message: str | None = None, *, needs: str = "DESCRIBE") -> RequestFailedError | None:

@@ -7,6 +7,8 @@ import json
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from contextlib import closing
@@ -361,3 +363,34 @@ def test_a_large_ledger_is_sealed_without_a_text_of_all_its_rows(tmp_path: Path)
         peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3_000_000, "all of it is 2 MB, and was there three times"
+
+
+CLOSED_WHILE_USED = """
+import sys, threading, time
+from pathlib import Path
+from retention_cli.memory.ledger import Ledger
+
+ledger = Ledger(Path(sys.argv[1]))
+COUNT = "WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3000000) SELECT count(*) FROM c"
+began, told = threading.Event(), []
+
+def use():
+    with ledger.transaction():
+        began.set()
+        told.extend(ledger.db.execute(COUNT).fetchone())
+
+thread = threading.Thread(target=use)
+thread.start()
+began.wait()
+time.sleep(0.05)
+ledger.close()
+print(told)
+thread.join()
+"""
+
+
+def test_a_ledger_is_closed_once_no_thread_uses_it(tmp_path: Path) -> None:
+    """Who was interrupted closes it, whatever still works for him: SQLite would end the process with a SIGSEGV."""
+    command = [sys.executable, "-c", CLOSED_WHILE_USED, str(tmp_path / "c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[3000000]\n"), done.stderr

@@ -1,0 +1,107 @@
+"""Coroutines on the client's loop that somebody waits for, and of which nothing runs once nobody does.
+
+What arrives is handed to the caller's functions on the loop's thread. A caller that is interrupted, or fails, closes
+what these work on, a ledger for one; and where one thread closes what another one is using, SQLite crashes the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from retention_cli.brokers.errors import UnreachableError
+
+T = TypeVar("T")
+
+
+class NobodyWaitsError(Exception):
+    """Ends a coroutine that nobody waits for any more."""
+
+
+class Work:
+    """One caller's coroutines: the one that it waits for, and those that this one starts (:meth:`current`)."""
+
+    _now = threading.local()
+
+    def __init__(self) -> None:
+        self._step = threading.Lock()
+        self._left = False
+
+    @classmethod
+    def current(cls) -> Work:
+        """Return the work of which the coroutine that calls this is a part."""
+        mine: Work = cls._now.work
+        return mine
+
+    def leave(self) -> None:
+        """Have no more of it run. What runs at this moment (a reply is handed over) is waited for."""
+        self._left = True  # at once: a second Ctrl-C may interrupt the wait
+        with self._step:
+            pass
+
+    async def whole(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run the coroutine that the caller waits for. Those that it started end with it."""
+        try:
+            return await self.part(work(*args))
+        finally:
+            self._left = True
+
+    async def part(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine as a part of it.
+
+        Raises:
+            NobodyWaitsError: the work was left before the coroutine's next step.
+        """
+        return await self._steps(coroutine)
+
+    @types.coroutine
+    def _steps(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        value, error = None, None
+        try:
+            while True:
+                with self._step:
+                    if self._left:
+                        raise NobodyWaitsError
+                    Work._now.work = self
+                    try:
+                        waits_for = coroutine.send(value) if error is None else coroutine.throw(error)
+                    except StopIteration as end:
+                        result: T = end.value
+                        return result
+                value, error = None, None
+                try:
+                    value = yield waits_for
+                except Exception as raised:  # noqa: BLE001  (the coroutine's to handle)
+                    error = raised
+        finally:
+            coroutine.close()
+
+
+class Pending(Generic[T]):
+    """Work that was started on a client's loop."""
+
+    def __init__(self, future: Any, work: Work, bootstrap: str) -> None:
+        self._future = future
+        self._work = work
+        self._bootstrap = bootstrap
+        self._done = threading.Event()
+        future.add_both(lambda _: self._done.set())
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for its result. Whatever ends the wait, nothing of it runs any more.
+
+        Raises:
+            UnreachableError: it did not finish within ``timeout_s``, if that is given.
+        """
+        try:
+            there = self._done.wait(timeout_s)
+        finally:  # Ctrl-C, too
+            if not self._done.is_set():
+                self._work.leave()
+        if not there:
+            raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
+        if self._future.exception is not None:
+            raise self._future.exception
+        return self._future.value  # type: ignore[no-any-return]
