@@ -12,7 +12,7 @@ from typing import cast
 from bench.seed import Shape
 from bench.synthetic.answers import Broker, Ports
 from bench.synthetic.cluster import Cluster
-from bench.synthetic.rows import Commits
+from bench.synthetic.rows import Commits, Metadata
 
 
 class _Connection(asyncio.Protocol):
@@ -44,7 +44,8 @@ async def _serve(cluster: Cluster) -> None:
     for node in range(1, cluster.brokers + 1):
         server = await loop.create_server(lambda node=node: _Connection(brokers[node]), "127.0.0.1", 0)  # type: ignore[misc]
         ports.append((node, "127.0.0.1", server.sockets[0].getsockname()[1]))
-    brokers |= {node: Broker(node, cluster, ports, commits) for node, _host, _port in ports}
+    metadata = Metadata(cluster, ports)
+    brokers |= {node: Broker(node, cluster, ports, commits, metadata) for node, _host, _port in ports}
     gc.freeze()
     gc.disable()
     print(json.dumps({"bootstrap": f"127.0.0.1:{ports[0][2]}"}), flush=True)

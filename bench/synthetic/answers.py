@@ -37,8 +37,8 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
-from bench.synthetic.cluster import RECORD_BYTES, Cluster
-from bench.synthetic.rows import Commits, delete_records, list_offsets
+from bench.synthetic.cluster import OFFSETS_PARTITIONS, OFFSETS_TOPIC, RECORD_BYTES, Cluster
+from bench.synthetic.rows import METADATA_VERSION, Commits, Metadata, delete_records, list_offsets
 from bench.synthetic.topic_defaults import TOPIC_DEFAULTS
 from bench.synthetic.wire import Asked, array, framed, parsed, text
 
@@ -84,11 +84,12 @@ Ports = list[tuple[int, str, int]]
 class Broker:
     """Answers the requests that reach one of the brokers."""
 
-    def __init__(self, broker: int, cluster: Cluster, ports: Ports, commits: Commits) -> None:
+    def __init__(self, broker: int, cluster: Cluster, ports: Ports, commits: Commits, metadata: Metadata) -> None:
         self._broker = broker
         self._cluster = cluster
         self._ports = ports
         self._commits = commits
+        self._blocks = metadata
         self._kept: dict[tuple[int, int, int, bytes], bytes] = {}
         self._kept_bytes = 0
         self._makers: dict[int, Callable[[Any, int], Any]] = {
@@ -138,6 +139,8 @@ class Broker:
         request = MESSAGES[asked.api_key][0].decode(asked.body, version=asked.version)
         if asked.api_key == DescribeConfigsRequest.API_KEY:
             return self._configs(request, asked.version)
+        if asked.api_key == MetadataRequest.API_KEY and asked.version == METADATA_VERSION:
+            return self._blocks.answer(None if request.topics is None else [one.name for one in request.topics])
         made: bytes = self._makers[asked.api_key](request, asked.version).encode(version=asked.version)
         return made
 
@@ -174,8 +177,8 @@ class Broker:
                 )
             ident = cluster.topic_id(name)
             topics.append(kind(error_code=0, name=name, topic_id=ident, is_internal=False, partitions=rows))
-        if everything or "__consumer_offsets" in names:
-            topics = [one for one in topics if one.name != "__consumer_offsets"]
+        if everything or OFFSETS_TOPIC in names:
+            topics = [one for one in topics if one.name != OFFSETS_TOPIC]
             topics.append(self._offsets_topic(kind))
         brokers = [
             MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=None)
@@ -186,7 +189,7 @@ class Broker:
         )
 
     def _offsets_topic(self, kind: Any) -> Any:
-        nodes = [[number % self._cluster.brokers + 1] for number in range(50)]
+        nodes = [[number % self._cluster.brokers + 1] for number in range(OFFSETS_PARTITIONS)]
         rows = [
             kind.MetadataResponsePartition(
                 error_code=0,
@@ -199,7 +202,7 @@ class Broker:
             )
             for number, one in enumerate(nodes)
         ]
-        name = "__consumer_offsets"
+        name = OFFSETS_TOPIC
         ident = self._cluster.topic_id(name)
         return kind(error_code=0, name=name, topic_id=ident, is_internal=True, partitions=rows)
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from struct import Struct
 from typing import Final
 
-from bench.synthetic.cluster import Cluster
-from bench.synthetic.wire import INT16, INT32, Reader, array, text, varint
+from bench.synthetic.cluster import OFFSETS_PARTITIONS, OFFSETS_TOPIC, Cluster
+from bench.synthetic.wire import INT16, INT32, Reader, array, text
 
+METADATA_VERSION: Final = 12
+"""The version that :func:`metadata` writes."""
 _COMMIT: Final = Struct(">iqi")
-_ASKED: Final = {False: Struct(">iq"), True: Struct(">iiq")}
-_LISTED: Final = Struct(">ihqq")
-_LISTED_EPOCH: Final = Struct(">ihqqi")
+_ASKED: Final = {  # partition, perhaps the leader's epoch, time, perhaps tagged fields
+    (False, False): Struct(">iq"),
+    (True, False): Struct(">iiq"),
+    (True, True): Struct(">iiqx"),
+}
+_LISTED: Final = Struct(">hqq")
+_LISTED_EPOCH: Final = Struct(">hqqi")
+_PARTITION: Final = Struct(">hiii")
+_NO_OPERATIONS: Final = INT32.pack(-(1 << 31))
 _TO_DELETE: Final = Struct(">iq")
 _DELETED: Final = Struct(">iqh")
 _NOT_LEADER: Final = 6
@@ -67,34 +76,85 @@ def list_offsets(cluster: Cluster, broker: int, body: bytes, version: int) -> by
     compact = version >= 6
     asked = Reader(body, compact=compact)
     asked.position = 4 + (version >= 2)
-    one = _ASKED[version >= 4]
+    one = _ASKED[version >= 4, compact]
     topics = []
     for _ in range(asked.length()):
         name = asked.text()
-        number = cluster.number_of.get(name)
-        rows = []
         count = asked.length()
-        for _row in range(count):
-            values = one.unpack_from(asked.data, asked.position)
-            asked.position += one.size + compact
-            partition, time_ms = values[0], values[-1]
-            if number is None or partition >= cluster.shape.partitions_a_topic:
-                found = (_UNKNOWN_TOPIC, -1, -1)
-            elif cluster.leader(number, partition) != broker:
-                found = (_NOT_LEADER, -1, -1)
-            else:
-                found = (0, *cluster.listed(number, partition, time_ms))
-            if version >= 4:
-                rows.append(_LISTED_EPOCH.pack(partition, *found, -1 if found[2] < 0 else 0))
-            else:
-                rows.append(_LISTED.pack(partition, *found))
-            if compact:
-                rows.append(b"\0")
+        end = asked.position + count * one.size
+        wanted = [(values[0], values[-1]) for values in one.iter_unpack(asked.data[asked.position : end])]
+        asked.position = end
         asked.tags()
-        head = text(name, compact=compact) + (varint(count + 1) if compact else INT32.pack(count))
-        topics.append(head + b"".join(rows) + (b"\0" if compact else b""))
+        rows = _listed(cluster, broker, name, wanted, with_epoch=version >= 4, tags=b"\0" if compact else b"")
+        topics.append(text(name, compact=compact) + array(rows, compact=compact) + (b"\0" if compact else b""))
     throttle = bytes(4) if version >= 2 else b""
     return throttle + array(topics, compact=compact) + (b"\0" if compact else b"")
+
+
+def _listed(
+    cluster: Cluster, broker: int, name: str, wanted: Sequence[tuple[int, int]], *, with_epoch: bool, tags: bytes
+) -> list[bytes]:
+    """Return a topic's rows: all partitions that hold the same get the same for a time."""
+
+    def packed(error: int, time_ms: int, offset: int) -> bytes:
+        if not with_epoch:
+            return _LISTED.pack(error, time_ms, offset) + tags
+        return _LISTED_EPOCH.pack(error, time_ms, offset, -1 if offset < 0 else 0) + tags
+
+    number = cluster.number_of.get(name)
+    if number is None:
+        return [INT32.pack(partition) + packed(_UNKNOWN_TOPIC, -1, -1) for partition, _ in wanted]
+    starts, ends, known = cluster.starts[number], cluster.ends[number], dict[tuple[int, int, int], bytes]()
+    before, rows = number * cluster.shape.partitions_a_topic, []
+    for partition, time_ms in wanted:
+        if partition >= cluster.shape.partitions_a_topic:
+            row = packed(_UNKNOWN_TOPIC, -1, -1)
+        elif (before + partition) % cluster.brokers + 1 != broker:  # as in Cluster.leader
+            row = packed(_NOT_LEADER, -1, -1)
+        else:
+            holds = (starts[partition], ends[partition], time_ms)
+            if (found := known.get(holds)) is None:
+                found = known[holds] = packed(0, *cluster.listed(number, partition, time_ms))
+            row = found
+        rows.append(INT32.pack(partition) + row)
+    return rows
+
+
+class Metadata:
+    """Metadata responses of :data:`METADATA_VERSION`, one block of bytes per topic."""
+
+    def __init__(self, cluster: Cluster, ports: Sequence[tuple[int, str, int]]) -> None:
+        self._cluster = cluster
+        self._topic = cache(self._topic_block)
+        brokers = [
+            INT32.pack(node) + text(host, compact=True) + INT32.pack(port) + b"\0\0" for node, host, port in ports
+        ]
+        self._before = bytes(4) + array(brokers, compact=True) + text(cluster.cluster_id, compact=True) + INT32.pack(1)
+
+    def answer(self, names: Sequence[str] | None) -> bytes:
+        """Return the body of a response about these topics, None: about all."""
+        cluster = self._cluster
+        names = [*cluster.names, OFFSETS_TOPIC] if names is None else names
+        return self._before + array([self._topic(name) for name in names], compact=True) + b"\0"
+
+    def _topic_block(self, name: str) -> bytes:
+        cluster = self._cluster
+        number = cluster.number_of.get(name)
+        if name == OFFSETS_TOPIC:
+            replicas = [[partition % cluster.brokers + 1] for partition in range(OFFSETS_PARTITIONS)]
+        elif number is not None:
+            replicas = [cluster.replicas_of(number, one) for one in range(cluster.shape.partitions_a_topic)]
+        else:
+            replicas = []
+        known = number is not None or name == OFFSETS_TOPIC
+        rows = []
+        for partition, nodes in enumerate(replicas):
+            listed = array([INT32.pack(node) for node in nodes], compact=True)
+            rows.append(_PARTITION.pack(0, partition, nodes[0], 0) + listed + listed + b"\1\0")
+        head = INT16.pack(0 if known else _UNKNOWN_TOPIC) + text(name, compact=True)
+        ident = cluster.topic_id(name).bytes if known else bytes(16)
+        internal = b"\1" if name == OFFSETS_TOPIC else b"\0"
+        return head + ident + internal + array(rows, compact=True) + _NO_OPERATIONS + b"\0"
 
 
 def delete_records(cluster: Cluster, broker: int, body: bytes, version: int) -> bytes:
