@@ -226,3 +226,21 @@ def test_what_fails_behind_a_delete_is_said_and_the_command_goes_on(capsys: pyte
     assert capsys.readouterr().err == "kretain: the broker is gone\n"
     with pytest.raises(RefusedError), Deeds().behind(0):
         raise RefusedError("nothing was deleted")
+
+
+class _Interrupted:
+    """Is interrupted where Python names what a class has."""
+
+    def __set_name__(self, _owner: type, _name: str) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_within_an_import_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands import as they go; Python 3.11 makes a RuntimeError of an interrupt while a class is made."""
+
+    def work() -> Exit:
+        type("Imported", (), {"one": _Interrupted()})
+        return Exit.DONE
+
+    assert guarded(work, 0) == Exit.INTERRUPTED
+    assert capsys.readouterr().err == "kretain: interrupted\n"
