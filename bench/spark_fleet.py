@@ -1,7 +1,9 @@
 """``kretain plan --fleet … --spark --out`` as a user types it, on synthetic clusters that stand in for brokers.
 
 ``python -m bench.spark_fleet`` prints wall and CPU seconds and peak memory for 2 and 20 million commits, and how they
-grow; ``--master`` chooses where. ``--workers`` compares one and two workers of a standalone cluster, a core each.
+grow: of as many clusters, ten times as large. ``--partitions``, ``--groups`` (of a cluster) and ``--clusters`` give two
+other sizes, ``--master`` chooses where. ``--workers`` compares one and two workers of a standalone cluster, of a core
+each.
 The clusters' own CPU is told beside: on one machine they take it from what is measured.
 """
 
@@ -132,28 +134,39 @@ def planned(folder: Path, out: str, *more: str, environ: Mapping[str, str] | Non
 
 
 def measured(
-    partitions: int, groups: int, out: str, *more: str, plans: int = 2, moving: bool = False
+    partitions: int,
+    groups: int,
+    out: str,
+    *more: str,
+    clusters: int = CLUSTERS,
+    plans: int = 2,
+    moving: bool = False,
 ) -> list[dict[str, Any]]:
     """Plan a fleet twice: a first plan fills the ledgers, another finds what it knows. Each is told as it ends."""
     told = []
-    with tempfile.TemporaryDirectory() as name, fleet(Path(name), partitions, groups, moving=moving) as served:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        fleet(Path(name), partitions, groups, clusters, moving=moving) as served,
+    ):
         for which in ("first", "second", "third")[:plans]:
             before = sum(one.cpu_s() for one in served)
             found = planned(Path(name), out, *more)
             found["brokers_cpu_s"] = round(sum(one.cpu_s() for one in served) - before, 1)
             told.append(found)
-            commits = CLUSTERS * groups * TOPICS_A_GROUP * PARTITIONS_A_TOPIC
-            print(f"{commits:>12,} commits of {CLUSTERS * partitions:,} partitions, {which} plan: {found}", flush=True)
+            commits = clusters * groups * TOPICS_A_GROUP * PARTITIONS_A_TOPIC
+            print(f"{commits:>12,} commits of {clusters * partitions:,} partitions, {which} plan: {found}", flush=True)
     return told
 
 
-def growth(master: str, partitions: list[int], groups: list[int], out: str, *, moving: bool) -> None:
+def growth(
+    master: str, partitions: list[int], groups: list[int], clusters: list[int], out: str, *, moving: bool
+) -> None:
     """Print both sizes and their ratios."""
     (*_, less), (*_, more) = (
-        measured(one, other, out, "--spark", "--master", master, moving=moving)
-        for one, other in zip(partitions, groups, strict=True)
+        measured(one, other, out, "--spark", "--master", master, clusters=how_many, moving=moving)
+        for one, other, how_many in zip(partitions, groups, clusters, strict=True)
     )
-    size = (partitions[-1] * groups[-1] / (partitions[0] * groups[0])) ** 0.5
+    size = (partitions[-1] * groups[-1] / (partitions[0] * groups[0])) ** 0.5 * clusters[-1] / clusters[0]
     ratios = ", ".join(f"{name} x {more[name] / less[name]:.2f}" for name in ("seconds", "cpu_s", "client_mib"))
     print(f"the second plans, {size:.0f} times as much: {ratios}")
 
@@ -184,6 +197,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--groups", type=int, nargs=2, default=[500, 5_000])
     parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
+    parser.add_argument("--clusters", type=int, nargs=2, default=[CLUSTERS, CLUSTERS])
     parser.add_argument("--out", default="plan.parquet", help="how the plan is saved: plan.parquet or plan.json")
     parser.add_argument("--workers", action="store_true")
     parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
@@ -191,7 +205,7 @@ def main() -> None:
     if given.workers:
         one_and_two_workers(given.partitions[1], given.groups[1], given.out)
     else:
-        growth(given.master, given.partitions, given.groups, given.out, moving=given.moving)
+        growth(given.master, given.partitions, given.groups, given.clusters, given.out, moving=given.moving)
 
 
 if __name__ == "__main__":
