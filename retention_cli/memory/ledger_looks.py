@@ -14,12 +14,12 @@ from typing import Any, Final
 from retention_cli.memory.ledger_file import PARTITION_COLUMNS, Key
 from retention_cli.memory.ledger_groups import LedgerGroups
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import INSERT, SELECT, partition_of, row_of, values_in
+from retention_cli.memory.partition_rows import INSERT_PLAIN, SELECT, partition_of, plain_rows, values_in
 from retention_cli.memory.plain_look import PlainLook, looked
 
 _CREATE: Final = f"CREATE TEMP TABLE looks ({PARTITION_COLUMNS}) WITHOUT ROWID"
 _OF_LOOKS: Final = SELECT.replace("FROM partitions", "FROM temp.looks")
-_INSERT: Final = INSERT.replace("INTO partitions", "INTO temp.looks")
+_INSERT: Final = INSERT_PLAIN.replace("INTO partitions", "INTO temp.looks")
 _ROWS_AT_A_TIME: Final = 5_000
 _BETWEEN: Final = " WHERE topic_id = ? AND partition BETWEEN ? AND ?"
 
@@ -120,13 +120,13 @@ class LedgerLooks(LedgerGroups):
                 continue
             epochs.append(after[1])
             if before is None or after != before:
-                changed.append(row_of(topic_id, look.partition, after))
+                changed.append((look.partition, after))
         if changed:
             if not self._looked_at:
                 self.db.execute("DROP TABLE IF EXISTS temp.looks")
                 self.db.execute(_CREATE)
             self._looked_at.add(topic_id)
-            self.db.executemany(_INSERT, changed)
+            self.db.executemany(_INSERT, plain_rows(topic_id, changed))
         return epochs
 
     def _looks(self, topic_id: str | None = None) -> Iterator[tuple[Key, PartitionMemory]]:

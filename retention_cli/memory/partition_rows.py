@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -20,6 +20,10 @@ SELECT: Final = (
 )
 INSERT: Final = "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 """Takes rows of :func:`row_of`."""
+INSERT_PLAIN: Final = (
+    "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, '', ?, 0, NULL, NULL, NULL, NULL)"
+)
+"""Takes rows of :func:`plain_rows`: most of a plain partition's columns say that there is nothing."""
 
 
 def values_in(row: Sequence[Any]) -> Sequence[Any]:
@@ -39,6 +43,19 @@ def values_in(row: Sequence[Any]) -> Sequence[Any]:
 def row_of(topic_id: str, partition: int, values: Sequence[object]) -> tuple[object, ...]:
     """Return a partition's values (:func:`values_of`) as a whole row, in the order of the table's columns."""
     return (topic_id, partition, checksum(topic_id, partition, *values), *values)
+
+
+def plain_rows(topic_id: str, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of partitions with these numbers and values, of which nothing but samples is remembered.
+
+    They are for :data:`INSERT_PLAIN`, and come to what :func:`row_of` and :data:`INSERT` come to, in half the time.
+    """
+    before = zlib.crc32(_encoded(f"({topic_id!r}, "))
+    for partition, values in rows:
+        epoch, last_epoch, _, log_start, samples, _, _, _, created, *_ = values
+        text = f"{partition}, {epoch}, {last_epoch}, None, {log_start}, {samples!r}, None, None, '', {created}, "
+        noted = zlib.crc32(_encoded(text + "0, None, None, None, None)"), before)
+        yield topic_id, partition, noted, epoch, last_epoch, log_start, samples, created
 
 
 def partition_of(row: Sequence[Any]) -> PartitionMemory:

@@ -18,9 +18,10 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.memory.document_ledger import DocumentLedger
 from retention_cli.memory.documents import topic_key
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger_file import PARTITION_COLUMNS
 from retention_cli.memory.lineage import prove
 from retention_cli.memory.partition import Front, PartitionMemory
-from retention_cli.memory.partition_rows import values_of
+from retention_cli.memory.partition_rows import INSERT, INSERT_PLAIN, plain_rows, row_of, values_of
 from retention_cli.memory.plain_look import PlainLook, looked
 from retention_cli.memory.samples import SAMPLES_AT_MOST
 from retention_cli.memory.shared_cache import SharedCache
@@ -70,6 +71,27 @@ def test_a_row_becomes_what_an_object_becomes(looks: list[Look], odd: dict[str, 
             mine.begin_anew(epoch, start)
             add(mine, look, wall_ms, created=stamps)
         known = replace(mine, **odd) if after is not None else mine
+
+
+@given(looks=st.lists(LOOK, min_size=1, max_size=8), topic_id=st.sampled_from(["x", "it's", 'a"b', 'it\'s "b"', "é\n"]))
+def test_a_plain_row_is_written_as_any_other(looks: list[Look], topic_id: str) -> None:
+    """Its checksum, too: a ledger in which one is not what it should be is damaged, and holds everything (F6)."""
+    found = []
+    for number, (epoch, start, more, wall_ms, created) in enumerate(looks):
+        first = looked(None, PlainLook(number, epoch, start, start), wall_ms, created=bool(created))
+        after = looked(first, PlainLook(number, epoch, start, start + more), wall_ms + 9, created=bool(created))
+        found.append((number, after or ()))
+    with closing(sqlite3.connect(":memory:")) as db:
+        written = []
+        for statement, rows in (
+            (INSERT, [row_of(topic_id, *one) for one in found]),
+            (INSERT_PLAIN, list(plain_rows(topic_id, found))),
+        ):
+            db.execute(f"CREATE TABLE partitions ({PARTITION_COLUMNS})")
+            db.executemany(statement, rows)
+            written.append(db.execute("SELECT * FROM partitions").fetchall())
+            db.execute("DROP TABLE partitions")
+    assert written[0] == written[1]
 
 
 def test_nothing_is_plain_that_may_be_another_log_or_reaches_farther() -> None:
