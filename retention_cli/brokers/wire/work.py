@@ -7,7 +7,6 @@ what these work on, a ledger for one; and where one thread closes what another o
 from __future__ import annotations
 
 import threading
-import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -54,29 +53,43 @@ class Work:
         Raises:
             NobodyWaitsError: the work was left before the coroutine's next step.
         """
-        return await self._steps(coroutine)
-
-    @types.coroutine
-    def _steps(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        value, error = None, None
         try:
-            while True:
-                with self._step:
-                    if self._left:
-                        raise NobodyWaitsError
-                    Work._now.work = self
-                    try:
-                        waits_for = coroutine.send(value) if error is None else coroutine.throw(error)
-                    except StopIteration as end:
-                        result: T = end.value
-                        return result
-                value, error = None, None
-                try:
-                    value = yield waits_for
-                except Exception as raised:  # noqa: BLE001  (the coroutine's to handle)
-                    error = raised
+            result: T = await _Steps(self, coroutine)
+            return result
         finally:
             coroutine.close()
+
+    def step(self, go_on: Callable[[Any], Any], what: Any) -> Any:
+        """Have one of its coroutines go on with a value or an error, to where it waits next.
+
+        Raises:
+            NobodyWaitsError: the work was left.
+        """
+        with self._step:
+            if self._left:
+                raise NobodyWaitsError
+            Work._now.work = self
+            return go_on(what)
+
+
+class _Steps(Generator[Any, Any, T]):
+    """A coroutine, each step of which is one of its work's."""
+
+    def __init__(self, work: Work, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._coroutine = coroutine
+
+    def __await__(self) -> _Steps[T]:
+        return self
+
+    def send(self, value: Any) -> Any:
+        return self._work.step(self._coroutine.send, value)
+
+    def throw(self, kind: Any, value: Any = None, _trace: Any = None) -> Any:
+        return self._work.step(self._coroutine.throw, kind if value is None else value)
+
+    def close(self) -> None:
+        self._coroutine.close()
 
 
 class Pending(Generic[T]):
