@@ -67,60 +67,73 @@ class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
 
 def bind(connection: Any) -> None:
     """Give a connection a :class:`BoundedProtocol`, and time-outs by turns."""
-    kind = type(connection)
-    made, timed_out, unpause = kind.connection_made, kind._request_timed_out, kind.unpause  # noqa: SLF001
-    deletes = set[Any]()
+    turns = _Turns(connection)
+    connection.connection_made = turns.connection_made
+    connection.send_request = turns.send_request
+    connection.unpause = turns.unpause
+    connection._request_timed_out = turns.request_timed_out  # noqa: SLF001  (what its timers call)
 
-    def connection_made(transport: Any) -> None:
-        made(connection, transport)
+
+class _Turns:
+    """What a connection does instead of its own: requests wait for a broker that throttles, and time out by turns."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._kind = type(connection)
+        self._deletes: set[Any] = set()
+
+    def connection_made(self, transport: Any) -> None:
+        connection = self._connection
+        self._kind.connection_made(connection, transport)
         connection.parser = BoundedProtocol(client_id=connection.config["client_id"])
 
-    def send_request(request: Any, request_timeout_ms: float | None = None) -> Any:
-        if _THROTTLE in connection.paused and is_ready():
+    def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
+        connection = self._connection
+        if _THROTTLE in connection.paused and self._is_ready():
             future = Future()  # the client would refuse it, and a fact would stay unread
             waiting = request, future, connection._timeout_at(timeout_ms=request_timeout_ms)  # noqa: SLF001
             connection._request_buffer.append(waiting)  # noqa: SLF001
-            connection.net.call_at(waiting[2], lambda: give_up(waiting))
+            connection.net.call_at(waiting[2], lambda: self._give_up(waiting))
         else:
-            future = kind.send_request(connection, request, request_timeout_ms)
+            future = self._kind.send_request(connection, request, request_timeout_ms)
         if getattr(request, "API_KEY", None) == _DELETE_RECORDS:
-            deletes.add(future)
-            future.add_both(lambda _: deletes.discard(future))
+            self._deletes.add(future)
+            future.add_both(lambda _: self._deletes.discard(future))
         return future
 
-    def is_ready() -> bool:
+    def unpause(self, why: str) -> None:
+        connection = self._connection
+        self._kind.unpause(connection, why)
+        if not connection.paused and self._is_ready():
+            connection.send_buffered()
+
+    def request_timed_out(self, future: Any, sent: float, until: float) -> None:
+        connection = self._connection
+        if (at := self._time_is_up(future, sent, until)) > time.monotonic():
+            connection.net.call_at(at, lambda: self.request_timed_out(future, sent, until))
+        else:
+            self._kind._request_timed_out(connection, future, sent, until)  # noqa: SLF001
+
+    def _is_ready(self) -> bool:
+        connection = self._connection
         busy = connection.initializing or connection._reauth.is_reauthenticating  # noqa: SLF001  (these buffer, too)
         return connection.connected and not busy
 
-    def give_up(waiting: tuple[Any, Any, float]) -> None:
-        if waiting in connection._request_buffer:  # noqa: SLF001
-            connection._request_buffer.remove(waiting)  # noqa: SLF001
+    def _give_up(self, waiting: tuple[Any, Any, float]) -> None:
+        buffered = self._connection._request_buffer  # noqa: SLF001
+        if waiting in buffered:
+            buffered.remove(waiting)
             waiting[1].failure(kafka_errors.KafkaTimeoutError("the broker throttles this client"))
 
-    def resumed(why: str) -> None:
-        unpause(connection, why)
-        if not connection.paused and is_ready():
-            connection.send_buffered()
-
-    def time_is_up(future: Any, sent: float, until: float) -> float:
-        if future in deletes or future.is_done or connection.closed:
+    def _time_is_up(self, future: Any, sent: float, until: float) -> float:
+        connection = self._connection
+        if future in self._deletes or future.is_done or connection.closed:
             return until
         waiting = connection.in_flight_requests
         if waiting and waiting[0][1] is not future:  # it is not its turn yet: look again
             return time.monotonic() + max(until - sent, _LOOKS_EVERY_S)
         its_turn: float = max(sent, connection.parser.answered)
         return its_turn + until - sent
-
-    def request_timed_out(future: Any, sent: float, until: float) -> None:
-        if (at := time_is_up(future, sent, until)) > time.monotonic():
-            connection.net.call_at(at, lambda: request_timed_out(future, sent, until))
-        else:
-            timed_out(connection, future, sent, until)
-
-    connection.connection_made = connection_made
-    connection.send_request = send_request
-    connection.unpause = resumed
-    connection._request_timed_out = request_timed_out  # noqa: SLF001  (what its timers call)
 
 
 class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
