@@ -44,6 +44,8 @@ class Deleter:
     ) -> None:
         """Ask each leader to move its partitions' log start offsets; all leaders are asked at the same time.
 
+        Who is interrupted is told outcomes nevertheless: a leader answers before it says where logs start by now.
+
         Args:
             by_leader: for each broker, the partitions that it led at the recheck, and their new log start offsets.
             on_outcome: called with each partition's outcome, in no particular order.
@@ -77,7 +79,8 @@ class Deleter:
             for tp in partitions:
                 on_outcome(tp, told.get(tp, missing))
 
-        self._wire.run(lambda: self._wire.fan_out(work, on_reply, in_flight=1, timeout_s=timeout_s))
+        sent = self._wire.start(lambda: self._wire.fan_out(work, on_reply, in_flight=1, timeout_s=timeout_s))
+        sent.result(leave=False)
 
 
 def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:

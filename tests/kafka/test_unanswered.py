@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import DeleteRecordsRequest
 
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.wire.connections import Wire
 from tests.kafka.test_trim import OLD, audit, only
 from tests.kafka.world import LateClock, World, consumed
 
@@ -104,3 +108,22 @@ def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
     assert row.outcome != "trimmed"
     assert audit(world)[2]["partitions"][0]["outcome"] == "failed"
     assert audit(world)[2]["partitions"][0]["reason"].startswith("not sent")
+
+
+def test_the_answer_to_a_request_during_which_the_trim_is_interrupted_is_heard(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before the log start that is read back: without it nobody knew whose trim had moved that."""
+    honest = Wire.send
+
+    def send(self: Wire, request: Any, node: int | None, timeout_s: float | None = None) -> Any:
+        if isinstance(request, DeleteRecordsRequest):
+            world.delete_records(topic, 9)  # another trimmer, which goes farther
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return honest(self, request, node, timeout_s)
+
+    monkeypatch.setattr(Wire, "send", send)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert report.interrupted
+    assert (row.outcome, row.log_start, [reason.code for reason in row.reasons]) == ("unchanged", 9, ["gone"])

@@ -102,8 +102,8 @@ class Pending(Generic[T]):
         self._done = threading.Event()
         future.add_both(lambda _: self._done.set())
 
-    def result(self, timeout_s: float | None = None) -> T:
-        """Wait for its result. Whatever ends the wait, nothing of it runs any more.
+    def result(self, timeout_s: float | None = None, *, leave: bool = True) -> T:
+        """Wait for its result. Whatever ends the wait, nothing of it runs any more, unless ``leave`` is false.
 
         Raises:
             UnreachableError: it did not finish within ``timeout_s``, if that is given.
@@ -111,7 +111,7 @@ class Pending(Generic[T]):
         try:
             there = self._done.wait(timeout_s)
         finally:  # Ctrl-C, too
-            if not self._done.is_set():
+            if leave and not self._done.is_set():
                 self._work.leave()
         if not there:
             raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
