@@ -36,9 +36,6 @@ _CLIENT_REFUSES: Final = 1_000
 """Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
 fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
 
-_NOBODY: Final = logging.NullHandler()
-"""Without any handler, what a client that is being closed still logs would be printed (``logging.lastResort``)."""
-
 T = TypeVar("T")
 J = TypeVar("J")
 
@@ -70,12 +67,7 @@ class Wire:
         self.timeout_s = timeout_s
         self._settings = settings
         self._heard = _Heard(settings)
-        # The client logs each failed connection; kretain reports it once, in its own words.
-        logger = logging.getLogger("kafka")
-        logger.addHandler(self._heard)
-        logger.addHandler(_NOBODY)
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False
+        _LOG.listen(self._heard)
         configs = {
             **settings.for_kafka_python(),
             "request_timeout_ms": int(timeout_s * 1000),
@@ -145,7 +137,7 @@ class Wire:
 
     def close(self) -> None:
         """Close the connections. May be called repeatedly."""
-        logging.getLogger("kafka").removeHandler(self._heard)
+        _LOG.leave(self._heard)
         loop: threading.Thread | None = self._net._io_thread  # noqa: SLF001  (nothing else says whether it has ended)
         with contextlib.suppress(RuntimeError, OSError, kafka_errors.KafkaError):
             if loop is None:  # it was never started: what is scheduled now would run as the loop is closed, and fail
@@ -275,11 +267,41 @@ class Wire:
         return dict(connection.broker_version_data.api_versions)
 
 
-class _Heard(logging.Handler):
+class _Log(logging.Handler):
+    """Takes what the client logs, each failed connection for one: kretain reports it once, in its own words.
+
+    It stays, for all connections: logging takes a lock to add a handler, to remove one and to set a level. Before
+    Python 3.13 a Ctrl-C can leave that taken, and then each thread that logs waits for ever, and so each connection.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._client = logging.getLogger("kafka")
+        self._listening: list[_Heard] = []
+
+    def listen(self, heard: _Heard) -> None:
+        """Tell it what is logged from now on."""
+        self._listening.append(heard)
+        self._client.propagate = False
+        if self not in self._client.handlers:
+            self._client.addHandler(self)
+        if self._client.level != logging.WARNING:
+            self._client.setLevel(logging.WARNING)
+
+    def leave(self, heard: _Heard) -> None:
+        """Tell it no more, if it was told."""
+        with contextlib.suppress(ValueError):
+            self._listening.remove(heard)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for heard in tuple(self._listening):
+            heard.emit(record)
+
+
+class _Heard:
     """Collects from the client's log why it can't connect, and prints nothing."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        super().__init__(logging.WARNING)
         self._settings = settings
         self.last: str | None = None
         self.refusal: str | None = None
@@ -296,6 +318,9 @@ class _Heard(logging.Handler):
                     self.refusal = said
                 if said != LATE or self.last is None:  # the last attempt's time is up where all ended otherwise
                     self.last = said
+
+
+_LOG: Final = _Log()
 
 
 def _translated(error: Exception, mechanism: str | None) -> BrokerError:

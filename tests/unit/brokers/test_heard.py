@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import kafka.errors as kafka_errors
 import pytest
 
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.connections import _Heard
+from retention_cli.brokers.wire.connections import Wire, _Heard
 from retention_cli.brokers.wire.words import LATE
 
 GONE = kafka_errors.KafkaConnectionError("socket disconnected")
@@ -33,3 +34,17 @@ def test_a_last_attempt_whose_time_is_up_hides_no_reason(errors: list[Exception]
     assert heard.last is not None
     assert last in heard.last
     assert (heard.refusal is not None) is refused
+
+
+def test_a_connection_is_made_and_closed_without_a_lock_of_loggings() -> None:
+    """Before Python 3.13 a Ctrl-C can leave it taken; no connection came about any more in that notebook."""
+
+    def connect() -> None:
+        Wire(ConnectionSettings("h:1"), 1.0).close()
+
+    connect()  # the first one sets the client's log up
+    other = threading.Thread(target=connect, daemon=True)
+    with logging._lock:  # type: ignore[attr-defined]  # noqa: SLF001  (it has no other name)
+        other.start()
+        other.join(20)
+        assert not other.is_alive()
