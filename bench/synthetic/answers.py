@@ -37,7 +37,7 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
-from bench.synthetic.cluster import OFFSETS_PARTITIONS, OFFSETS_TOPIC, RECORD_BYTES, Cluster
+from bench.synthetic.cluster import RECORD_BYTES, Cluster
 from bench.synthetic.rows import METADATA_VERSION, Commits, Metadata, delete_records, list_offsets
 from bench.synthetic.topic_defaults import TOPIC_DEFAULTS
 from bench.synthetic.wire import Asked, array, framed, parsed, text
@@ -61,7 +61,7 @@ MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
 }
 VERSIONS: Final = {
     ListOffsetsRequest.API_KEY: (1, 7),
-    MetadataRequest.API_KEY: (0, 12),
+    MetadataRequest.API_KEY: (METADATA_VERSION, METADATA_VERSION),
     OffsetFetchRequest.API_KEY: (6, 8),
     FindCoordinatorRequest.API_KEY: (0, 4),
     DescribeGroupsRequest.API_KEY: (0, 5),
@@ -89,11 +89,10 @@ class Broker:
         self._cluster = cluster
         self._ports = ports
         self._commits = commits
-        self._blocks = metadata
+        self._metadata = metadata
         self._kept: dict[tuple[int, int, int, bytes], bytes] = {}
         self._kept_bytes = 0
         self._makers: dict[int, Callable[[Any, int], Any]] = {
-            3: self._metadata,
             10: self._coordinators,
             15: self._groups,
             16: self._listing,
@@ -139,8 +138,8 @@ class Broker:
         request = MESSAGES[asked.api_key][0].decode(asked.body, version=asked.version)
         if asked.api_key == DescribeConfigsRequest.API_KEY:
             return self._configs(request, asked.version)
-        if asked.api_key == MetadataRequest.API_KEY and asked.version == METADATA_VERSION:
-            return self._blocks.answer(None if request.topics is None else [one.name for one in request.topics])
+        if asked.api_key == MetadataRequest.API_KEY:
+            return self._metadata.answer(None if request.topics is None else [one.name for one in request.topics])
         made: bytes = self._makers[asked.api_key](request, asked.version).encode(version=asked.version)
         return made
 
@@ -148,63 +147,6 @@ class Broker:
         kind = ApiVersionsResponse.ApiVersion
         keys = [kind(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
         return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
-
-    def _metadata(self, request: Any, version: int) -> Any:
-        kind = MetadataResponse.MetadataResponseTopic
-        part = kind.MetadataResponsePartition
-        cluster = self._cluster
-        everything = request.topics is None or (version == 0 and not request.topics)
-        names = cluster.names if everything else [one.name for one in request.topics]
-        topics = []
-        for name in names:
-            number = cluster.number_of.get(name)
-            if number is None:
-                topics.append(kind(error_code=3, name=name, is_internal=False, partitions=[]))
-                continue
-            rows = []
-            for partition in range(cluster.shape.partitions_a_topic):
-                nodes = cluster.replicas_of(number, partition)
-                rows.append(
-                    part(
-                        error_code=0,
-                        partition_index=partition,
-                        leader_id=nodes[0],
-                        leader_epoch=0,
-                        replica_nodes=nodes,
-                        isr_nodes=nodes,
-                        offline_replicas=[],
-                    )
-                )
-            ident = cluster.topic_id(name)
-            topics.append(kind(error_code=0, name=name, topic_id=ident, is_internal=False, partitions=rows))
-        if everything or OFFSETS_TOPIC in names:
-            topics = [one for one in topics if one.name != OFFSETS_TOPIC]
-            topics.append(self._offsets_topic(kind))
-        brokers = [
-            MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=None)
-            for node, host, port in self._ports
-        ]
-        return MetadataResponse(
-            throttle_time_ms=0, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=1, topics=topics
-        )
-
-    def _offsets_topic(self, kind: Any) -> Any:
-        nodes = [[number % self._cluster.brokers + 1] for number in range(OFFSETS_PARTITIONS)]
-        rows = [
-            kind.MetadataResponsePartition(
-                error_code=0,
-                partition_index=number,
-                leader_id=one[0],
-                leader_epoch=0,
-                replica_nodes=one,
-                isr_nodes=one,
-                offline_replicas=[],
-            )
-            for number, one in enumerate(nodes)
-        ]
-        name = OFFSETS_TOPIC
-        ident = self._cluster.topic_id(name)
-        return kind(error_code=0, name=name, topic_id=ident, is_internal=True, partitions=rows)
 
     def _coordinators(self, request: Any, version: int) -> Any:
         where = {node: (host, port) for node, host, port in self._ports}

@@ -12,8 +12,6 @@ from bench.seed import Shape
 
 HOUR_MS = 3_600_000
 RECORD_BYTES = 120
-OFFSETS_TOPIC = "__consumer_offsets"
-OFFSETS_PARTITIONS = 50
 
 
 @dataclass(frozen=True)

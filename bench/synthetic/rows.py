@@ -7,11 +7,13 @@ from functools import cache
 from struct import Struct
 from typing import Final
 
-from bench.synthetic.cluster import OFFSETS_PARTITIONS, OFFSETS_TOPIC, Cluster
+from bench.synthetic.cluster import Cluster
 from bench.synthetic.wire import INT16, INT32, Reader, array, text
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_PARTITIONS: Final = 50
 METADATA_VERSION: Final = 12
-"""The version that :func:`metadata` writes."""
+"""The version that :class:`Metadata` writes, and the only one that is served."""
 _COMMIT: Final = Struct(">iqi")
 _ASKED: Final = {  # partition, perhaps the leader's epoch, time, perhaps tagged fields
     (False, False): Struct(">iq"),
@@ -105,11 +107,11 @@ def _listed(
     if number is None:
         return [INT32.pack(partition) + packed(_UNKNOWN_TOPIC, -1, -1) for partition, _ in wanted]
     starts, ends, known = cluster.starts[number], cluster.ends[number], dict[tuple[int, int, int], bytes]()
-    before, rows = number * cluster.shape.partitions_a_topic, []
+    rows = []
     for partition, time_ms in wanted:
         if partition >= cluster.shape.partitions_a_topic:
             row = packed(_UNKNOWN_TOPIC, -1, -1)
-        elif (before + partition) % cluster.brokers + 1 != broker:  # as in Cluster.leader
+        elif cluster.leader(number, partition) != broker:
             row = packed(_NOT_LEADER, -1, -1)
         else:
             holds = (starts[partition], ends[partition], time_ms)
