@@ -117,7 +117,12 @@ def exit_code_for(error: BaseException) -> Exit:
 
 
 def as_engine_error(error: BaseException) -> BaseException:
-    """Return the error to report: errors of Spark's libraries become a SparkError."""
+    """Return the error to report: errors of Spark's libraries become a SparkError.
+
+    Where a Ctrl-C comes while a class is made, as in an import, Python 3.11 raises a RuntimeError: it is its cause.
+    """
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        return error.__cause__
     if "pyspark" not in sys.modules:
         return error
     from retention_cli.engines.spark.failures import as_spark_error

@@ -290,8 +290,7 @@ def guarded(
     except UsageError as error:
         raise typer.BadParameter(str(error)) from None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reported in one line, with its exit code)
-        # Python 3.11 raises a RuntimeError where a Ctrl-C comes while a class is made, in an import: it is its cause.
-        known = as_engine_error(error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error)
+        known = as_engine_error(error)
         code = deeds.leave_with(exit_code_for(known))
         report(known, verbosity, exit_code=code, deeds=str(deeds))
         return code
