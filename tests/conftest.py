@@ -41,7 +41,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow rooms first: what is handed out last must not keep one worker busy alone."""
-    rooms = ("spark", "kafka", "simulation", "fuzz", "unit")
+    rooms = ("spark", "clients", "kafka", "simulation", "fuzz", "unit")
     items.sort(key=lambda item: rooms.index(item.path.relative_to(Path(__file__).parent).parts[0]))
 
 

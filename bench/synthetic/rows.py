@@ -104,6 +104,8 @@ def _listed(
         return _LISTED_EPOCH.pack(error, time_ms, offset, -1 if offset < 0 else 0) + tags
 
     number = cluster.number_of.get(name)
+    if name == OFFSETS_TOPIC:  # no transaction is open
+        return [INT32.pack(partition) + packed(0, -1, 0) for partition, _ in wanted]
     if number is None:
         return [INT32.pack(partition) + packed(_UNKNOWN_TOPIC, -1, -1) for partition, _ in wanted]
     starts, ends, known = cluster.starts[number], cluster.ends[number], dict[tuple[int, int, int], bytes]()

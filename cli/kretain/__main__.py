@@ -6,9 +6,37 @@ import atexit
 import faulthandler
 import gc
 import os
+import signal
 import sys
+import threading
+import time
+from typing import Any, Final
 
 from kretain.system import stdio
+
+_AGAIN_S: Final = 0.05
+_sending = threading.Lock()
+
+
+def send_again(lost: Any) -> None:
+    """Send a Ctrl-C once more that arrived where Python can't raise it: it prints it there, and goes on.
+
+    Such places are destructors and the callbacks of weak references, of which each import has one. It is the
+    interpreter's hook for what it ignores (``sys.unraisablehook``).
+    """
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+
+    if not _sending.acquire(blocking=False):
+        return
+
+    def send() -> None:
+        time.sleep(_AGAIN_S)  # by then that place is left
+        _sending.release()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=send, name="kretain-interrupt", daemon=True).start()
 
 
 def main() -> None:
@@ -18,6 +46,7 @@ def main() -> None:
     # Else pydantic reads the metadata of every installed package, to look for plugins that kretain does not want.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     stdio.prepare()
+    sys.unraisablehook = send_again
     # A library in C that crashes would end a watch without a word. 2 is stderr: prepare has seen to it.
     faulthandler.enable(2)
     code: int | None = None

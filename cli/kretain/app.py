@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview."""
 
-EPILOG = "Every option has a variable: --max-age is KRETAIN_MAX_AGE. kretain COMMAND --help has examples."
+EPILOG = "Options have variables: --max-age is KRETAIN_MAX_AGE. kretain COMMAND --help has examples."
 
 
 class LazyGroup(QuickGroup):

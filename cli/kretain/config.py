@@ -16,17 +16,19 @@ import difflib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kretain.errors import UsageError, tell
 from kretain.options.common import Common
+from kretain.reach import reaches
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
 from retention_cli.brokers.security.client_files import Setting, masked, read_properties, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.core.files import beside, read_file
+from retention_cli.core.files import beside, home, read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.memory.stores import Kind, Memories
@@ -34,6 +36,8 @@ from retention_cli.memory.stores import Kind, Memories
 _KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", "state-dir", "timeout")
 
 
+_REACH = ("-b", "-c", "-p", "--state-dir")
+"""The options that say which cluster, policy and memory are meant."""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DEFAULT_LINE = re.compile(r"default-context\s*:")
 
@@ -94,7 +98,7 @@ def config_path() -> Path:
     """Return the configuration file's path, whether or not it exists."""
     if named := os.environ.get("KRETAIN_CONFIG"):
         return Path(named)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kretain" / "config.yaml"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "kretain" / "config.yaml"
 
 
 def resolve(
@@ -110,8 +114,11 @@ def resolve(
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.
         SettingsError: the connection's file can't be read.
+        UsageError: a variable contradicts a context that the command line names.
     """
     context, where = chosen or context_of(common.context)
+    if chosen is None:
+        _refuse_contradictions(common, context, where)
     of = "" if chosen is None else f"{where.rpartition(' ')[2]}: "
     origins: list[tuple[str, str, str]] = []
 
@@ -149,6 +156,9 @@ def resolve(
         origins=origins,
         typed=(where.partition(" ")[2],) if "confirm" in context else (),
     )
+    if chosen is None:
+        picked = ((bootstrap, bootstrap_origin), (file, file_origin), (policy, policy_origin), (state, state_origin))
+        _note_reach(resolved, dict(zip(_REACH, picked, strict=True)), where)
     origins += [(key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())]
     origins += [
         ("policy", "none" if resolved.policy is None else str(resolved.policy), policy_origin),
@@ -165,6 +175,47 @@ def resolve(
         if left_out := (resolved.settings().left_out if connection else ()):
             tell(f"kretain: {of}without effect here: {', '.join(left_out)}")
     return resolved
+
+
+def _note_reach(resolved: Resolved, picked: Mapping[str, tuple[Any, str]], where: str) -> None:
+    """Note how the cluster is reached, for the command lines that this command prints.
+
+    ``picked`` has the value and the origin of each of :data:`_REACH`, ``where`` the context.
+    """
+    connection = resolved.connection
+    if (bootstrap := connection.get("bootstrap.servers")) is None:
+        return
+    in_context = any(origin == where for _value, origin in picked.values()) or bootstrap.origin == where
+    given = [("--context", where.partition(" ")[2])] if in_context and where != "default" else []
+    for option, (value, origin) in picked.items():
+        if value is not None and origin != where:
+            given.append((option, str(value)))
+    file, _ = picked["-c"]
+    reaches(bootstrap.value, None if file is None else str(file), given, secured=len(connection) > 1)
+
+
+def _refuse_contradictions(common: Common, context: Mapping[str, Any], where: str) -> None:
+    """Check that no variable replaces what a context that the command line names has: it may be another cluster's.
+
+    Raises:
+        UsageError: one does.
+    """
+    if common.context is None or common.given_by.get("context", "flag") != "flag":
+        return
+    own = dict(context)
+    if (inner := (context.get("settings") or {}).get("bootstrap.servers")) is not None:
+        own.setdefault("bootstrap-server", inner)
+    connects = context.keys() & {"bootstrap-server", "command-config", "settings"}
+    for name, has_own in (("bootstrap-server", connects), ("command-config", connects), ("policy", "policy" in own)):
+        key = name.replace("-", "_")
+        value = getattr(common, key)
+        if value is None or not has_own or common.given_by.get(key, "flag") == "flag" or str(value) == own.get(name):
+            continue
+        variable = f"KRETAIN_{key.upper()}"
+        raise UsageError(
+            f"{variable} is {value}, and --context names {where}, whose {name} is {own.get(name, 'not that')}: "
+            f"unset {variable}, or give --{name}"
+        )
 
 
 def settings_of(context: str) -> ConnectionSettings:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from kretain.error_codes import code_of, error_line, for_scripts
+from kretain.reach import complete
 from retention_cli.core.errors import Refusal
 from retention_cli.core.printable import printable
 
@@ -155,14 +156,14 @@ def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = Non
 def tell_error(exit_code: int, code: str, text: str, hint: str | None = None) -> None:
     """Print an error to stderr that no exception stands for, in the form that ``--errors`` says."""
     if for_scripts():
-        print(error_line(exit_code, code, printable(text), hint), file=sys.stderr, flush=True)
+        print(error_line(exit_code, code, printable(complete(text)), hint), file=sys.stderr, flush=True)
     else:
         tell(f"kretain: {text}")
 
 
 def tell(line: str, *, end: str = "\n") -> None:
     """Print a line to stderr, wrapped at words in a terminal, unbroken in a pipe."""
-    line = printable(line)
+    line = printable(complete(line))
     if sys.stderr.isatty():
         import shutil
         import textwrap

@@ -22,6 +22,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
+from retention_cli.core.commands import kafka_tool
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
@@ -119,7 +120,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     if target is None:
         raise RestoreRefusedError(
             f"topic {wanted.target} is not there: make it first, with {partitions} partitions "
-            f"(kafka-topics.sh --create --topic {wanted.target} --partitions {partitions})"
+            f"({kafka_tool('kafka-topics.sh', '--create', '--topic', wanted.target, '--partitions', str(partitions))})"
         )
     if len(target.partitions) != partitions:
         raise RestoreRefusedError(

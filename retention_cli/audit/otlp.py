@@ -7,14 +7,13 @@ is not used: its logs are a private, changing interface, and its exporters don't
 from __future__ import annotations
 
 import datetime as dt
-import http.client
 import json
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from retention_cli import __version__
 from retention_cli.audit import copies
@@ -22,6 +21,7 @@ from retention_cli.audit.chain import moment_of
 from retention_cli.audit.copies import Line
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.files import read_file
+from retention_cli.core.http import HttpError, ask
 from retention_cli.core.state_dir import StateError
 
 SHIPPED_NAME: Final = "audit.shipped.otlp"
@@ -33,7 +33,7 @@ class OtlpError(Exception):
     """The collector did not take the lines; the text says why."""
 
 
-def export(log: AuditLog, url: str, auth_file: str, cluster_id: str, timeout_s: float) -> str | None:
+def export(log: AuditLog, url: str, auth_file: str, cluster_id: str, timeout_s: float, deadline: float) -> str | None:
     """Send the lines that the collector lacks, in order, and wait for its answers. Redirects are not followed.
 
     Only the holder of the trim lock may call it. Lines may be sent twice, after a crash or a lost answer. Return why
@@ -45,18 +45,22 @@ def export(log: AuditLog, url: str, auth_file: str, cluster_id: str, timeout_s: 
         auth_file: a file with the value of the header Authorization, empty for none.
         cluster_id: the cluster that the log is about.
         timeout_s: the time-out of a request.
+        deadline: when all of them are over (of ``time.monotonic``).
     """
-    deadline, folder, place = time.monotonic() + copies.MOST_S, log.path.parent, {"otlp": url}
+    folder, place = log.path.parent, {"otlp": url}
     refused, sent = 0, False
     try:
         headers = {"Content-Type": "application/json", "User-Agent": f"kretain/{__version__}", **_auth(auth_file)}
         unsent = copies.unsent(log, copies.reached_by(folder, SHIPPED_NAME, place))
         while lines := list(islice(unsent, copies.AT_ONCE)):
-            if sent and time.monotonic() > deadline:
+            left_s = deadline - time.monotonic()
+            if sent and left_s <= 0:
                 return f"{url} lacks lines after {copies.MOST_S:g} s: the next trim goes on with them"
-            refused += _post(url, json.dumps(request_of(lines, cluster_id)).encode(), headers, timeout_s)
-            copies.remember(folder, SHIPPED_NAME, place, lines)
+            refused += _post(
+                url, json.dumps(request_of(lines, cluster_id)).encode(), headers, min(timeout_s, max(1.0, left_s))
+            )
             sent = True
+            copies.remember(folder, SHIPPED_NAME, place, lines)
     except (OtlpError, StateError) as error:
         return f"{error}; the next trim sends the lines that {url} lacks"
     return f"{url} refused {refused:,} of the lines for good: they are in the log alone" if refused else None
@@ -120,22 +124,21 @@ def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> i
     Raises:
         OtlpError: it did not take them.
     """
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
     try:
-        connection.request("POST", parts.path or "/", body, headers)
-        answer = connection.getresponse()
-        said = answer.read(_LONGEST)
-    except OSError as error:
-        raise OtlpError(f"{url} can't be reached: {error.strerror or type(error).__name__}") from None
-    except http.client.HTTPException as error:
-        raise OtlpError(f"{url} gave no HTTP answer ({type(error).__name__})") from None
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
+        answer = ask(
+            url,
+            timeout_s=timeout_s,
+            most_bytes=_LONGEST,
+            body=body,
+            headers=headers,
+            redirects=False,  # the token is for that address, and so is the log
+            proxies=False,
+        )
+    except HttpError as error:
+        raise OtlpError(f"{url} can't be reached: {error}") from None
+    if answer.status != HTTPStatus.OK:
         raise OtlpError(f"{url} answered with HTTP status {answer.status}")
-    return _refused(said)
+    return _refused(answer.body)
 
 
 def _refused(said: bytes) -> int:

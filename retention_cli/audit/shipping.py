@@ -23,25 +23,27 @@ SHIPPED_NAME: Final = "audit.shipped"
 
 
 def ship(log: AuditLog, reader: ClusterReader, audit: AuditRules, cluster_id: str) -> str | None:
-    """Send what each copy that the policy wants lacks. Only the holder of the trim lock may call it.
+    """Send what each copy that the policy wants lacks, for a minute at the most (:data:`copies.MOST_S`), all in all.
+
+    Only the holder of the trim lock may call it.
 
     Return why lines are left for the next trim, None if the copies have all of them.
     """
-    left = []
-    if audit.topic is not None:
-        left.append(to_topic(log, reader, audit.topic))
+    left, deadline = [], time.monotonic() + copies.MOST_S
     if audit.otlp is not None:
-        left.append(export(log, audit.otlp, audit.otlp_auth_file, cluster_id, reader.timeout_s))
+        left.append(export(log, audit.otlp, audit.otlp_auth_file, cluster_id, reader.timeout_s, deadline))
+    if audit.topic is not None:
+        left.append(to_topic(log, reader, audit.topic, deadline))
     return "; ".join(one for one in left if one is not None) or None
 
 
-def to_topic(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
+def to_topic(log: AuditLog, reader: ClusterReader, topic: str, deadline: float) -> str | None:
     """Send the lines that the topic lacks, in order, to its partition 0, and wait until they are acknowledged.
 
     Lines may be sent twice, after a crash: they are then the same, byte by byte. Return why lines are left for the next
     trim, None if the topic has all.
     """
-    deadline, folder = time.monotonic() + copies.MOST_S, log.path.parent
+    folder = log.path.parent
     try:
         about = reader.metadata([topic]).topics.get(topic)
         if about is None:

@@ -19,7 +19,9 @@ from retention_cli.brokers.log_offsets import Found, Leaders, list_offsets
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.wire.batch_headers import Batch, parse
 from retention_cli.brokers.wire.connections import Wire, error_named
+from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES
 from retention_cli.brokers.wire.runs import Runs
+from retention_cli.brokers.wire.words import NO_ANSWER
 from retention_cli.core.model import TopicPartition
 
 AT_ONCE: Final = 2
@@ -137,7 +139,13 @@ class _Reading:
             min_version=_OLDEST,
             max_version=_NEWEST,
         )
-        reply = await self.wire.ask(request, self.leader)
+        try:
+            reply = await self.wire.ask(request, self.leader)
+        except RequestFailedError as failed:
+            if str(failed) != NO_ANSWER:
+                raise
+            text = f"the batch at offset {at:,} is larger than {MAX_RESPONSE_BYTES >> 20} MiB: take an inventory"
+            raise RequestFailedError(text, retriable=False) from None
         if (error := error_named(getattr(reply, "error_code", 0), needs="READ")) is not None:
             raise error
         for topic in reply.responses:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -25,19 +25,27 @@ _GROUP_ID_NOT_FOUND: Final = 69
 
 @dataclass(frozen=True, slots=True)
 class GroupCommits:
-    """All committed offsets of a group: its rows by topic."""
+    """All committed offsets of a group: its rows by topic.
+
+    ``no_position`` has stored offsets below zero, by topic and partition: only the client knows where it starts (F1).
+    """
 
     group: str
     topics: Mapping[str, Sequence[Commit]]
+    no_position: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsUnknown:
-    """A group whose offsets could not all be read. ``topics`` are those it is known to read, None: unknown."""
+    """A group whose offsets could not all be read. ``topics`` are those in doubt, None: any.
+
+    ``read`` are its commits on all other topics, None if none were read.
+    """
 
     group: str
     text: str
     topics: frozenset[str] | None
+    read: GroupCommits | None = None
 
 
 OnCommits = Callable[[GroupCommits | CommitsUnknown], None]
@@ -62,14 +70,14 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
         reader = _Round(waiting, on_group, batch_size)
         work = {}
         for broker, queue in queues.items():
-            work[broker] = reader.jobs(queue, batched=await _takes_batches(wire, broker))
+            work[broker] = reader.jobs(queue, batched=await takes_batches(wire, broker))
         await wire.fan_out(work, reader.on_reply, in_flight=_IN_FLIGHT)
         batch_size = reader.batch_size
         late = time.monotonic() > deadline
         for name, failure in list(waiting.items()):
             if late or not failure.retriable:
                 del waiting[name]
-                on_group(CommitsUnknown(name, failure.text, failure.topics))
+                on_group(CommitsUnknown(name, failure.text, failure.topics, failure.read))
         if waiting:
             await wire.sleep(0.25)
 
@@ -79,6 +87,7 @@ class _Failure:
     text: str
     topics: frozenset[str] | None
     retriable: bool
+    read: GroupCommits | None = None
 
 
 class _Round:
@@ -111,9 +120,9 @@ class _Round:
         elif (error := error_named(answer.error_code)) is not None:
             self._waiting[name] = _Failure(str(error), None, retriable=error.retriable)
         elif answer.failed is not None:
-            self._waiting[name] = _row_failure(answer, *answer.failed)
+            self._waiting[name] = _row_failure(name, answer, *answer.failed)
         else:
-            self._done(GroupCommits(name, answer.commits))
+            self._done(GroupCommits(name, answer.commits, answer.no_position))
         return answer.rows
 
     def _done(self, commits: GroupCommits) -> None:
@@ -121,13 +130,17 @@ class _Round:
             self._on_group(commits)
 
 
-def _row_failure(answer: GroupAnswer, topic: str, partition: int, code: int) -> _Failure:
-    """Return a group's failure for one partition's error: it is unknown for all topics that it is known to read."""
+def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, code: int) -> _Failure:
+    """Return a group's failure for the errors of some partitions: it is unknown for their topics alone (F3)."""
     error = error_named(code) or RequestFailedError("failed", retriable=True)
-    return _Failure(f"{topic}-{partition}: {error}", frozenset(answer.commits), retriable=error.retriable)
+    failed = answer.failed_topics
+    commits = {topic: rows for topic, rows in answer.commits.items() if topic not in failed}
+    unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in failed}
+    read = GroupCommits(name, commits, unset)
+    return _Failure(f"{topic}-{partition}: {error}", failed, retriable=error.retriable, read=read)
 
 
-async def _takes_batches(wire: Wire, broker: int) -> bool:
+async def takes_batches(wire: Wire, broker: int) -> bool:
     """Return whether the broker accepts several groups in one request (3.0 and later)."""
     try:
         return (await wire.api_versions(broker)).get(OffsetFetchRequest.API_KEY, (0, 0))[1] >= BATCHED_VERSION

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
+
+_Request: Final[Any] = type("DeleteRecordsRequest", (DeleteRecordsRequest,), {"is_encoded": False}, init=False)
+"""The client's class, with room for when it is too late to send it (:mod:`.wire.frames`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +31,14 @@ Outcome = Answered | RequestFailedError
 class Deleter:
     """Sends DeleteRecords: one request per leader. It never repeats a request; a retry needs a recheck first."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, clock: Clock = SYSTEM) -> None:
         self._wire = wire
+        self._clock = clock
 
     @classmethod
     def for_reader(cls, reader: ClusterReader) -> Deleter:
-        """Return a deleter that shares a reader's connections."""
-        return cls(reader.wire)
+        """Return a deleter that shares a reader's connections and clock."""
+        return cls(reader.wire, reader.clock)
 
     def delete(
         self,
@@ -41,6 +46,7 @@ class Deleter:
         on_outcome: Callable[[TopicPartition, Outcome], None],
         *,
         timeout_s: float,
+        good_until: float,
     ) -> None:
         """Ask each leader to move its partitions' log start offsets; all leaders are asked at the same time.
 
@@ -50,6 +56,8 @@ class Deleter:
             by_leader: for each broker, the partitions that it led at the recheck, and their new log start offsets.
             on_outcome: called with each partition's outcome, in no particular order.
             timeout_s: how long to wait for an answer; after that, the outcome is an error.
+            good_until: when the recheck is too old, by the clock's time since boot, which counts a suspended machine
+                and a stopped process. A request that is not in the socket by then is never sent: ``NotSentError``.
 
         Raises:
             ValueError: an offset is negative. Nothing was sent.
@@ -58,13 +66,17 @@ class Deleter:
             for tp, offset in offsets.items():
                 if offset < 0:  # to a broker, -1 means "everything"
                     raise ValueError(f"{tp}: {offset} is no offset to trim to")
-        work = {
-            leader: [Job(delete_request(offsets, timeout_s), tuple(offsets))]
-            for leader, offsets in by_leader.items()
-            if offsets
-        }
+        work = {}
+        for leader, offsets in by_leader.items():
+            if offsets:
+                request = delete_request(offsets, timeout_s)
+                request.too_late = lambda: self._clock.since_boot() > good_until
+                work[leader] = [Job(request, (request, tuple(offsets)))]
 
-        def on_reply(partitions: tuple[TopicPartition, ...], reply: Any | RequestFailedError) -> None:
+        def on_reply(about: tuple[Any, tuple[TopicPartition, ...]], reply: Any | RequestFailedError) -> None:
+            request, partitions = about
+            if isinstance(reply, RequestFailedError) and not request.is_encoded and request.too_late():
+                reply = NotSentError(f"not sent: its recheck was too old ({reply})")
             told: dict[TopicPartition, Outcome] = {}
             if not isinstance(reply, RequestFailedError):
                 for topic in reply.topics:
@@ -84,7 +96,7 @@ class Deleter:
 
 
 def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:
-    """Return a DeleteRecords request."""
+    """Return a DeleteRecords request. Its ``too_late`` says whether it may still be written to a socket."""
     rows: dict[str, list[Any]] = {}
     for tp, offset in offsets.items():
         rows.setdefault(tp.topic, []).append(
@@ -92,4 +104,4 @@ def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> A
         )
     topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=parts) for name, parts in rows.items()]
     # The broker's wait for its followers ends before ours, so that the broker reports the time-out.
-    return DeleteRecordsRequest(topics=topics, timeout_ms=max(1, int(timeout_s * 900)))
+    return _Request(topics=topics, timeout_ms=max(1, int(timeout_s * 900)))

@@ -23,7 +23,7 @@ from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.metadata import deadline_after, read_metadata
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, error_named
-from retention_cli.core.printable import shell_word
+from retention_cli.core.commands import grant_line
 
 SESSION_S: Final = 8.0
 """How long the coordinator waits for a member's heartbeat before it takes the member for dead."""
@@ -255,7 +255,7 @@ class Candidate:
 def _remedy(group: str, error: BrokerError) -> str:
     code = error.code if isinstance(error, RequestFailedError) else ""
     if code == "GROUP_AUTHORIZATION_FAILED":
-        return f"; grant READ on it: kafka-acls.sh --add --operation Read --group {shell_word(group)}"
+        return f"; grant READ on it: {grant_line('Read', 'group', group)}"
     if code == "INCONSISTENT_GROUP_PROTOCOL":
         return ": it is a consumer's group; choose another"
     return ""

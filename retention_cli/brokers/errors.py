@@ -31,3 +31,10 @@ class RequestFailedError(BrokerError):
         self.retriable = retriable
         self.answered = answered
         self.code = text.partition(" ")[0] if code is None else code
+
+
+class NotSentError(RequestFailedError):
+    """A request whose time was over before it was written whole: no broker can execute it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, retriable=True)

@@ -32,6 +32,9 @@ _KINDS: Final[dict[str, GroupKind]] = {
 }
 _GROUPS_A_REQUEST: Final = 100
 _GROUP_ID_NOT_FOUND: Final = 69
+_DEAD: Final = "Dead"
+"""What brokers before 3.8 answer for a group that they do not find."""
+_NOT_FOUND: Final = RequestFailedError("it is listed, but the call for its type does not find it", retriable=True)
 _REBALANCE_PATIENCE_S: Final = 5.0
 
 
@@ -128,30 +131,67 @@ async def _versions(wire: Wire, api_key: int, deadline: float) -> list[int]:
     return highest
 
 
-OnMembers = Callable[[str, frozenset[str] | RequestFailedError], None]
-"""Called with a group and the topics that its live members read, or why these are unknown."""
+@dataclass(frozen=True, slots=True)
+class TopicRegex:
+    """A regular expression (RE2) by which members of a KIP-848 group read every topic that it matches as a whole."""
+
+    pattern: str
 
 
-async def describe_members(wire: Wire, groups: Sequence[ListedGroup], on_group: OnMembers, deadline: float) -> None:
+MembersRead = frozenset[str | TopicRegex]
+"""What a group's live members read: topics by name, and by regular expression."""
+
+
+class MembersUnknownError(RequestFailedError):
+    """A group whose members don't tell, or do not tell yet, what they read."""
+
+
+OnMembers = Callable[[str, MembersRead | RequestFailedError], None]
+"""Called with a group and what its live members read, or why that is unknown."""
+
+
+async def describe_members(
+    wire: Wire, groups: Sequence[ListedGroup], on_group: OnMembers, deadline: float, unsettled: set[str]
+) -> None:
     """Call ``on_group`` with each group and the topics that its live members are assigned or subscribed to.
 
-    During a rebalance a group does not report them; it is described again for a few seconds. Groups that were deleted
-    meanwhile have no members.
+    During a rebalance a group does not report them; it is described again for a few seconds. A group that the call for
+    its type does not find may have changed its type: it is listed again, and described by its new one (F3). Only what a
+    new listing lacks was deleted, and has no members.
+
+    ``unsettled`` are groups that were waited for in vain before: they are not waited for again until they have told.
+    Those of this call are added.
     """
     waiting = {group.name: group for group in groups}
     patience = min(deadline, time.monotonic() + _REBALANCE_PATIENCE_S)
     while waiting:
         late: dict[str, RequestFailedError] = {}
+        lost: list[str] = []
 
-        def on_answer(name: str, answer: frozenset[str] | RequestFailedError) -> None:
+        def on_answer(name: str, answer: MembersRead | RequestFailedError) -> None:
+            if answer is _NOT_FOUND:
+                lost.append(name)  # noqa: B023  (called only within this round)
             if isinstance(answer, RequestFailedError) and answer.retriable:
                 late[name] = answer  # noqa: B023  (called only within this round)
             else:
                 waiting.pop(name, None)
+                unsettled.discard(name)
                 on_group(name, answer)
 
         await _describe_once(wire, list(waiting.values()), on_answer, deadline)
-        if waiting and time.monotonic() > patience:
+        if lost:
+            try:
+                listed = {group.name: group for group in await list_groups(wire, wire.brokers(), deadline)}
+            except BrokerError as error:
+                late |= dict.fromkeys(lost, RequestFailedError(str(error), retriable=True))
+            else:
+                for name in lost:
+                    if name in listed:
+                        waiting[name] = listed[name]
+                    elif waiting.pop(name, None) is not None:
+                        on_group(name, frozenset())
+        if waiting and (time.monotonic() > patience or waiting.keys() <= unsettled):
+            unsettled.update(waiting)
             for name in waiting:
                 on_group(name, late.get(name) or RequestFailedError("was not described", retriable=True))
             return
@@ -181,8 +221,8 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
                 on_answer(name, reply)
             return
         for row in reply.groups:
-            if row.error_code == _GROUP_ID_NOT_FOUND:
-                on_answer(row.group_id, frozenset())
+            if row.error_code == _GROUP_ID_NOT_FOUND or getattr(row, "group_state", "") == _DEAD:
+                on_answer(row.group_id, _NOT_FOUND)
             elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
                 on_answer(row.group_id, error)
             else:
@@ -194,11 +234,11 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
 @dataclass(frozen=True, slots=True)
 class _Describer:
     request: Callable[[list[str]], Any]
-    topics: Callable[[Any], frozenset[str] | RequestFailedError]
+    topics: Callable[[Any], MembersRead | RequestFailedError]
 
 
 def _rebalancing(state: str) -> RequestFailedError:
-    return RequestFailedError(f"its members' topics are unknown while it is {state}", retriable=True)
+    return MembersUnknownError(f"its members' topics are unknown while it is {state}", retriable=True)
 
 
 _UNDECODABLE: Final = (
@@ -214,7 +254,7 @@ def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
     if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
         return _rebalancing(group.group_state)
     for member in group.members:
-        silent = RequestFailedError(f"member {member.client_id} does not say what it reads", retriable=False)
+        silent = MembersUnknownError(f"member {member.client_id} does not say what it reads", retriable=False)
         if not member.member_metadata and not member.member_assignment:
             return silent
         try:
@@ -232,15 +272,20 @@ def _pair(assigned: Any) -> tuple[str, Any]:
     return (assigned.topic, assigned.partitions) if hasattr(assigned, "topic") else (assigned[0], assigned[1])
 
 
-def consumer_topics(group: Any) -> frozenset[str] | RequestFailedError:
-    """Return the topics that a KIP-848 group reads: those its members subscribe to, are assigned, and will be."""
-    topics: set[str] = set()
+def consumer_topics(group: Any) -> MembersRead | RequestFailedError:
+    """Return what a KIP-848 group reads: topics that its members subscribe to, are assigned, and will be.
+
+    Their regular expressions are among it: a topic that matches is read, whether or not it is assigned yet (F2).
+    """
+    topics: set[str | TopicRegex] = set()
     for member in group.members:
         topics.update(member.subscribed_topic_names)
         for assignment in (member.assignment, member.target_assignment):
             topics.update(one.topic_name for one in assignment.topic_partitions)
-        if member.subscribed_topic_regex and group.group_state != "Stable":
-            return _rebalancing(group.group_state)
+        if member.subscribed_topic_regex:
+            if group.group_state != "Stable":
+                return _rebalancing(group.group_state)
+            topics.add(TopicRegex(member.subscribed_topic_regex))
     return frozenset(topics)
 
 

@@ -17,6 +17,7 @@ from retention_cli.brokers.wire.connections import Wire, error_named
 from retention_cli.core.model import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+_UNKNOWN_TOPIC: Final = 3
 _DESCRIBE: Final = 8
 """AclOperation.DESCRIBE."""
 
@@ -42,11 +43,15 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """The result of one fresh metadata read. ``topics`` are those that exist and that this user may describe."""
+    """The result of one fresh metadata read. ``topics`` are those that exist and that this user may describe.
+
+    ``missing`` are topics that were asked for by name and that the broker says do not exist.
+    """
 
     cluster_id: str
     brokers: frozenset[int]
     topics: Mapping[str, TopicMetadata]
+    missing: frozenset[str] = frozenset()
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -89,6 +94,7 @@ async def read_metadata(
             # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
             if topic.name and (topic.error_code == 0 or topic.partitions)
         },
+        missing=frozenset(topic.name for topic in response.topics if topic.name and topic.error_code == _UNKNOWN_TOPIC),
     )
 
 

@@ -13,6 +13,7 @@ from retention_cli.brokers import (
     log_dirs,
     log_offsets,
     metadata,
+    pending,
     records,
     share_offsets,
     topic_configs,
@@ -26,7 +27,7 @@ from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
 
 if TYPE_CHECKING:  # what reads whole records or batches imports it then
-    from retention_cli.brokers import batch_runs, content, record_columns
+    from retention_cli.brokers import batch_runs, content, record_columns, transactions
     from retention_cli.brokers.wire.runs import Runs
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -57,6 +58,7 @@ class ClusterReader:
         self.clock = clock
         self._elsewhere = elsewhere
         self._wire = Wire(settings, timeout_s)
+        self._unsettled: set[str] = set()
 
     def again(self, timeout_s: float) -> ClusterReader:
         """Return an unopened reader of the same cluster, with connections of its own."""
@@ -146,7 +148,29 @@ class ClusterReader:
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:
         """Call ``on_group`` with each group and the topics that its live members read, or why these are unknown."""
-        self._wire.run(groups.describe_members, self._wire, listed, on_group, self._deadline(patience_s))
+        deadline = self._deadline(patience_s)
+        self._wire.run(groups.describe_members, self._wire, listed, on_group, deadline, self._unsettled)
+
+    def open_transactions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, transactions.OpenTransaction]:
+        """Return the first open transaction in each log that has one, as far as it can be read.
+
+        Raises:
+            BrokerError: no broker answered within the time-out.
+        """
+        from retention_cli.brokers.transactions import read_open_transactions
+
+        wanted = set(partitions)
+        places = self.metadata({tp.topic for tp in wanted}).places()
+        leaders = {tp: one for tp, one in places.items() if tp in wanted}
+        return self._wire.run(read_open_transactions, self._wire, leaders)
+
+    def read_pending(
+        self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
+    ) -> list[pending.PendingOffsets]:
+        """Return the groups with an offset on ``topics`` that a transaction may still set, after waiting for them."""
+        return self._wire.run(pending.read_pending, self._wire, list(names), topics, self._deadline(patience_s))
 
     def read_share_offsets(self, names: Sequence[str], on_group: commits.OnCommits) -> None:
         """Call ``on_group`` with each share group's start offsets, or why these are unknown."""

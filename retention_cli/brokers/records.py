@@ -31,6 +31,8 @@ _A_SCAN: Final = {
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
 }
+_LARGEST_ANSWER: Final = 2**31 - 1
+"""The largest answer that the protocol has. A batch comes whole, however large: topics set how large it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,7 @@ def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> 
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 50,
+        "receive.message.max.bytes": _LARGEST_ANSWER,  # by default a record above 100 MB never comes
         **fetching,
         "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
         "log_level": 0,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, OnCommits
+from retention_cli.brokers.dead_letters import pointing_letters
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.wire.commit_answers import Commit
@@ -19,12 +20,14 @@ _UNTOUCHED: Final = -1
 async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnCommits, deadline: float) -> None:
     """Call ``on_group`` with each share group's start offsets in the shape of commits, or why they are unknown.
 
-    A partition that the group has not touched has no row (F2), a topic without any has an empty list. Start offsets
-    carry no leader epoch: the one in the answer is that of the group's state.
+    A partition that the group has not touched has no row (F2), a topic without any has an empty list. A group whose
+    dead letters only point into its topics has no known position there (F3). Start offsets carry no leader epoch: the
+    one in the answer is that of the group's state.
     """
     coordinators, errors = await find_coordinators(wire, groups, deadline)
     for name, error in errors.items():
         on_group(CommitsUnknown(name, str(error), None))
+    told: dict[str, GroupCommits | CommitsUnknown] = {}
     work: dict[int, list[Job[str]]] = {}
     for name, broker in coordinators.items():
         asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
@@ -32,19 +35,24 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
-            on_group(CommitsUnknown(name, str(reply), None))
+            told[name] = CommitsUnknown(name, str(reply), None)
             return
         answers = [one for one in reply.groups if one.group_id == name]
         if len(answers) != 1:
-            on_group(CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None))
+            told[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
         elif answers[0].error_code == _GROUP_ID_NOT_FOUND:
-            on_group(GroupCommits(name, {}))
+            told[name] = GroupCommits(name, {})
         elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
-            on_group(CommitsUnknown(name, str(failed), None))
+            told[name] = CommitsUnknown(name, str(failed), None)
         else:
-            on_group(_positions(name, answers[0].topics))
+            told[name] = _positions(name, answers[0].topics)
 
     await wire.fan_out(work, on_reply)
+    # Behind the offsets: a letter that is written later points to what they still protect.
+    pointing = await pointing_letters(wire, list(told), deadline)
+    for name, one in told.items():
+        why = pointing.get(name)
+        on_group(one if why is None or isinstance(one, CommitsUnknown) else _in_doubt(one, why))
 
 
 def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
@@ -60,3 +68,7 @@ def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknow
             if one.start_offset != _UNTOUCHED:
                 rows.append((one.partition_index, one.start_offset, None))
     return GroupCommits(name, found)
+
+
+def _in_doubt(one: GroupCommits, why: str) -> CommitsUnknown:
+    return CommitsUnknown(one.group, why, frozenset(one.topics), GroupCommits(one.group, {}))

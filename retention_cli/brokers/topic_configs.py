@@ -1,4 +1,4 @@
-"""Read live settings of topics and brokers: the few that decisions need, and any others by name."""
+"""Read live settings of topics, groups and brokers: the few that decisions need, and any others by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIE
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 _TOPIC: Final = 2
 _BROKER: Final = 4
-_TOPICS_A_REQUEST: Final = 250
+_GROUP: Final = 32
+_NAMES_A_REQUEST: Final = 250
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -51,11 +52,24 @@ async def read_topic_values(
     wire: Wire, topics: Sequence[str], keys: Sequence[str], deadline: float
 ) -> dict[str, Values | RequestFailedError]:
     """Return the named settings of each topic, defaults included, or why they could not be read."""
+    return await _read_values(wire, _TOPIC, topics, keys, deadline)
+
+
+async def read_group_values(
+    wire: Wire, groups: Sequence[str], keys: Sequence[str], deadline: float
+) -> dict[str, Values | RequestFailedError]:
+    """Return the named settings of each group, defaults included, or why they could not be read."""
+    return await _read_values(wire, _GROUP, groups, keys, deadline)
+
+
+async def _read_values(
+    wire: Wire, kind: int, names: Sequence[str], keys: Sequence[str], deadline: float
+) -> dict[str, Values | RequestFailedError]:
     found: dict[str, Values | RequestFailedError] = {}
-    waiting: Sequence[str] = topics
+    waiting: Sequence[str] = names
     turn = 0
     while waiting:
-        found.update(await _read_once(wire, waiting, keys, turn))
+        found.update(await _read_once(wire, kind, waiting, keys, turn))
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
         turn += 1
         if waiting:
@@ -63,7 +77,7 @@ async def read_topic_values(
                 break
             if turn % max(1, len(wire.brokers())) == 0:
                 await wire.sleep(0.25)
-    return {name: found[name] for name in topics}
+    return {name: found[name] for name in names}
 
 
 async def read_broker_values(
@@ -87,14 +101,14 @@ _LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", re
 
 
 async def _read_once(
-    wire: Wire, topics: Sequence[str], keys: Sequence[str], turn: int
+    wire: Wire, kind: int, every: Sequence[str], keys: Sequence[str], turn: int
 ) -> dict[str, Values | RequestFailedError]:
-    found: dict[str, Values | RequestFailedError] = dict.fromkeys(topics, _LEFT_OUT)
+    found: dict[str, Values | RequestFailedError] = dict.fromkeys(every, _LEFT_OUT)
     brokers = wire.brokers()
     work: dict[int, list[Job[Sequence[str]]]] = {}
-    for number, start in enumerate(range(0, len(topics), _TOPICS_A_REQUEST)):
-        names = topics[start : start + _TOPICS_A_REQUEST]
-        work.setdefault(brokers[(number + turn) % len(brokers)], []).append(Job(_request(_TOPIC, names, keys), names))
+    for number, start in enumerate(range(0, len(every), _NAMES_A_REQUEST)):
+        names = every[start : start + _NAMES_A_REQUEST]
+        work.setdefault(brokers[(number + turn) % len(brokers)], []).append(Job(_request(kind, names, keys), names))
 
     def on_reply(names: Sequence[str], reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):

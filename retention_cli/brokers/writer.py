@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings
 from retention_cli.brokers.wire.words import client_problem
+from retention_cli.core.commands import grant_line
 
 _FLUSH_S: Final = 0.25
 _NEW_TOPIC_MS: Final = 2_000
@@ -202,7 +203,7 @@ class ClusterWriter:
         text = self._clean(client_problem(said, operation))
         match said.name():
             case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
-                grant = f"kafka-acls.sh --add --topic {topic} --operation {operation} --allow-principal User:NAME"
+                grant = grant_line(operation.replace("_", ""), "topic", topic)
                 return UnauthorizedError(f"{what}: this user may not; grant it: {grant}")
             case "_AUTHENTICATION":
                 return UnauthorizedError(f"{what}: the cluster refused the connection: {text}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from retention_cli.core.printable import shell_word
+from retention_cli.core.commands import kretain
+from retention_cli.core.printable import name_in_text
 
 _SHARE: Final = "share"
 OUTSIDE: Final = "\x01"
@@ -59,9 +60,14 @@ def floor_by(key: str) -> str:
 
 def who(key: str) -> str:
     """Return it as a sentence says it: ``group billing``, or ``file:flink``."""
-    return plain_name(key) if is_outside(key) else f"group {key}"
+    return plain_name(key) if is_outside(key) else f"group {name_in_text(key)}"
+
+
+def forget_line(key: str) -> str:
+    """Return the command that forgets a consumer."""
+    return kretain("groups", "forget", names=(plain_name(key),))
 
 
 def forget_hint(key: str) -> str:
     """Return how to make a consumer that is gone count no longer (F6)."""
-    return f"if it won't come back: kretain groups forget {shell_word(plain_name(key))}"
+    return f"if it won't come back: {forget_line(key)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from retention_cli.core.install import how_to_add
@@ -55,6 +56,17 @@ def prometheus() -> Any:
         MissingPartError: it is not installed.
     """
     return _part("prometheus_client", "metrics need prometheus_client", "metrics", ", or --listen off")
+
+
+def require_spark() -> None:
+    """Check that all that ``--spark`` needs is there, without importing it.
+
+    Raises:
+        MissingPartError: something is not installed.
+    """
+    missing = [name for name in ("pyspark", "pyarrow", "pandas", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingPartError(f"--spark needs PySpark: {how_to_add('spark')} (without {', '.join(missing)})")
 
 
 def _part(module: str, need: str, extra: str, otherwise: str = "") -> Any:

@@ -6,12 +6,20 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 MIB: Final = 1 << 20
 SETTINGS_MAX_BYTES: Final = 16 * MIB
 """The limit for a policy, a fleet, contexts, a client's properties, a PEM file or a key store: none is larger."""
 PLAN_MAX_BYTES: Final = 1 << 30
+
+
+def home() -> Path:
+    """Return the user's home, ``/`` for one without: a container's user may have no HOME and no entry in passwd."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def beside(folder: Path, name: str) -> Path:
@@ -36,16 +44,26 @@ def read_file(path: Path, most_bytes: int = SETTINGS_MAX_BYTES, *, pipes: bool =
     Raises:
         OSError: it can't be read, is not a regular file, or is too large; ``strerror`` has the reason.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
-    try:
-        refuse_odd(handle, pipes=pipes)
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            content = file.read(most_bytes + 1)
-    finally:
-        os.close(handle)
+    with open_regular(path, pipes=pipes) as file:
+        content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes // MIB:,} MiB")
     return content
+
+
+def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
+    """Open a regular file for reading, or a pipe if ``pipes`` are allowed. Anything else could block or never end.
+
+    Raises:
+        OSError: it can't be opened, or is something else.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
+    try:
+        refuse_odd(handle, pipes=pipes)
+    except OSError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
 
 
 def refuse_odd(handle: int, *, pipes: bool = False) -> None:

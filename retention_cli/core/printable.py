@@ -15,10 +15,18 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
+def name_in_text(text: str) -> str:
+    """Return a name as a sentence has it: in quotes where it could not be seen, as that of the group ``''``."""
+    return text if text and text == text.strip() else f"'{text}'"
+
+
 def shell_word(text: str) -> str:
-    r"""Return text as one word of a command line, to be copied: quoted, or ``$'…\x1b…'`` if it is not printable."""
+    r"""Return text as one word of a command line, to be copied: quoted, or ``$'…\x1b…'`` if it is not printable.
+
+    One that ends like a clause of the sentence around it is quoted, too.
+    """
     if text.isprintable():
-        return shlex.quote(text)
+        return f"'{text}'" if text.endswith((",", ".", ":")) and "'" not in text else shlex.quote(text)
     parts = []
     for one in text:
         if one in "\\'":

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from urllib.parse import quote
 
-from retention_cli.core.files import refuse_odd
+from retention_cli.core.files import home, refuse_odd
 
 
 class StateError(Exception):
@@ -17,7 +17,7 @@ class StateError(Exception):
 
 def default_state_dir() -> Path:
     """Return ``$XDG_STATE_HOME/kretain``, else ``~/.local/state/kretain``."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kretain"
+    return Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state") / "kretain"
 
 
 def cluster_folder(state_dir: Path, cluster_id: str) -> Path:

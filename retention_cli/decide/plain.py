@@ -13,7 +13,7 @@ from retention_cli.core.model import ANCIENT_MS, Decision, Floor, LookUp, Partit
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards import GUARDS, frozen, untouchable
 from retention_cli.decide.triggers import TRIGGERS
-from retention_cli.decide.triggers.consumed import forced_retention_conflict
+from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.policy.settings import Settings
 
 _KNOWN_GUARDS: Final = frozenset({"G1", "G8", "G9"})
@@ -45,7 +45,7 @@ def plain_rule(one: PartitionFacts, settings: Settings, now_ms: int) -> PlainRul
         or frozen(settings) is not None
         or untouchable(topic, settings) is not None
         or isinstance(topic.topic_id, Unknown)
-        or forced_retention_conflict(after_ms, topic.retention_ms, settings.forced_age_ms) is not None
+        or forced_retention_conflict(after_ms, live_retention(topic), settings.forced_age_ms) is not None
     ):
         return None
     return PlainRule(now_ms - after_ms, "G9" in guards, now_ms + settings.max_ahead_ms)

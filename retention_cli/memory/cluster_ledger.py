@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from retention_cli.audit.log import NamedLedger
+from retention_cli.core.consumers import forget_hint, who
 from retention_cli.core.model import Reason, Unknown
-from retention_cli.core.printable import shell_word
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
@@ -300,8 +300,8 @@ class ClusterLedger(DocumentLedger):
             if one.newer:
                 reasons.append(Reason("ledger", f"{one.text}: use that one"))
             elif name is not None and self._stored_group(name) is None:
-                remedy = f"if it won't come back: kretain groups forget {shell_word(name)}"
-                reasons.append(Reason("ledger", f"{one.text}; it is all that is remembered of group {name}: {remedy}"))
+                text = f"{one.text}; it is all that is remembered of {who(name)}: {forget_hint(name)}"
+                reasons.append(Reason("ledger", text))
         return Unknown(tuple(reasons)) if reasons else None
 
 

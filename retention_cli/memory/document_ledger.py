@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from retention_cli.memory import documents as docs
+from retention_cli.memory.ages import merged
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import Key
 from retention_cli.memory.partition import PartitionMemory
@@ -53,8 +54,10 @@ class DocumentLedger(Ledger):
                     "DO UPDATE SET seen_ms = max(seen_ms, excluded.seen_ms)",
                     (document.topic_id, document.name, document.seen_ms),
                 )
+                self._ages.merge_widths(document.topic_id, document.widths)
             case docs.GroupDocument():
                 stored = self._stored_group(document.name)
+                self._ages.merge_born(document.name, document.born_ms, known=stored is not None)
                 self._put_group(document.name, document.group if stored is None else stored.merged(document.group))
                 self._cache.told(document.name, document.group.seen_ms)
             case docs.DiskDocument():
@@ -64,7 +67,8 @@ class DocumentLedger(Ledger):
     def _forget_up_to(self, key: str, stamp_ms: int) -> None:
         """Forget what a tombstone of this time (Unix ms) deletes, except what was seen since."""
         if (name := docs.group_of(key)) is not None:
-            self.db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms))
+            gone = self.db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms)).rowcount
+            self._ages.forget((), [name] if gone else ())
         elif (disk := docs.disk_of(key)) is not None:
             if self._is_stale(disk, stamp_ms):
                 self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
@@ -84,7 +88,7 @@ class DocumentLedger(Ledger):
         """Return the cache's document for a key, None if it has none."""
         if (name := docs.group_of(key)) is not None:
             group = self._stored_group(name)
-            return None if group is None else docs.GroupDocument(name, group)
+            return None if group is None else docs.GroupDocument(name, group, self._ages.born_ms(name))
         if (disk := docs.disk_of(key)) is not None:
             looks = self._stored_disk(disk)
             return None if looks is None else docs.DiskDocument(disk, looks)
@@ -96,7 +100,8 @@ class DocumentLedger(Ledger):
             return None
         row = self.db.execute("SELECT name, seen_ms FROM topics WHERE topic_id = ?", (topic_id,)).fetchone()
         name, seen_ms = row or ("", 0)
-        return docs.TopicDocument(topic_id, name, seen_ms, memories)
+        widths = self._ages.widths_of(topic_id) if numbers.start == 0 else ()
+        return docs.TopicDocument(topic_id, name, seen_ms, memories, widths)
 
     def _all_keys(self) -> set[str]:
         groups = self.db.execute("SELECT name FROM groups")
@@ -110,9 +115,11 @@ def covers(theirs: docs.Document, mine: docs.Document) -> bool:
     """Return whether their document has all that ours has."""
     if isinstance(theirs, docs.TopicDocument) and isinstance(mine, docs.TopicDocument):
         nothing = PartitionMemory()
-        return all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
+        known = all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
+        return known and merged(mine.widths, theirs.widths) == [*theirs.widths]
     if isinstance(theirs, docs.GroupDocument) and isinstance(mine, docs.GroupDocument):
-        return theirs.group.covers(mine.group) and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
+        known = theirs.group.covers(mine.group) and theirs.born_ms <= mine.born_ms
+        return known and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
     if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
         return theirs.disk.covers(mine.disk)
     return False

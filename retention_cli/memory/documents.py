@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from retention_cli.core.model import EventMax
+from retention_cli.memory.ages import Width
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.earlier import pack, unpack
 from retention_cli.memory.event_scan import read_scan
@@ -61,20 +62,25 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class TopicDocument:
-    """Some partitions of a topic id, and when the topic was last seen (Unix ms)."""
+    """Some partitions of a topic id, and when the topic was last seen (Unix ms).
+
+    ``widths`` are those of the topic, in the document of its first partitions, if it has grown.
+    """
 
     topic_id: str
     name: str
     seen_ms: int
     partitions: Mapping[int, PartitionMemory] = field(default_factory=dict)
+    widths: tuple[Width, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDocument:
-    """A consumer group."""
+    """A consumer group, and when it was first seen (Unix ms); 0: before any topic has grown."""
 
     name: str
     group: GroupMemory
+    born_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +144,10 @@ def encode(document: Document, written: Written) -> bytes:
                 "id": document.topic_id,
                 "seen": document.seen_ms,
                 "partitions": [_row(number, one) for number, one in sorted(document.partitions.items())],
+                **({"widths": [list(one) for one in document.widths]} if document.widths else {}),
             }
         case GroupDocument():
-            body = {"group": document.name, **document.group.as_data()}
+            body = {"group": document.name, "born": document.born_ms, **document.group.as_data()}
         case DiskDocument():
             body = {"disk": document.name, "looks": base64.b64encode(document.disk.packed).decode()}
         case ClockDocument():
@@ -207,7 +214,7 @@ def _document(key: str, data: Any) -> Document:
             raise DocumentError(f"it is about group {data['group']}")
         found = GroupMemory.from_data(data)
         _whole(found.seen_ms)
-        return GroupDocument(group, found)
+        return GroupDocument(group, found, _whole(data.get("born", 0)))
     if (disk := disk_of(key)) is not None:
         looks = base64.b64decode(data["looks"], validate=True)
         if data["disk"] != disk or len(looks) % LOOK_BYTES:
@@ -220,7 +227,8 @@ def _document(key: str, data: Any) -> Document:
     memories = dict(_memories(data["partitions"]) if data["v"] > 1 else _older_memories(data["partitions"]))
     if data["id"] != topic_id or not all(number in numbers for number in memories):
         raise DocumentError(f"it is about topic id {data['id']}, or about other partitions")
-    return TopicDocument(topic_id, str(data["topic"]), _whole(data["seen"]), memories)
+    widths = tuple((_whole(count), _whole(seen_ms)) for count, seen_ms in data.get("widths", ()))
+    return TopicDocument(topic_id, str(data["topic"]), _whole(data["seen"]), memories, widths)
 
 
 def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
@@ -232,7 +240,7 @@ def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
         "earlier": base64.b64encode(pack(one.earlier)).decode(),
         "start": one.log_start,
         "samples": base64.b64encode(one.packed).decode(),
-        "newest": None if one.newest is None else [one.newest.time_ms, one.newest.offset],
+        "newest": None if one.newest is None else [one.newest.time_ms, one.newest.offset, one.newest_under],
         "data": list(one.data_at),
         "scan": None if one.scan is None else base64.b64encode(one.scan).decode(),
         "replicas": base64.b64encode(one.replicas).decode(),
@@ -262,6 +270,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
             PartitionMemory(
                 packed=packed,
                 newest=found,
+                newest_under="" if newest is None or len(newest) < 3 else str(newest[2]),
                 data_at=tuple(_whole(offset) for offset in row.get("data", ())),
                 scan=raw,
                 replicas=replicas,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.memory.ages import Ages
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.partition import PartitionMemory
 
@@ -86,12 +87,20 @@ class Memory(Protocol):
         """Return a disk's memory, to read and to add to."""
         ...
 
+    def ages(self, partitions: Mapping[str, int], groups: Collection[str], now_ms: int) -> Ages:
+        """Note how many partitions topics have, and which groups there are; return which are younger (F2)."""
+        ...
+
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
         ...
 
     def group_topics(self, name: str) -> Collection[str]:
         """Return the topics that a consumer has ever committed on, whether or not its positions counted."""
+        ...
+
+    def commits_seen(self, name: str) -> Mapping[tuple[str, int], tuple[int, int | None]]:
+        """Return a consumer's commits as of the last look, by topic and partition: offset and leader epoch."""
         ...
 
     def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
@@ -134,6 +143,11 @@ class NoMemory:
         """Return what was added in this process."""
         return self._disks.setdefault(name, DiskMemory())
 
+    def ages(self, partitions: Mapping[str, int], groups: Collection[str], now_ms: int) -> Ages:
+        """Return that all are equally old."""
+        del partitions, groups, now_ms
+        return Ages()
+
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Return nothing."""
         del name, commits, now_ms, since_ms
@@ -143,6 +157,11 @@ class NoMemory:
         """Return nothing."""
         del name
         return ()
+
+    def commits_seen(self, name: str) -> Mapping[tuple[str, int], tuple[int, int | None]]:
+        """Return nothing."""
+        del name
+        return {}
 
     def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
         """Return nothing."""

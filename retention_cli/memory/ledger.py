@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory.aged import seen_before
+from retention_cli.memory.ages import Ages, StoredAges
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_file import Key
@@ -46,6 +47,7 @@ class Ledger(LedgerLooks):
         self._sparing = False
         self._topics_ms = 0
         super().__init__(folder, None if known is None else known.ledger_id)
+        self._ages = StoredAges(self.db)
         with self._errors():
             self._forget_read()
 
@@ -118,6 +120,12 @@ class Ledger(LedgerLooks):
             found = self._partitions[key] = PartitionMemory()
         return found
 
+    def ages(self, partitions: Mapping[str, int], groups: Collection[str], now_ms: int) -> Ages:
+        """Note how many partitions topics have, and which groups there are; return which are younger (F2)."""
+        topics = {name: (self._ids[name], count) for name, count in partitions.items() if name in self._ids}
+        with self._errors():
+            return self._ages.note(topics, groups, self._heads, now_ms)
+
     def disk(self, name: str) -> DiskMemory:
         """Return a disk's memory, to read and to add to."""
         if name not in self._disks:
@@ -168,6 +176,7 @@ class Ledger(LedgerLooks):
         for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
             one.changed = False
+        self._ages.written()
         for disk in disks.values():
             disk.changed = False
         for name, group in groups.items():  # merging may have added to them
@@ -185,6 +194,7 @@ class Ledger(LedgerLooks):
         """Forget a group at once (``kretain groups forget``); return whether it was remembered."""
         with self.transaction():
             gone = self.db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
+            self._ages.forget((), [name])
             self._bump()
             self._to_tell((), [name] if gone else ())
         self._drop(name)
@@ -198,6 +208,7 @@ class Ledger(LedgerLooks):
             self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
+            self._ages.forget(topics, groups)
             stale = [name for (name,) in self.db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
             self.db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
             self._bump()
@@ -213,12 +224,13 @@ class Ledger(LedgerLooks):
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
         groups = bool(self._groups or self._unjudged or self._judged or self._looked_at)
-        return looked or groups or any(one.changed for one in self._partitions.values())
+        return looked or groups or self._ages.changed or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
         self._forget_looks()
+        self._ages.forget_read()
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._read_heads()
@@ -229,7 +241,9 @@ class Ledger(LedgerLooks):
         self._expand_judged()
         self._expand_looks()
         groups = self._merged({})[1]
+        self._ages.forget_read()
         self._read_heads()
+        self._ages.known_by_others(self._heads)
         for name, group in groups.items():
             self._adopt(name, group)
         self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
@@ -291,6 +305,7 @@ class Ledger(LedgerLooks):
         disks: Mapping[str, DiskMemory],
         now_ms: int,
     ) -> None:
+        grown = self._ages.write()
         self._write_looks()
         self.db.executemany(INSERT, (row_of(*key, values_of(one)) for key, one in changed.items()))
         for name, disk in disks.items():
@@ -310,7 +325,8 @@ class Ledger(LedgerLooks):
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        self._to_tell(chain(changed, self._looked_keys()), (*groups, *self._judged), touched, disks)
+        told = chain(changed, self._looked_keys(), ((topic_id, 0) for topic_id in grown))
+        self._to_tell(told, (*groups, *self._judged), touched, disks)
 
     def _to_tell(
         self,

@@ -19,6 +19,7 @@ from typing import Final
 
 from retention_cli.core.file_words import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
+from retention_cli.memory.ages import TABLES
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.judged_group import JudgedGroup
@@ -35,8 +36,8 @@ from retention_cli.memory.partition_rows import (
 )
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 4
-"""Since 4 a group's document may be one of columns; the tables are those of 3."""
+SCHEMA_VERSION: Final = 5
+"""Since 4 a group's document may be one of columns; 5 has two more tables (:mod:`.ages`), and ``newest_under``."""
 _FIRST_WITH_LINEAGE: Final = 3
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
@@ -46,7 +47,7 @@ PARTITION_COLUMNS: Final = """
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
     last_epoch INTEGER, earlier BLOB, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER,
     newest_offset INTEGER, data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
-    front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
+    front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB, newest_under TEXT,
     PRIMARY KEY (topic_id, partition)"""
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -68,13 +69,15 @@ _SEALED: Final = (
     ("name || ' ' || checksum", "groups", "name"),
     ("name || ' ' || hex(looks)", "disks", "name"),
 )
-_SEALED_WHERE_SHARED: Final = (
+_SEALED_IF_USED: Final = (
+    ("topic_id || '/' || partitions || ' ' || seen_ms", "widths", "topic_id, partitions"),
+    ("name || ' ' || seen_ms", "born", "name"),
     ("topic_id || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "topic_id"),
     ("key || ' ' || revision", "unsent", "key"),
     ("key || ' ' || text || ' ' || coalesce(newer, '')", "unread", "key"),
     ("name || ' ' || seen_ms", "told", "name"),
 )
-"""Tables that only a shared ledger has (:mod:`retention_cli.memory.shared_cache`)."""
+"""Tables that only newer ledgers have, and those of a shared one (:mod:`retention_cli.memory.shared_cache`)."""
 
 _LINES_AT_A_TIME: Final = 5_000
 
@@ -130,13 +133,13 @@ class LedgerFile:
                 raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
             with self.transaction():
                 if self._pragma("user_version") == 0:  # no other process was faster
-                    self._execute_all(SCHEMA)
+                    self._execute_all(SCHEMA + TABLES)
                     self._introduce()
                     self.began_anew = True
         elif version < _FIRST_WITH_LINEAGE:
             with self.transaction():
                 if self._pragma("user_version") < _FIRST_WITH_LINEAGE:
-                    upgrade(self.db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
+                    upgrade(self.db, SCHEMA + TABLES, put_partition=self._put_partition, put_group=self._put_group)
                     self._introduce()
                     self.upgraded = True
         self.db.execute("BEGIN")  # one snapshot: others may write meanwhile
@@ -147,6 +150,9 @@ class LedgerFile:
         if version < SCHEMA_VERSION:  # whatever this run writes, an older kretain could not read it
             with self.transaction():
                 if self._pragma("user_version") < SCHEMA_VERSION:  # else a newer one was faster: it stays the file's
+                    if version >= _FIRST_WITH_LINEAGE:
+                        self._execute_all(TABLES)
+                        self.db.execute("ALTER TABLE partitions ADD COLUMN newest_under TEXT")
                     self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def _introduce(self) -> None:
@@ -187,7 +193,7 @@ class LedgerFile:
         """
         total = 0
         there = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for what, table, keys in (*_SEALED, *(one for one in _SEALED_WHERE_SHARED if one[1] in there)):
+        for what, table, keys in (*_SEALED, *(one for one in _SEALED_IF_USED if one[1] in there)):
             count = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
             if count or (what, table, keys) in _SEALED:  # they may be created, empty, outside our transactions
                 rows = f"SELECT {what} FROM {table} ORDER BY {keys}"  # noqa: S608

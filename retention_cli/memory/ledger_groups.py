@@ -108,6 +108,10 @@ class LedgerGroups(LedgerFile):
         """Return the topics that a consumer has ever committed on."""
         return self._group(name).topics()
 
+    def commits_seen(self, name: str) -> Mapping[tuple[str, int], tuple[int, int | None]]:
+        """Return a consumer's commits as of the last look, by topic and partition: offset and leader epoch."""
+        return self._group(name).live()
+
     def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
         """Return the first look that found a consumer's commits where they are, None if no look did."""
         head = self._heads.get(name)

@@ -41,7 +41,8 @@ class PartitionMemory:
     ``leader_epoch`` is the one under which all of this was last proven (M1, M2), None if nothing is remembered yet;
     ``log_start`` was S then. ``last_epoch`` is the last record's, the same or an earlier one, None if unknown.
     ``packed`` are samples (:func:`unpack`), oldest first. ``newest`` is the largest timestamp of a data record ever
-    seen (R2). ``data_at`` are offsets of data records. ``scan`` is how far event times were read from records
+    seen (R2), ``newest_under`` the settings under which it was read (M0): under others it is none. ``data_at`` are
+    offsets of data records. ``scan`` is how far event times were read from records
     (:mod:`retention_cli.memory.event_scan`). ``replicas`` are the replicas' sizes
     (:mod:`retention_cli.memory.replica`), if a rule needed them. ``created``: the topic was last seen with CreateTime;
     ``created_below`` was H when it was first seen without it again: below that, timestamps may be producers' (G3). Both
@@ -60,6 +61,7 @@ class PartitionMemory:
     front: Front | None = None
     last_epoch: int | None = None
     earlier: tuple[Earlier, ...] = ()
+    newest_under: str = ""
     changed: bool = False
 
     @property
@@ -109,10 +111,15 @@ class PartitionMemory:
             self.packed = pack(thinned(self.samples))
         self.changed = True
 
-    def add_newest(self, newest: EventMax) -> None:
-        """Remember the time of a data record, if it is the largest so far."""
-        if self.newest is None or newest.rank > self.newest.rank:
-            self.newest, self.changed = newest, True
+    def newest_of(self, under: str) -> EventMax | None:
+        """Return the largest timestamp that was read under these settings."""
+        return self.newest if self.newest_under == under else None
+
+    def add_newest(self, newest: EventMax, under: str) -> None:
+        """Remember the time of a data record, read under these settings, if it is the largest so far."""
+        known = self.newest_of(under)
+        if known is None or newest.rank > known.rank:
+            self.newest, self.newest_under, self.changed = newest, under, True
 
     def add_data(self, offset: int) -> None:
         """Remember that there is a data record at ``offset``."""
@@ -190,6 +197,7 @@ class PartitionMemory:
         """Start over: nothing remembered can be proven to be of this log. What only ever holds is kept."""
         self._settle(moved_on=True)
         self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None
+        self.newest_under = ""
         self.leader_epoch, self.log_start, self.last_epoch, self.changed = leader_epoch, log_start, None, True
 
     def _settle(self, *, moved_on: bool) -> None:
@@ -213,13 +221,14 @@ class PartitionMemory:
 
     def become(self, both: PartitionMemory) -> None:
         """Take over the values that :meth:`merged` returned."""
-        self.packed, self.newest, self.data_at = both.packed, both.newest, both.data_at
+        self.packed, self.data_at = both.packed, both.data_at
+        self.newest, self.newest_under = both.newest, both.newest_under
         self.scan, self.replicas, self.front = both.scan, both.replicas, both.front
         self.leader_epoch, self.log_start, self.last_epoch = both.leader_epoch, both.log_start, both.last_epoch
         self.created, self.created_below, self.earlier = both.created, both.created_below, both.earlier
 
     def merged(self, other: PartitionMemory) -> PartitionMemory:
-        """Return what both remember; their order matters only for two sources of event times: this one's is kept.
+        """Return what both remember; their order matters only for two sources of event times: this one's are kept.
 
         If they were proven under different leader epochs, only the later one counts: the earlier one may describe a
         tail that was lost in between. Whether it was is asked the next time, unless the later one was derived from it.
@@ -234,11 +243,15 @@ class PartitionMemory:
         packed = both_samples(self.packed, other.packed)
         end = last(packed).high_watermark if packed else 0
         fallen = [known for one in (self, other) if one.high_watermark > end for known in one.as_earlier()]
-        seen = [one for one in (self.newest, other.newest) if one is not None]
+        told = self if self.newest is not None else other
+        seen = [
+            one for one in (self.newest_of(told.newest_under), other.newest_of(told.newest_under)) if one is not None
+        ]
         fronts = [one for one in (self.front, other.front) if one is not None]
         return PartitionMemory(
             packed=packed,
             newest=max(seen, key=lambda one: one.rank, default=None),
+            newest_under=told.newest_under,
             data_at=tuple(dict.fromkeys((*other.data_at, *self.data_at)))[-_DATA_AT_MOST:],
             scan=further(self.scan, other.scan),
             replicas=replica_memory.merged(self.replicas, other.replicas),

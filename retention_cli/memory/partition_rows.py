@@ -16,12 +16,14 @@ from retention_cli.memory.samples import SAMPLE_BYTES
 KEYS: Final = "SELECT topic_id, partition FROM partitions"
 SELECT: Final = (
     "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, earlier, log_start, samples, newest_ms, "
-    "newest_offset, data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
+    "newest_offset, data_at, created, created_below, front, front_append, scan, replicas, newest_under FROM "
+    "partitions"
 )
-INSERT: Final = "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT: Final = "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 """Takes rows of :func:`row_of`."""
 INSERT_PLAIN: Final = (
-    "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, '', ?, 0, NULL, NULL, NULL, NULL)"
+    "INSERT OR REPLACE INTO partitions VALUES "
+    "(?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, '', ?, 0, NULL, NULL, NULL, NULL, NULL)"
 )
 """Takes rows of :func:`plain_rows`: most of a plain partition's columns say that there is nothing."""
 
@@ -33,7 +35,7 @@ def values_in(row: Sequence[Any]) -> Sequence[Any]:
         ValueError: it is not what was written.
     """
     values = row[3:]
-    if row[2] != checksum(*row[:2], *values):
+    if row[2] != _checksum(row[0], row[1], values):
         raise ValueError(f"what it remembers of partition {row[1]} of topic id {row[0]} is not what was written")
     if len(values[4]) % SAMPLE_BYTES or (values[13] is not None and len(values[13]) % ROW_BYTES):
         raise ValueError("a partition's samples or replicas are broken")
@@ -42,7 +44,12 @@ def values_in(row: Sequence[Any]) -> Sequence[Any]:
 
 def row_of(topic_id: str, partition: int, values: Sequence[object]) -> tuple[object, ...]:
     """Return a partition's values (:func:`values_of`) as a whole row, in the order of the table's columns."""
-    return (topic_id, partition, checksum(topic_id, partition, *values), *values)
+    return (topic_id, partition, _checksum(topic_id, partition, values), *values)
+
+
+def _checksum(topic_id: str, partition: int, values: Sequence[object]) -> int:
+    """Return a row's checksum. The last column is newer than the others: without it, it is what it always was."""
+    return checksum(topic_id, partition, *(values[:-1] if values[-1] is None else values))
 
 
 def plain_rows(topic_id: str, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[object, ...]]:
@@ -65,11 +72,25 @@ def partition_of(row: Sequence[Any]) -> PartitionMemory:
         ValueError: it is not what was written.
     """
     values = values_in(row)
-    epoch, last_epoch, earlier, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
+    (
+        epoch,
+        last_epoch,
+        earlier,
+        log_start,
+        samples,
+        newest_ms,
+        newest_offset,
+        data_at,
+        *stamps,
+        scan,
+        replicas,
+        under,
+    ) = values
     created, created_below, front, append = stamps
     return PartitionMemory(
         packed=samples,
         newest=None if newest_ms is None else EventMax(newest_ms, newest_offset),
+        newest_under=under or "",
         data_at=tuple(int(one) for one in data_at.split(",")) if data_at else (),
         scan=scan,
         replicas=replicas or b"",
@@ -112,6 +133,7 @@ def values_of(one: PartitionMemory) -> tuple[object, ...]:
         *((None, None) if front is None else (front.offset, int(front.append_time))),
         one.scan,
         one.replicas or None,
+        one.newest_under or None,
     )
 
 

@@ -57,7 +57,7 @@ def looked(
 
 _NO_TIMES: Final = [None, None, ""]
 """In columns newest_ms, newest_offset and data_at."""
-_NO_MORE: Final = [0, None, None, None, None]
-"""In columns created_below, front, front_append, scan and replicas."""
+_NO_MORE: Final = [0, None, None, None, None, None]
+"""In columns created_below, front, front_append, scan, replicas and newest_under."""
 _NOTHING: Final = tuple(_NO_TIMES)
 _NO_STAMPS: Final = tuple(_NO_MORE)

@@ -83,7 +83,7 @@ class RecordScanner:
             if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
                 found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because("R2", "no log start")
                 continue
-            said = self._said_source(tp, sources[tp])
+            said = self._said_source(tp, sources[tp], one)
             scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, one.log_start)
             if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
                 scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
@@ -98,15 +98,20 @@ class RecordScanner:
             found.newest[tp] = newest
             if error is not None and newest is None:
                 found.newest[tp] = Unknown.because("R2", f"its event times could not be read: {error}")
+            elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
+                first = scan.blocks[0]
+                offset = first.start if first.unreadable is None else first.unreadable
+                found.newest[tp] = without_event_time(str(sources[tp]), offset)
         prefixes = {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}
         self._find_prefixes(prefixes, facts, sources, stopped, found)
 
-    def _said_source(self, tp: TopicPartition, source: EventSource) -> str:
-        """Return the name under which a scan is remembered. A scan that ignores future times has another name (G4)."""
+    def _said_source(self, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
+        """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
         settings = self.settings[tp.topic]
+        said = str(source) if source != TIMESTAMP else f"{source} ({read_under(facts, settings)})"
         if not settings.ignore_future:
-            return str(source)
-        return f"{source}, at most {format_duration(settings.max_ahead_ms)} ahead"
+            return said
+        return f"{said}, at most {format_duration(settings.max_ahead_ms)} ahead"
 
     def _read_new(
         self,
@@ -255,6 +260,26 @@ def _unreadable(offset: int, source: EventSource) -> Reason:
         f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on is "
         f"by it; where such records may be passed over, set on.unreadable: skip",
     )
+
+
+def without_event_time(source: str, offset: int) -> Unknown:
+    """Return why R2 is unknown where none of the records that were read has an event time: the first one's offset."""
+    return Unknown.because(
+        "R2",
+        f"none of its records that were read has an event time at {source}, the first of them at offset {offset:,}: "
+        f"correct retention.eventtime.source, or what the producer writes",
+    )
+
+
+def read_under(facts: PartitionFacts, settings: Settings) -> str | None:
+    """Return under which settings timestamps are event times (M0), None if these are unknown: nothing is remembered.
+
+    Whose stamps they are is the topic's timestamp type; an explicit source takes a broker's stamps for event times.
+    """
+    kind = facts.topic.timestamp_type
+    if isinstance(kind, Unknown):
+        return None
+    return kind if settings.event_source is None else f"{settings.event_source}, {kind}"
 
 
 def time_of(message: Message, source: EventSource, settings: Settings) -> int | None:

@@ -14,7 +14,7 @@ from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicParti
 from retention_cli.core.progress import Progress
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.observe.event_records import EventTimes, RecordScanner, stamp_of
+from retention_cli.observe.event_records import EventTimes, RecordScanner, read_under, stamp_of, without_event_time
 from retention_cli.observe.proven_reads import read_proven, soon
 from retention_cli.policy.settings import EventSource, Settings
 
@@ -79,7 +79,7 @@ class EventTimeReader:
         unsure: dict[TopicPartition, Found] = {}
         windows: list[TopicPartition] = []
         for tp, answer in answers.items():
-            known = self.memory[tp].newest
+            known = self._known(tp, facts[tp])
             if isinstance(answer, RequestFailedError) and answer.retriable:
                 found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answer}")
             elif not isinstance(answer, Found) or answer.timestamp is None:
@@ -90,10 +90,24 @@ class EventTimeReader:
                 unsure[tp] = answer
             else:
                 windows.append(tp)
-        windows += self._check(unsure, found)
+        windows += self._check(unsure, facts, found)
         self._from_windows(windows, facts, answers, found)
 
-    def _check(self, unsure: Mapping[TopicPartition, Found], found: EventTimes) -> list[TopicPartition]:
+    def _known(self, tp: TopicPartition, facts: PartitionFacts) -> EventMax | None:
+        """Return the largest time that is remembered, if it was read under the settings of now (M0)."""
+        under = read_under(facts, self.settings[tp.topic])
+        return None if under is None else self.memory[tp].newest_of(under)
+
+    def _remember(self, tp: TopicPartition, facts: PartitionFacts, newest: EventMax) -> None:
+        if (under := read_under(facts, self.settings[tp.topic])) is not None:
+            self.memory[tp].add_newest(newest, under)
+
+    def _check(
+        self,
+        unsure: Mapping[TopicPartition, Found],
+        facts: Mapping[TopicPartition, PartitionFacts],
+        found: EventTimes,
+    ) -> list[TopicPartition]:
         """Fetch the records at the maxima; return the partitions where there is no data record."""
         data: set[TopicPartition] = set()
 
@@ -109,7 +123,7 @@ class EventTimeReader:
         data -= {tp for tp, error in ended.items() if error is not None}
         for tp in data:
             newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
-            self.memory[tp].add_newest(newest)
+            self._remember(tp, facts[tp], newest)
             self.memory[tp].add_data(newest.offset or 0)
             found.newest[tp] = newest
         failed = {tp: error for tp, error in ended.items() if error is not None}
@@ -128,9 +142,11 @@ class EventTimeReader:
     ) -> None:
         """Use the largest time of the last data records before L and of what is remembered: "at least"."""
         best: dict[TopicPartition, EventMax] = {}
+        first: dict[TopicPartition, int] = {}
 
         def on_record(tp: TopicPartition, message: Message) -> None:
             stamp = stamp_of(message, self.settings[tp.topic])
+            first[tp] = min(message.offset(), first.get(tp, message.offset()))
             if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
                 best[tp] = EventMax(stamp, message.offset())
 
@@ -149,10 +165,13 @@ class EventTimeReader:
             if tp in found.newest:
                 continue
             if tp in best:
-                self.memory[tp].add_newest(best[tp])
-            newest = self.memory[tp].newest
+                self._remember(tp, facts[tp], best[tp])
+            known = (self._known(tp, facts[tp]), best.get(tp))
+            newest = max((one for one in known if one is not None), key=lambda one: one.rank, default=None)
             if newest is None and isinstance(answers[tp], RequestFailedError):
                 found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answers[tp]}")
+            elif newest is None and tp in first:
+                found.newest[tp] = without_event_time(str(TIMESTAMP), first[tp])
             else:  # exact if every record in the log was read
                 whole = not _more(facts[tp], _WINDOWS[0])
                 found.newest[tp] = None if newest is None else newest._replace(exact=whole)

@@ -10,9 +10,9 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import floor_by, is_outside, plain_name
-from retention_cli.core.model import Decision, Reason, Unknown
-from retention_cli.core.printable import shell_word
+from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.decide.plain import Decider
@@ -23,6 +23,9 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import owns
 from retention_cli.observe.request import Observation, Request
+from retention_cli.plan.kept_forever import reached_by_pattern
+from retention_cli.plan.lost import GoneCommits, lost_of
+from retention_cli.plan.open_transactions import tell_owners
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
@@ -40,6 +43,10 @@ if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them
 PastDay = Callable[[str], Amount]
 """Returns the amount trimmed in the last 24 hours in the cluster with this id."""
 _NAMED: Final = 3
+_NO_READER: Final = (
+    "which groups would lose unread records is unknown: either no group has committed on these partitions, or groups "
+    "could not be read; kretain offsets --groups gives the reason"
+)
 
 
 class Whole(NamedTuple):
@@ -117,6 +124,7 @@ def make_plan(
     policy = selection.policy
     disks = disk_run(selection.decided_alone.policy, inventory)
     decider = Decider(now_ms)
+    gone = GoneCommits()
     request = Request(
         selection.settings_for,
         policy.groups,
@@ -125,6 +133,7 @@ def make_plan(
         scan_all=True,
         clock_ms=clock_ms,
         disks=disks,
+        begin_rows=lambda _partitions, _latest: gone.anew(),
         complete=decider.ahead,
     )
     seen: dict[str, GroupCommits | None] = {}
@@ -138,12 +147,14 @@ def make_plan(
         if memories is not None:
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
-    decisions = decide_all(reader, observation, now_ms, disks, decider)
+    firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
+    notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
+    decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks, decider))
     where = () if disks is None else (*disks.state.disks, *disks.state.absent)
     observed(Whole(observation, decisions, where, seen.keys()))
     unread: Mapping[str, int] | BrokerError
     try:
-        unread = unread_by_group(reader, seen, [one for one in decisions if selection.asks_for(one.tp)])
+        unread = unread_by_group(reader, seen, gone, [one for one in decisions if selection.asks_for(one.tp)])
     except BrokerError as error:
         unread = error
     return plan_of(
@@ -249,7 +260,7 @@ def no_longer_named(memory: Memory, selection: Selection, now_ms: int) -> list[R
         return []
     first, more = found[:_NAMED], len(found) - _NAMED
     named = ", ".join(map(plain, first)) + (f" and {more:,} more" if more > 0 else "")
-    forget = f"kretain groups forget {' '.join(map(shell_word, first))}"
+    forget = kretain("groups", "forget", names=tuple(first))
     what = "it, so it counts" if len(found) == 1 else "them, so they count"
     return [
         Reason(
@@ -274,13 +285,14 @@ def managed_records(observation: Observation) -> int:
 
 def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
     """Return a note if unread records would be trimmed but cannot be attributed to any group that was read (G2)."""
-    if not unconsumed or unread:
-        return []
-    return [Reason("G2", "which groups would lose unread records is unknown: each row says why")]
+    return [Reason("G2", _NO_READER)] if unconsumed and not unread else []
 
 
 def unread_by_group(
-    reader: ClusterReader, groups: Mapping[str, GroupCommits | None], decisions: Sequence[Decision]
+    reader: ClusterReader,
+    groups: Mapping[str, GroupCommits | None],
+    gone: GoneCommits,
+    decisions: Sequence[Decision],
 ) -> dict[str, int]:
     """Return, per consumer, how many records would be trimmed before it has read them (G2).
 
@@ -292,33 +304,31 @@ def unread_by_group(
         groups: the groups whose commits were read and recorded together with the log's ends, and the positions of
             consumers outside Kafka's groups (F7). Others are left out: commits that only this report has read would
             be forgotten once the group is deleted (F6).
+        gone: the positions of consumers whose commits are gone and still count (F6).
         decisions: the plan's decisions.
 
     Raises:
         BrokerError: no broker answered.
     """
-    losing: dict[str, dict[int, Decision]] = {}
+    losing: dict[str, dict[int, tuple[int, int]]] = {}
     for one in decisions:
-        if one.action == "trim" and one.unconsumed:
-            losing.setdefault(one.topic, {})[one.partition] = one
+        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
+            losing.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
     if not losing:
         return {}
-    unread: dict[str, int] = {}
+    unread = gone.lost(losing)
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         if isinstance(commits, CommitsUnknown):
             return
-        for topic, rows in losing.items():
-            for partition, offset, _epoch in commits.topics.get(topic, ()):
-                row = rows.get(partition)
-                if row is not None and row.trim_to is not None and row.log_start is not None:
-                    lost = row.trim_to - max(offset, row.log_start)
-                    if lost > 0:
-                        name = floor_by(commits.group)
-                        unread[name] = unread.get(name, 0) + lost
+        lost = lost_of(losing, commits.topics)
+        for topic, stored in commits.no_position.items():  # it may want to read all of it
+            lost += lost_of(losing, {topic: [(*place, None) for place in stored.items()]})
+        if lost:
+            unread[commits.group] = unread.get(commits.group, 0) + lost
 
     for outside in groups.values():
         if outside is not None:
             on_commits(outside)
     reader.read_commits(sorted(name for name, outside in groups.items() if outside is None), on_commits)
-    return dict(sorted(unread.items()))
+    return dict(sorted((floor_by(group), lost) for group, lost in unread.items()))

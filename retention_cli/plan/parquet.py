@@ -22,6 +22,7 @@ from pydantic import Field
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_words import parquet_problem
+from retention_cli.core.files import open_regular
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json
 from retention_cli.plan.rows import StoredDecisions
@@ -207,7 +208,10 @@ class ParquetRows:
         """Open a part; raise errors in its bytes as a SavedPlanError with a one-line text."""
         broken = (arrow().ArrowException, ValueError, MemoryError)
         try:
-            with self._parquet.ParquetFile(part, page_checksum_verification=True) as file:
+            with (
+                open_regular(part) as opened,
+                self._parquet.ParquetFile(opened, page_checksum_verification=True) as file,
+            ):
                 yield file
         except FileNotFoundError:
             raise SavedPlanError(f"{part} cannot be read: No such file or directory") from None

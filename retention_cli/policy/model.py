@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.patterns import compiled
+from retention_cli.policy.patterns import REGEX, compiled
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
@@ -35,6 +35,11 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     Kafka's own subscriptions match whole names, too: it is the narrower reading.
     """
     return any(compiled(pattern).fullmatch(name) is not None for pattern in patterns)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a name on the command line may match others than itself."""
+    return text.startswith(REGEX) or any(sign in text for sign in "*?[")
 
 
 def _limit(value: int | None) -> int | None:

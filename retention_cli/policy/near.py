@@ -34,7 +34,7 @@ def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
 
 def names_groups(policy: Policy) -> bool:
     """Return whether the policy itself names any group, or a pattern of groups."""
-    return bool(_required(policy) or _ignored(policy) or policy.groups.latest)
+    return bool(_required(policy) or any(some for _, some in _patterns(policy)))
 
 
 def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
@@ -43,7 +43,7 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
     A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
     """
     wanted = [("groups.require", one) for one in _required(policy) if one not in groups]
-    for key, patterns in (("groups.ignore", _ignored(policy)), ("groups.latest", policy.groups.latest)):
+    for key, patterns in _patterns(policy):
         wanted += [(key, one) for one in patterns if not any(matches((one,), group) for group in groups)]
     notes = []
     for key, name in wanted[:NAMED]:
@@ -61,6 +61,16 @@ def _required(policy: Policy) -> Collection[str]:
     for entry in policy.entries:
         required.update(dict.fromkeys(entry.values.get("groups.require", ())))
     return required
+
+
+def _patterns(policy: Policy) -> list[tuple[str, Collection[str]]]:
+    groups = policy.groups
+    return [
+        ("groups.ignore", _ignored(policy)),
+        ("groups.latest", groups.latest),
+        ("groups.by.commits", groups.by_commits),
+        ("groups.stale.epochs", groups.stale_epochs),
+    ]
 
 
 def _ignored(policy: Policy) -> Collection[str]:

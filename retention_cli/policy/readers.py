@@ -214,14 +214,14 @@ def read_text(value: object) -> str:
 
 
 def read_names(value: object) -> list[str]:
-    """Read a name or a list of names."""
+    """Read a group's name or a list of these. A group may be called ``''``."""
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list):
         raise ValueError(f"{shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
     wrong: list[Item] = [
         ((index,), f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
         for index, name in enumerate(values)
-        if not isinstance(name, str) or not name
+        if not isinstance(name, str)
     ]
     return right(list(values), wrong)
 
@@ -241,7 +241,7 @@ def read_patterns(value: object) -> list[str]:
 def read_topic_patterns(value: object) -> list[str]:
     """Read patterns, one at least."""
     found = read_patterns(value)
-    if not found:
+    if not found or "" in found:
         raise ValueError("is empty: name a topic, a glob such as 'orders.*', or '*' for all")
     return found
 

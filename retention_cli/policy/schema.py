@@ -31,6 +31,22 @@ class GroupsModel(StrictModel):
         default=[],
         description="Groups that start at the end where they have no commit: there, they protect nothing (F2).",
     )
+    by_commits: v.Patterns = Field(
+        default=[],
+        alias="by.commits",
+        description="Groups that count by their commits alone: what their members read is not asked (F3).",
+    )
+    stale_epochs: v.Patterns = Field(
+        default=[],
+        alias="stale.epochs",
+        description="Groups whose clients commit old leader epochs: theirs count as commits without one (F5).",
+    )
+    offsets_topic: v.VisibleOrHidden = Field(
+        default="visible",
+        alias="offsets.topic",
+        description="hidden: the provider hides __consumer_offsets. Floors are then known only where groups.require "
+        "names a group (F9).",
+    )
     share: v.CountOrIgnore = Field(
         default="count",
         description="Whether share groups (KIP-932) count, by their start offsets (F1), or protect nothing.",

@@ -146,6 +146,8 @@ class GroupRules:
     """Which consumers count (F1–F7): patterns for ignore and latest, names for require, sources outside Kafka's groups.
 
     ``remember_ms`` is how long a consumer that is gone still counts (F6), ``share`` whether share groups count at all.
+    ``by_commits`` are patterns of groups whose members are not asked what they read (F3), ``stale_epochs`` of those
+    whose commits' leader epochs say nothing (F5). ``offsets_hidden``: the provider hides the offsets topic (F9).
     """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
@@ -154,6 +156,9 @@ class GroupRules:
     remember_ms: int = DEFAULT_REMEMBER_MS
     sources: tuple[FloorSource, ...] = ()
     share: Literal["count", "ignore"] = "count"
+    by_commits: tuple[str, ...] = ()
+    stale_epochs: tuple[str, ...] = ()
+    offsets_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,9 @@ LocalOrCluster = Annotated[
 CountOrIgnore = Annotated[
     str, BeforeValidator(r.word_reader("count", "ignore")), WithJsonSchema({"enum": ["count", "ignore"]})
 ]
+VisibleOrHidden = Annotated[
+    str, BeforeValidator(r.word_reader("visible", "hidden")), WithJsonSchema({"enum": ["visible", "hidden"]})
+]
 Flag = Annotated[bool, BeforeValidator(r.read_flag), WithJsonSchema({"type": "boolean"})]
 HoldOrTrim = Annotated[str, BeforeValidator(r.word_reader("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
 SkipOrTrim = Annotated[str, BeforeValidator(r.word_reader("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]

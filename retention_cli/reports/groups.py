@@ -105,8 +105,10 @@ def list_all(
             summary.lag = None
             summary.counts = f"unreadable, so it holds: {commits.text}"
             return
-        summary.topics = sorted(topic for topic, rows in commits.topics.items() if rows)
+        summary.topics = sorted({*commits.no_position, *(topic for topic, rows in commits.topics.items() if rows)})
         stands.add(keys[commits.group], summary, commits.topics, passing_unknown=True)
+        if commits.no_position and summary.counts == "counts":
+            summary.counts = "counts, and holds where it stored an offset below zero"
         if (
             not summary.partitions
             and summary.counts == "counts"

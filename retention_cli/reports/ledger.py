@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.model import EventMax, Sample
+from retention_cli.core.printable import name_in_text
 from retention_cli.memory.aged import seen_before
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
+from retention_cli.policy.model import is_pattern, matches
 from retention_cli.policy.selection import NothingMatchesError
 
 
@@ -114,6 +116,28 @@ class Held:
     partitions: int
 
 
+def named(ledger: Ledger, given: Sequence[str], listed: Collection[str], topic_ids: Mapping[str, str]) -> list[str]:
+    """Return the groups that are named: exactly, or by a pattern, which is for those that are gone.
+
+    ``listed`` are the keys of the groups that the cluster has. What is remembered by a pattern's very letters is meant.
+
+    Raises:
+        NotRememberedError: a pattern matches no group that is gone.
+        PatternError: a pattern is no regular expression.
+    """
+    ledger.begin(topic_ids)
+    gone = [plain_name(key) for key, _seen, _rows in ledger.gone_groups(listed, 0)]
+    found: dict[str, None] = {}
+    for one in given:
+        if _remembered(ledger, one) is not None or not is_pattern(one):
+            found[one] = None
+        elif some := [name for name in gone if matches((one,), name)]:
+            found.update(dict.fromkeys(some))
+        else:
+            raise NotRememberedError(f"no group that is gone and remembered matches {one}; nothing was forgotten")
+    return list(found)
+
+
 def held_by(ledger: Ledger, groups: Iterable[str], topic_ids: Mapping[str, str]) -> list[Held]:
     """Return where groups are remembered, by their exact names, of the topics that are there.
 
@@ -143,7 +167,9 @@ def _keys(ledger: Ledger, groups: Iterable[str]) -> dict[str, str]:
     keys = {name: _remembered(ledger, name) for name in dict.fromkeys(groups)}
     unknown = [name for name, key in keys.items() if key is None]
     if unknown:
-        raise NotRememberedError(f"nothing is remembered of group {', '.join(unknown)}; nothing was forgotten")
+        raise NotRememberedError(
+            f"nothing is remembered of group {', '.join(map(name_in_text, unknown))}; nothing was forgotten"
+        )
     return {name: key for name, key in keys.items() if key is not None}
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
-from retention_cli.decide.triggers.consumed import forced_retention_conflict
+from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.interface import NoMemory
 from retention_cli.memory.topics.policy import with_live
 from retention_cli.observe.floors.misnamed import misnamed_groups
+from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy
 from retention_cli.policy.near import told, unmatched
@@ -50,6 +52,7 @@ def check_alone(policy: Policy) -> Findings:
                     policy.problem(entry, times[0], "has no effect: retention.commitoffset.enable is not true anywhere")
                 )
             )
+        findings.notes += [str(policy.problem(entry, key, text)) for key, text in _other_units(entry)]
         findings.problems.extend(_conflicts_in_file(policy, entry))
         if (
             policy.disks.percent is None
@@ -68,6 +71,18 @@ def check_alone(policy: Policy) -> Findings:
     return findings
 
 
+def _other_units(entry: Entry) -> Iterator[tuple[str, str]]:
+    """Yield the entry's ages that look like another unit's, and what they are: 7 or 604800 where 7 days were meant."""
+    for key in _AGES:
+        age_ms = entry.values.get(key)
+        if type(age_ms) is not int:
+            continue
+        if 0 < age_ms < _HOUR_MS and age_ms % _MINUTE_MS:
+            yield key, f"is {age_ms:,} ms, {age_ms / 1000:,.3g} s: a bare number is in ms; write a unit, such as 7d"
+        elif age_ms == 0 and key == "retention.ms":
+            yield key, "is 0: every record is old enough at once"
+
+
 def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
     """Find T above A (R1) where the file alone shows it: for names, and for globs, which match their own text."""
     found = []
@@ -84,6 +99,9 @@ def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
     return found
 
 
+_AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
 _RULES = (
     "retention.commitoffset.enable",
     "retention.ms",
@@ -143,6 +161,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
     configs = reader.topic_configs(list(managed)) if managed else {}
     unreadable: list[str] = []
     conflicts: dict[str, list[str]] = {}
+    known_topics: list[TopicFacts] = []
     for name, settings in managed.items():
         findings.managed += 1
         findings.frozen += settings.hold is not None
@@ -153,14 +172,15 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         topic = TopicFacts(
             name, "", internal=False, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms
         )
+        known_topics.append(topic)
         if isinstance(untouchable(topic, settings), Reason):
             findings.skipped += 1
         elif settings.consumed_after_ms is not None:
-            conflict = forced_retention_conflict(
-                settings.consumed_after_ms, config.retention_ms, settings.forced_age_ms
-            )
+            live_ms = live_retention(topic)
+            conflict = forced_retention_conflict(settings.consumed_after_ms, live_ms, settings.forced_age_ms)
             if conflict is not None:
                 conflicts.setdefault(conflict.reasons[0].text, []).append(name)
+    findings.notes += [note.text for note in reached_by_pattern(known_topics, managed, policy)]
     known = {problem.text for problem in findings.problems}
     for text, names in conflicts.items():
         problem = _conflict(policy, names[0], names, text)

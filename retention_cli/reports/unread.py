@@ -13,6 +13,7 @@ from retention_cli.core.model import PartitionFacts, Sample, TopicPartition, kno
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.latest import Latest
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.request import Request
 from retention_cli.policy.model import matches
@@ -197,7 +198,7 @@ def read_unread(
     """
     made: list[CommitRows] = []
 
-    def begin(partitions: Mapping[str, int], latest: Sequence[str]) -> CommitRows:
+    def begin(partitions: Mapping[str, int], latest: Latest) -> CommitRows:
         made.append(CommitRows(partitions, latest))
         return made[-1]
 
@@ -227,8 +228,10 @@ def read_unread(
 
 
 def _chosen(rows: Iterable[CommitRow], groups: Collection[str], topics: Collection[str]) -> Iterator[CommitRow]:
-    names: dict[str, bool] = {"": False}  # a reason that concerns all consumers: floors give it
+    names: dict[str, bool] = {}
     for row in rows:
+        if row.kind == "failed" and row.code != "F3":  # it concerns all consumers: floors give the reason
+            continue
         if row.group not in names:
             names[row.group] = matches(groups, plain_name(row.group))
         if names[row.group] and (row.topic is None or row.topic in topics):

@@ -291,7 +291,8 @@ class Trimmer:
         began = self.reader.clock.monotonic()
         spent.sent = True
         try:
-            self.deleter.delete(requests_of(batch, leaders), hear, timeout_s=min(left_s, self.reader.timeout_s))
+            wait_s = min(left_s, self.reader.timeout_s)
+            self.deleter.delete(requests_of(batch, leaders), hear, timeout_s=wait_s, good_until=good_until)
         except KeyboardInterrupt:
             interrupted = True
         starts = self._read_back(batch, leaders)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.archive.interface import Archiver, ArchiverFor
-from retention_cli.audit.lock import trim_lock
+from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.shipping import ship
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.clock import SYSTEM
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
@@ -69,6 +70,7 @@ class Orders:
         permit: entered around each batch, to say whether it may still be sent.
         audit: what the policy says of the audit log.
         on_report: called with the report as soon as it exists, before anything later can fail. Not in a dry run.
+        ships: send the audit log's copies at the end; otherwise the caller does, by :func:`shipped`.
     """
 
     selection: Callable[[], Selection]
@@ -87,6 +89,7 @@ class Orders:
     permit: Permit = nullcontext
     audit: AuditRules = field(default_factory=AuditRules)
     on_report: Callable[[TrimReport], None] = lambda _report: None
+    ships: bool = True
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -170,9 +173,26 @@ def run_trim(
             journal.end(report, exit_code_for(report))
         except StateError as error:  # the trim is done: report it, and that the log lacks its last line
             report = replace(report, audit_problem=report.audit_problem or str(error))
-        if not report.audit_problem:  # a run that ended with an error trimmed nothing: the next one copies it
+        if orders.ships and not report.audit_problem:  # after an error nothing was trimmed: the next run copies it
             report = replace(report, audit_unshipped=ship(log, reader, orders.audit, plan.cluster_id))
         return report
+
+
+def shipped(reader: ClusterReader, audit: AuditRules, state_dir: Path, report: TrimReport) -> TrimReport:
+    """Send the audit log's copies, as a trim does that ``ships``; return the report with what they lack.
+
+    If another trim of the cluster runs by now, it sends these lines, too.
+    """
+    if report.audit_problem or (audit.topic is None and audit.otlp is None):
+        return report
+    folder = cluster_folder(state_dir, report.cluster_id)
+    try:
+        with trim_lock(folder, timestamp(SYSTEM.wall_ms())):
+            return replace(report, audit_unshipped=ship(AuditLog(folder), reader, audit, report.cluster_id))
+    except LockedError:
+        return report
+    except StateError as error:
+        return replace(report, audit_unshipped=f"{error}; the next trim sends the lines that it lacks")
 
 
 def _trimmer(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.plan.target import Target
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
@@ -37,7 +37,9 @@ REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is de
 
 
 def refused(said: Answer) -> bool:
-    """Return whether a leader's answer proves that it did not change its log."""
+    """Return whether it is proven that a leader did not change its log: by its answer, or as it was asked nothing."""
+    if isinstance(said, NotSentError):
+        return True
     return isinstance(said, RequestFailedError) and said.answered and said.code in _REFUSALS
 
 
@@ -62,7 +64,8 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
     if refused(said):
         if not reached:
             return _row(tp, target, "failed", start, Reason("delete", str(said)))
-        text = f"the broker refused ({said}), and {_told_start(start)}"
+        what = str(said) if isinstance(said, NotSentError) else f"the broker refused ({said})"
+        text = f"{what}, and {_told_start(start)}"
         return _row(tp, target, "unchanged", start, Reason("gone", text))
     if isinstance(said, int):
         if start is None:

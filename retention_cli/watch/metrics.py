@@ -48,6 +48,14 @@ class _Collector:
     def __init__(self, board: Board) -> None:
         self._board = board
 
+    def describe(self) -> Iterator[Any]:
+        """Yield each family without series: by these names ``?name[]=`` finds it."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for name in NAMES:
+            counted = name.endswith("_total")
+            yield CounterMetricFamily(name, "") if counted else GaugeMetricFamily(name, "")
+
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -12,6 +14,9 @@ from retention_cli.core.extras import prometheus
 from retention_cli.watch.board import Board
 from retention_cli.watch.metrics import registry_of
 
+_AT_ONCE: Final = 16
+_MOST_S: Final = 15.0
+"""The time for one request, from when it is connected: a client that drips would renew a socket's own time-out."""
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -20,14 +25,18 @@ class ListenError(Exception):
 
 
 class _Server(WSGIServer):
-    """One thread per request, so that a slow client does not keep health checks waiting; at most a few."""
+    """One thread per request, so that a slow client does not keep health checks waiting; at most a few.
+
+    If too many are under way, the one that has waited longest makes room: a health check always gets through.
+    """
 
     daemon_threads = True
     request_queue_size = 32
 
     def __init__(self, address: tuple[str, int], family: int) -> None:
         self.address_family = socket.AddressFamily(family)
-        self._places = threading.BoundedSemaphore(16)
+        self._lock = threading.Lock()
+        self._under_way: dict[Any, float] = {}  # when each connection began (time.monotonic), the oldest first
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -39,21 +48,36 @@ class _Server(WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; refuse what comes while too many are under way."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Answer in a thread of its own."""
+        with self._lock:
+            if len(self._under_way) >= _AT_ONCE:
+                self._end(next(iter(self._under_way)))
+            self._under_way[request] = time.monotonic()
 
         def answer() -> None:
             try:
                 self.finish_request(request, client_address)
             except OSError:
-                pass  # the client is gone
+                pass  # the client is gone, or was too slow
             finally:
+                with self._lock:
+                    self._under_way.pop(request, None)
                 self.shutdown_request(request)
-                self._places.release()
 
         threading.Thread(target=answer, name="kretain-http", daemon=True).start()
+
+    def service_actions(self) -> None:
+        """End what takes too long. Called twice a second."""
+        late = time.monotonic() - _MOST_S
+        with self._lock:
+            for request in [one for one, began in self._under_way.items() if began < late]:
+                self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Shut a connection down: its thread ends by that. Hold the lock."""
+        del self._under_way[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: what a client does wrong is its own business."""

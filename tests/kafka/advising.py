@@ -48,8 +48,14 @@ def carry_out(line: str) -> None:
     script, *arguments = shlex.split(line)
     assert script == "kafka-configs.sh"
     java = find_java()
-    lib = jars.resolve("kafka_2.13", DEFAULT_VERSION, java, print)
-    command = [str(java.executable), "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*", "kafka.admin.ConfigCommand"]
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    command = [
+        str(java.executable),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{lib}/*",
+        "org.apache.kafka.tools.ConfigCommand",
+    ]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "Completed updating config" in done.stdout

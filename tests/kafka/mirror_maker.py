@@ -10,6 +10,8 @@ from pathlib import Path
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
 
+VERSION = "4.3.0"
+"""Kafka's 4.4.0 has no connect-mirror in the registry: this one copies between clusters of any version."""
 SETTINGS = """
 clusters = primary, dr
 primary.bootstrap.servers = {primary}
@@ -36,8 +38,8 @@ emit.checkpoints.interval.seconds = 1
 def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[subprocess.Popen[bytes]]:
     """Copy topics from ``primary`` to ``dr``; give the process."""
     java = find_java()
-    lib = jars.resolve("connect-mirror", jars.DEFAULT_VERSION, java, print)
-    runtime = jars.resolve("connect-runtime", jars.DEFAULT_VERSION, java, print)
+    lib = jars.resolve("connect-mirror", VERSION, java, print)
+    runtime = jars.resolve("connect-runtime", VERSION, java, print)
     (folder / "mm2.properties").write_text(SETTINGS.format(primary=primary, dr=dr, topics=topics))
     command = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]

@@ -33,12 +33,12 @@ def main(folder: Path, apart_s: float) -> None:
         honest = Deleter.delete
         sent: list[Any] = []
 
-        def parted(self: Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+        def parted(self: Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
             if not sent:
                 link("down")
                 threading.Timer(apart_s, link, ["up"]).start()
             sent.append(by_leader)
-            honest(self, by_leader, on_outcome, timeout_s=timeout_s)
+            honest(self, by_leader, on_outcome, **times)
 
         Deleter.delete = parted  # type: ignore[method-assign]
         report = world.trim(plan, lambda: consumed(topic))

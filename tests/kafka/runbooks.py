@@ -19,7 +19,7 @@ from tests.support import processes
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "runbooks"
 TOOLS: Final = {
-    "kafka-configs.sh": ("kafka_2.13", "kafka.admin.ConfigCommand"),
+    "kafka-configs.sh": ("kafka-tools", "org.apache.kafka.tools.ConfigCommand"),
     "kafka-consumer-groups.sh": ("kafka-tools", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
     "kafka-dump-log.sh": ("kafka-tools", "org.apache.kafka.tools.DumpLogSegments"),
     "kafka-topics.sh": ("kafka-tools", "org.apache.kafka.tools.TopicCommand"),

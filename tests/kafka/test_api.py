@@ -266,3 +266,16 @@ def test_a_wrong_argument_is_refused_by_name(given: dict[str, Any]) -> None:
     with pytest.raises(kretain.KretainError, match=next(iter(given))) as refused:
         rules_of(("t",), given)
     assert refused.value.exit_code == 2
+
+
+def test_a_trim_copies_the_audit_log_as_the_command_does(world: World, topic: str, policy: Path) -> None:
+    """The command sends copies after its report; the API has to do so by itself."""
+    copy = world.topic("audit")
+    policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: {copy}}}"))
+    with connected(world, policy) as cluster:
+        cluster.trim(cluster.plan(), yes=True)
+        assert world.ends(copy)[1] > 0, "lines of the run are there"
+        policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: no-{copy}}}"))
+        world.commit(f"{topic}-billing", topic, dict.fromkeys(range(3), 8))
+        report = cluster.trim(cluster.plan(), yes=True)
+    assert any("its copy is not" in note.text for note in report.notes)

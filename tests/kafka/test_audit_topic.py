@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -201,3 +207,33 @@ def test_a_watch_counts_what_was_not_copied_and_its_next_trim_brings_it(world: W
         watcher.wait_for("trimmed 2 records")
         assert watcher.end() == 0
     assert [value for _key, value in messages(world, copy)] == lines_of(world)
+
+
+def test_the_report_comes_before_the_copy(world: World, topic: str, tmp_path: Path) -> None:
+    """A collector that never ends its answer held back the report, and the lock, for ever."""
+    policy = tmp_path / "policy.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/logs"
+        rule = "retention.ms: 1h, unconsumed: trim"
+        policy.write_text(f"version: 1\naudit: {{otlp: '{url}'}}\ntopics: [{{match: {topic}, {rule}}}]\n")
+        world.produce(topic, OLD)
+        command = ["trim", "-p", str(policy), "--yes", "-b", world.bootstrap, "--timeout", "8s"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "kretain", *command, "--state-dir", str(world.state_dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        ) as running:
+            assert running.stdout is not None
+            peer, _ = listener.accept()  # it is being sent
+            began = time.monotonic()
+            assert "trimmed" in "".join(running.stdout.readline() for _ in range(3))
+            with peer, contextlib.suppress(OSError):
+                while running.poll() is None:
+                    peer.sendall(b"H")
+                    time.sleep(0.05)
+            _out, err = running.communicate(timeout=30)
+            assert time.monotonic() - began < 15
+    assert running.returncode == 0
+    assert f"its copy is not: {url} can't be reached: not read within 8 s (timeout)" in err

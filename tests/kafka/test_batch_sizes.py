@@ -16,6 +16,7 @@ from retention_cli.brokers.batch_runs import RunsWanted
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.wire import frames
 from retention_cli.brokers.wire.runs import Runs
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.guards.limits import Amount
@@ -224,6 +225,20 @@ def test_what_can_not_be_read_holds(world: World) -> None:
     made = plan(world, policy, BatchSizes(read), topic)
     assert bounds(made) == {TopicPartition(topic, 0): ("hold", None)}
     assert "what lies in its log could not be read: its leader has just changed (UNKNOWN_LEADER_EPOCH)" in reasons(made)
+
+
+def test_a_batch_that_is_larger_than_any_answer_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MAX_RESPONSE_BYTES", 1 << 20)
+    topic = world.topic("large", max_message_bytes=str(8 << 20))
+    world.produce(topic, 3)
+    world.produce(topic, 1, value=bytes(2 << 20))
+    with reader_for(world.bootstrap) as reader:
+        tp = TopicPartition(topic, 0)
+        wanted = {tp: RunsWanted(0, 4, 1)}
+        found = reader.batch_runs(wanted, leaders(world.bootstrap, topic), lambda _: None)[tp]
+    assert isinstance(found, RequestFailedError)
+    assert str(found).startswith("the batch at offset ")
+    assert "is larger than" in str(found)
 
 
 def test_a_topic_made_anew_is_read_anew(kafka: EmbeddedKafka, world: World) -> None:

@@ -485,6 +485,12 @@ def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
     assert f"there is no group {topic}-biling; did you mean {topic}-billing?" in world.cli(
         "policy", "check", "-p", str(named), check=0
     ).err.replace("\n", " ")
+    journal = world.topic("journal", retention_ms="-1")
+    aged = tmp_path / "aged.yaml"
+    aged.write_text(f"version: 1\ntopics: [{{match: '{journal[:-1]}*', retention.ms: 7d}}]\n")
+    for command in (["policy", "check"], ["plan"]):
+        told = " ".join(world.cli(*command, "-p", str(aged), check=0).err.split())
+        assert f"{journal}: retention.ms is -1 and only a pattern matches" in told
     short = world.topic(retention_ms=str(HOUR))
     bad = tmp_path / "bad.yaml"
     bad.write_text(
@@ -624,20 +630,48 @@ def test_options_may_stand_before_or_after_the_arguments(shop: Shop) -> None:
     assert one.out == other.out
 
 
-def test_every_option_has_a_variable(shop: Shop) -> None:
+def test_an_option_that_deletes_nothing_has_a_variable(shop: Shop) -> None:
     world, topic, *_ = shop
     done = run_cli(
         "plan",
         topic,
+        "--consumed-after",
+        "1h",
         check=3,
         KRETAIN_BOOTSTRAP_SERVER=world.bootstrap,
-        KRETAIN_CONSUMED_AFTER="1h",
         KRETAIN_OUTPUT="json",
         KRETAIN_STATE_DIR=str(world.state_dir),
         KRETAIN_DETAILED_EXITCODE="1",
         KRETAIN_QUIET="1",
+        KRETAIN_OLDER_THAN="1ms",
+        KRETAIN_UNCONSUMED="trim",
+        KRETAIN_NO_POLICY="1",
     )
     assert done.json()["policy"]["flags"] == {"--consumed-after": HOUR}
+
+
+@pytest.mark.parametrize("level", ["1", "2"])
+def test_a_python_without_assertions_reads_the_same(shop: Shop, level: str) -> None:
+    world, topic, *_ = shop
+    command = [
+        sys.executable,
+        "-m",
+        "kretain",
+        "plan",
+        topic,
+        "--consumed-after",
+        "1h",
+        "-o",
+        "csv",
+        "-b",
+        world.bootstrap,
+    ]
+    told = [
+        subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, timeout=60, check=False)
+        for more in ({}, {"PYTHONOPTIMIZE": level})
+    ]
+    assert told[0].stdout.count("\n") == 4
+    assert (told[1].stdout, told[1].returncode) == (told[0].stdout, told[0].returncode), told[1].stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:

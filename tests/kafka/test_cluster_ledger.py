@@ -6,11 +6,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.core.model import Sample
+from retention_cli.core.model import Decision, Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.stores import Kind
 from tests.kafka.stores import (
     Store,
     codes,
@@ -66,6 +68,33 @@ def test_a_new_machine_knows_the_groups_that_are_gone(world: World) -> None:
     found = decide(world, consumed(topic), topic, "second")
     assert (found.trim_to, found.min_commit_by) == (3, f"group:{topic}-gone")
     assert codes(found) == {"F6"}
+
+
+def test_a_new_machine_knows_which_partitions_are_younger_than_a_group(world: World) -> None:
+    """F2: ``groups.latest`` does not cover them, as the group may read them from 0 (KIP-1327). A newer group it does."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    for group in ("done", "tail"):
+        world.commit(f"{topic}-{group}", topic, 10)
+    policy = f'{consumed(topic)}\ngroups:\n  latest: ["{topic}-tail", "{topic}-newer"]'
+    assert decide(world, policy, topic, "first").trim_to == 10
+    world.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
+    world.await_leaders(topic, 2)
+    world.produce(topic, OLD, partition=1)
+    world.commit(f"{topic}-done", topic, {0: 10, 1: 10})
+
+    def added(machine: str, kind: Kind = "cluster") -> Decision:
+        return plan(world, policy, machine, kind).decisions[1]
+
+    assert added("alone", "local").trim_to == 10, "it can't know"
+    for machine in ("first", "second"):
+        found = added(machine)
+        assert codes(found) == {"F2"}, found
+        assert f"group {topic}-tail has no commit on this partition, and groups.latest does not cover it" in str(found)
+    world.commit(f"{topic}-newer", topic, 10)
+    world.commit(f"{topic}-tail", topic, {1: 4})
+    for machine in ("first", "third"):
+        assert added(machine).trim_to == 4
 
 
 def test_a_plan_says_that_its_memory_is_the_clusters_and_since_when(world: World) -> None:

@@ -223,6 +223,10 @@ def test_an_inventory_of_another_cluster_or_of_too_few_brokers_trims_nothing(ful
     (copy / "1.parquet").write_bytes(b"broken")
     broken = full.run("trim", policy, "--inventory", str(copy), "--yes", check=1)
     assert "1.parquet" in broken.err
+    planned = full.run("plan", policy, "--inventory", str(copy), "-o", "json", check=0)
+    assert "1.parquet is no Parquet file that can be read" in planned.err
+    assert 1 not in [disk["broker"] for disk in disks_in(planned) if not disk["reasons"]], "it costs its broker alone"
+    assert {disk["broker"] for disk in disks_in(planned) if not disk["reasons"]}
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
 
 

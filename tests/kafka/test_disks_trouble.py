@@ -120,7 +120,8 @@ def test_a_broker_that_hangs_is_not_made_up_for_by_others(tmp_path: Path) -> Non
             made = world.cli("trim", *options, "--yes")
             assert made.code in (1, 5), made.err
             # Whoever is asked first for metadata is chosen at random: the one that hangs takes the whole time-out.
-            assert f"broker {hung.node_id}" in made.err or "no broker answered" in made.err
+            said = (f"broker {hung.node_id}", "no broker answered", "answered, but no broker did")
+            assert any(text in made.err for text in said), made.err
             assert "Traceback" not in made.err
             assert world.ends(topic)[0] == 0
         finally:

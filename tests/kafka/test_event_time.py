@@ -147,10 +147,14 @@ def test_more_markers_than_the_last_offsets_hold_are_looked_behind(world: World)
     assert "at least" in texts(decision)
 
 
-def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(world: World) -> None:
-    """The topic was LogAppendTime until today: those records carry wall-clock times."""
+@pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looked with source: timestamp"])
+def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(world: World, *, looked: bool) -> None:
+    """The topic was LogAppendTime until today: those records carry wall-clock times. So does what was read then (M0)."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     world.produce(topic, 2)
+    if looked:
+        by_brokers = policy(topic, retention__eventtime__source="timestamp")
+        assert world.decide(by_brokers, topic).action == "keep"
     old = hours_ago(40 * 24 + 50, 40 * 24)
 
     def kept() -> bool:  # a broker tells the new setting a moment before its logs go by it
@@ -233,6 +237,51 @@ def test_event_times_from_headers(world: World, compression: str) -> None:
     world.produce_at(topic, [NOW] * 6, compression=compression, headers=lambda n: [("et", str(times[n]).encode())])
     decision = world.decide(policy(topic, retention__eventtime__source='"header:et"'), topic)
     assert (decision.trim_to, decision.rule) == (3, "event-time")
+
+
+def test_a_record_above_100_mb_is_read(world: World) -> None:
+    """By default librdkafka takes answers of 100,000,000 bytes: the record never came."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime", max_message_bytes=str(100 << 20))
+    times = hours_ago(72, 60, 48, 1)
+    for n in range(4):
+        value = bytes(102_000_000 if n == 1 else 10)
+        header = [("et", str(times[n]).encode())]
+        world.produce_at(topic, [NOW], value=value, headers=lambda _, header=header: header)  # type: ignore[misc]
+    decision = world.decide(policy(topic, retention__eventtime__source='"header:et"'), topic)
+    assert (decision.trim_to, decision.rule) == (3, "event-time"), texts(decision)
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "headers"),
+    [
+        ("json:/at", b'\x00\x00\x00\x00\x07{"at": 1700000000000}', []),  # framed by a schema registry's serializer
+        ("json:/when", b'{"at": 1700000000000}', []),
+        ("header:et", b"x", [("et", (1_700_000_000_000).to_bytes(8, "big"))]),
+    ],
+    ids=["framed JSON", "wrong pointer", "binary header"],
+)
+@pytest.mark.parametrize("unreadable", ["hold", "skip"])
+def test_records_without_any_event_time_hold(
+    world: World, source: str, value: bytes, headers: list[tuple[str, bytes]], unreadable: str
+) -> None:
+    """R2: it was a keep that said "it holds no data record"."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce_at(topic, [NOW] * 4, value=value, headers=lambda _: headers)
+    world.delete_records(topic, 1)
+    more = {"on__unreadable": "skip"} if unreadable == "skip" else {}
+    decision = world.decide(policy(topic, retention__eventtime__source=f"'{source}'", **more), topic)
+    assert decision.action == "hold"
+    assert f"has an event time at {source}, the first of them at offset 1" in texts(decision)
+
+
+def test_a_topic_of_records_that_brokers_stamped_alone_holds(world: World) -> None:
+    """It was LogAppendTime when they were written: producers' stamps there are none."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 3)
+    world.configure(topic, {"message.timestamp.type": "CreateTime"})
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "hold"
+    assert "has an event time at timestamp, the first of them at offset 0" in texts(decision)
 
 
 def test_event_times_from_json_values_with_transactions_and_tombstones(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -123,11 +124,11 @@ def test_a_leader_that_dies_between_the_recheck_and_the_request(
     honest = Deleter.delete
     sent: list[dict[int, Mapping[TopicPartition, int]]] = []
 
-    def kill_first(self: Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+    def kill_first(self: Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
         if not sent:
             three.node(victim).kill()
         sent.append(dict(by_leader))
-        honest(self, by_leader, on_outcome, timeout_s=timeout_s)
+        honest(self, by_leader, on_outcome, **times)
 
     monkeypatch.setattr(Deleter, "delete", kill_first)
     rows = {TopicPartition(row.topic, row.partition): row for row in harmed.trim(plan, policy).rows}
@@ -374,6 +375,57 @@ from kretain.__main__ import main
 main()
 """
 """A real trim whose only broker freezes right before its first request goes out."""
+
+
+STOPPED_TRIM = """
+import os, signal, sys
+from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.wire.connections import Wire
+from retention_cli.trim import batches
+
+batches.RECHECK_SECONDS = 4.0
+sys.argv[0] = "kretain"
+honest = Wire.send
+stopped = False
+
+def stop_first(self, request, *more):
+    global stopped
+    if type(request).__name__ == "DeleteRecordsRequest" and not stopped:
+        stopped = True
+        signal.raise_signal(signal.SIGSTOP)  # this thread, at once
+    return honest(self, request, *more)
+
+Wire.send = stop_first
+from kretain.__main__ import main
+main()
+"""
+"""A real trim that is stopped between computing how long its recheck is good and writing its request."""
+
+
+def test_a_process_that_was_stopped_sends_nothing_stale(tmp_path: Path) -> None:
+    """The group goes back while it is stopped. Its delete was written 42 s after its recheck; now it is decided anew."""
+    with EmbeddedKafka(1, settings=SETTINGS) as one:
+        world = World(one.bootstrap, tmp_path / "state")
+        topic = world.topic()
+        world.produce(topic, OLD)
+        world.commit("a", topic, 8)
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(consumed(topic))
+        named = ["-b", world.bootstrap, "-p", str(policy), "--state-dir", str(world.state_dir)]
+        asked = [sys.executable, "-c", STOPPED_TRIM, "trim", *named, "--yes", "-o", "json"]
+        trim = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        state = Path(f"/proc/{trim.pid}/stat")
+        wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the trim to be stopped")
+        world.commit("a", topic, 3)
+        time.sleep(5)
+        trim.send_signal(signal.SIGCONT)
+        out, err = trim.communicate(timeout=60)
+        assert trim.returncode == 0, out + err
+        row = json.loads(out)["partitions"][0]
+        assert (row["outcome"], world.ends(topic)[0]) == ("held", 0), out
+        assert "went back to 3 since the plan" in row["reasons"][0]["text"]
+        assert "not sent: its recheck was too old" in next(world.state_dir.rglob("audit.jsonl")).read_text()
+        assert "unbroken since" in world.cli("history", "--verify", check=0).out
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_policy_that_no_longer_names_a_source_says_so(world: World, topic: str
     assert world.plan(consumed(other)).notes == [], "it has no position there"
     says = (
         "remembered: file:flink; but no entry of floors names it, so it counts for nothing; "
-        "if that is meant: kretain groups forget file:flink"
+        "if that is meant: kretain groups forget -b HOST:PORT file:flink"
     )
     renamed = with_file(topic, place).replace("name: flink", "name: flink2")
     for policy in (consumed(topic), renamed):
@@ -126,7 +126,7 @@ def test_a_position_that_is_gone_counts_until_it_is_forgotten(world: World, topi
     write(place, **{other: 1})
     decision = world.decide(policy, topic)
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
-    assert any("if it won't come back: kretain groups forget file:flink" in one for one in said(decision))
+    assert any("if it won't come back: kretain groups forget -b HOST:PORT file:flink" in one for one in said(decision))
     assert world.cli("groups", "forget", "file:flink", check=0).out == "Forgotten: file:flink\n"
     assert world.decide(policy, topic).trim_to == 8
 

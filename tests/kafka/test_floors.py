@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,22 @@ import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
+from kretain.render.trim import question
 from retention_cli.brokers.commits import GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.metadata import OFFSETS_TOPIC
+from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision
-from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
+from retention_cli.core.progress import silent
+from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.fold import FloorFold
+from retention_cli.observe.floors.kafka_groups import read_groups
+from retention_cli.observe.floors.recall import Recall
+from tests.kafka.test_failures import leaders
+from tests.kafka.test_lineage import lead_by
+from tests.kafka.world import HOUR, World, commit_raw, consumed, now_ms, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -54,6 +66,22 @@ def test_a_live_groups_commits_count_whatever_its_protocol(world: World, protoco
     assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{topic}-live")
 
 
+def test_a_group_that_was_reset_by_an_offset_below_zero_holds_until_it_commits(world: World) -> None:
+    """F1, F2: KafkaJS stores −2 to read from the start. The ledger remembers 10, and that does not count."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    group = f"{topic}-kafkajs"
+    world.commit(f"{topic}-done", topic, 10)
+    world.commit(group, topic, 10)
+    assert world.decide(consumed(topic), topic).trim_to == 10
+    commit_raw(world, group, topic, -2)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, codes(decision)) == ("hold", {"F2"})
+    assert f"group {group} stored offset -2 here" in decision.reasons[0].text
+    world.commit(group, topic, 3)
+    assert world.decide(consumed(topic), topic).trim_to == 3
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
     topic, other = world.topic(), world.topic()
@@ -79,6 +107,26 @@ def test_a_kip_848_group_that_subscribes_by_regex_holds_what_it_reads(world: Wor
     with polled(world.member(f"{topic}-new", [f"^{topic}$"], group_protocol="consumer")):
         decision = world.decide(consumed(topic), topic)
     assert codes(decision) == {"F2"}
+
+
+def test_a_kip_848_group_that_subscribes_by_regex_holds_topics_that_it_has_not_been_assigned(world: World) -> None:
+    """F2: the broker looks for new topics only now and then; the group reads them from the start once it has."""
+    topic = world.topic("regex")
+    group = f"{topic}-all"
+    with polled(world.member(group, [f"^{topic}.*"], group_protocol="consumer")):
+        new = world.topic(name=f"{topic}-new")
+        world.produce(new, OLD)
+        world.commit(f"{topic}-done", new, 10)
+        assert group_topics(world, group) == {topic}, "it has been assigned already: this test proves nothing"
+        decision = world.decide(consumed(new), new)
+    assert (decision.action, codes(decision)) == ("hold", {"F2"})
+    assert f"group {group} has a live member" in decision.reasons[0].text
+
+
+def group_topics(world: World, group: str) -> set[str]:
+    """Return the topics that a KIP-848 group's members have been assigned."""
+    found = world.admin.describe_consumer_groups([group])[group].result(30)
+    return {one.topic for member in found.members for one in member.assignment.topic_partitions}
 
 
 def test_a_group_with_commits_on_other_partitions_only_holds_this_one(world: World) -> None:
@@ -228,6 +276,100 @@ def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topi
     assert world.decide(consumed(source), source).trim_to == 3
 
 
+def test_a_first_offset_that_is_pending_holds_its_topic_and_no_other(world: World) -> None:
+    """F3: the answer to "all offsets" omits it, and the group has no live member that would show it."""
+    sink, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
+    group = f"{sink}-tx"
+    for name in (source, other):
+        world.produce(name, OLD)
+        world.commit(f"{sink}-done", name, 10)
+    world.commit(group, other, 6)
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    producer = world.transaction(sink, [], end="open")
+    producer.produce(sink, b"x")
+    producer.send_offsets_to_transaction([TopicPartition(source, 0, 7)], consumer.consumer_group_metadata(), 30)
+    producer.flush(30)
+    consumer.close()
+    policy = world.state_dir.parent / "pending.yaml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text(consumed("*"))
+    rows = {
+        row["topic"]: row
+        for row in world.cli("plan", "-p", str(policy), source, other, "-o", "json", "--timeout", "3s").json()[
+            "partitions"
+        ]
+    }
+    assert (rows[source]["action"], [one["code"] for one in rows[source]["reasons"]]) == ("hold", ["F3"])
+    assert "pending in a transaction" in rows[source]["reasons"][0]["text"]
+    assert (rows[other]["action"], rows[other]["trim_to"]) == ("trim", 6), "what is known of another topic counts"
+    producer.commit_transaction(30)
+    assert world.decide(consumed(source), source).trim_to == 7
+
+
+def test_kafka_puts_a_group_where_kretain_looks_for_its_transaction(world: World) -> None:
+    """F3: half of these names have a negative hash in Java."""
+    groups = [f"{world.topic('of')}-{number}" for number in range(100)]
+    with reader_for(world.bootstrap) as reader:
+        wait_until(lambda: set(reader.coordinators(groups)) == set(groups), "every group has a coordinator")
+        partitions = reader.metadata([OFFSETS_TOPIC]).topics[OFFSETS_TOPIC].partitions
+        placed = {group: partitions[coordinator_partition(group, len(partitions))].leader for group in groups}
+        assert placed == reader.coordinators(groups)
+
+
+def test_doubts_about_one_group_add_up(world: World) -> None:
+    """F3, F6: an offset that is pending on one topic does not hide what is remembered of another, nor a wider doubt."""
+    topic, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
+    group, policy = f"{topic}-tx", consumed("*")
+    for name in (source, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    world.commit(group, source, 8)
+    world.commit(group, other, 3)
+    assert world.decide(policy, other).trim_to == 3
+    delete_offsets(world, group, other)
+    assert world.decide(policy, other).trim_to == 3, "a commit that is gone counts (F6)"
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    producer = world.transaction(topic, [], end="open")
+    producer.produce(topic, b"x")
+    producer.send_offsets_to_transaction([TopicPartition(source, 0, 4)], consumer.consumer_group_metadata(), 30)
+    producer.flush(30)
+    consumer.close()
+    unsettled = RequestFailedError("rebalancing", retriable=True)
+    told: list[tuple[str, Any]] = []
+
+    class Sink(FloorFold):
+        def fail(self, group: str, text: str, topics: Any) -> None:
+            del text
+            told.append((group, topics))
+
+    with reader_for(world.bootstrap) as reader, closing(Memories(world.state_dir)) as memories:
+        metadata = reader.metadata()
+        memory = memories(metadata.cluster_id)
+        memory.begin(metadata.topic_ids)
+        listed = ListedGroup(group, "classic", "consumer", "")
+        recall = Recall(memory, world.selection(policy).policy.groups, now_ms())
+        for failure, expected in ((frozenset[str](), {source}), (unsettled, None)):
+            told.clear()
+            reader.describe_members = lambda _groups, hear, _s, failure=failure: hear(group, failure)  # type: ignore[method-assign, misc, assignment]
+            read_groups(reader, [listed], {}, Sink({}), 1.0, silent, None, recall)
+            assert told[-1] == (group, expected)
+    assert world.decide(policy, other).trim_to == 3, "a doubt about one topic changes nothing about another"
+    assert world.decide(policy, source).action == "hold"
+    producer.abort_transaction(30)
+    assert world.decide(policy, source).trim_to == 8
+
+
+def test_a_group_that_is_not_found_by_its_type_is_listed_and_described_again(world: World) -> None:
+    """F3: a group that changed its type since it was listed has members all the same; one that is gone has none."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    group, told = f"{topic}-upgraded", dict[str, Any]()
+    with polled(world.member(group, [topic], group_protocol="consumer")), reader_for(world.bootstrap) as reader:
+        stale = [ListedGroup(name, "classic", "consumer", "Stable") for name in (group, f"{topic}-gone")]
+        reader.describe_members(stale, told.__setitem__)
+    assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}
+
+
 def test_a_group_that_rewinds_lowers_the_floor(world: World) -> None:
     topic = world.topic()
     world.produce(topic, OLD)
@@ -274,6 +416,44 @@ def test_a_member_that_does_not_say_what_it_reads_may_read_anything(world: World
         assert f"{topic}-dumb" in row["reasons"][0]["text"]
         assert world.cli("groups", check=0).err == ""
     assert plan_row(world, topic)["trim_to"] == 10
+
+
+def test_a_group_whose_members_do_not_tell_counts_by_its_commits_if_the_policy_says_so(world: World) -> None:
+    """F3: ``groups.by.commits`` waives what members might read. A stored offset that is no position still holds."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    world.commit(f"{topic}-odd", topic, 4)
+    by_commits = f'{consumed(topic)}\ngroups:\n  by.commits: ["{topic}-odd"]'
+    with raw_member(world.bootstrap, f"{topic}-odd", "consumer", b"", b""):
+        held = world.decide(consumed(topic), topic)
+        assert codes(held) == {"F3"}
+        assert "groups.by.commits" in str(held.reasons), "the reason names the way out"
+        assert world.decide(by_commits, topic).trim_to == 4
+    commit_raw(world, f"{topic}-odd", topic, -2)
+    assert codes(world.decide(by_commits, topic)) == {"F2"}
+
+
+def test_a_client_that_commits_a_stale_leader_epoch_counts_if_the_policy_says_so(world: World) -> None:
+    """F5: ``groups.stale.epochs``. What the ledger saw with its epoch is judged by it until it moves."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    group = f"{topic}-sarama"
+    for _ in range(2):
+        led = leaders(world, topic)[0]
+        lead_by(world, topic, next(one for one in (1, 2, 3) if one != led))
+        world.produce(topic, OLD)
+    stale = f'{consumed(topic)}\ngroups:\n  stale.epochs: ["{group}"]'
+    world.commit(group, topic, {0: 15}, epochs={0: 0})
+    held = world.decide(consumed(topic), topic)
+    assert codes(held) == {"F5"}
+    assert "groups.stale.epochs" in str(held.reasons)
+    assert codes(world.decide(stale, topic)) == {"F5"}, "the ledger saw that commit beyond the end of its epoch"
+    world.commit(group, topic, {0: 22}, epochs={0: 0})
+    assert world.decide(stale, topic).trim_to == 22
+    assert codes(world.decide(consumed(topic), topic)) == {"F5"}
+    world.commit(group, topic, {0: 31}, epochs={0: 0})
+    assert codes(world.decide(stale, topic)) == {"F5"}, "beyond the log's end no commit counts"
 
 
 @contextmanager
@@ -612,3 +792,28 @@ def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
     plan = world.plan(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
     assert (plan.decisions[0].trim_to, plan.decisions[0].unconsumed) == (10, 6)
     assert plan.unconsumed_by == {f"group:{topic}-a": 4, f"group:{topic}-slow": 6}
+
+
+def test_groups_that_are_gone_are_among_the_unread_and_in_the_question_before_a_trim(world: World) -> None:
+    """F6, G2: a whole group, and one that lost its commit on this topic alone. Where no group ever was, a note says so."""
+    topic, other = world.topic(), world.topic()
+    world.produce(topic, OLD)
+    world.produce(other, OLD)
+    world.commit(f"{topic}-a", topic, 6)
+    world.commit(f"{topic}-gone", topic, 1)
+    world.commit(f"{topic}-part", topic, 3)
+    world.commit(f"{topic}-part", other, 10)
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]"
+    world.plan(policy)
+    world.delete_group(f"{topic}-gone")
+    delete_offsets(world, f"{topic}-part", topic)
+    unread = {f"group:{topic}-a": 4, f"group:{topic}-gone": 9, f"group:{topic}-part": 7}
+    plan = world.plan(policy)
+    assert plan.unconsumed_by == unread
+    assert f"{topic}-gone (9)" in question(plan)
+
+    lonely = world.topic()
+    world.produce(lonely, OLD)
+    plan = world.plan(f"version: 1\ntopics: [{{match: {lonely}, retention.ms: 1h}}]")
+    assert (plan.decisions[0].unconsumed, plan.decisions[0].reasons, plan.unconsumed_by) == (10, (), {})
+    assert [note.text for note in plan.notes if "no group has committed on these partitions" in note.text]

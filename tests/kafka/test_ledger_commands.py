@@ -140,3 +140,13 @@ def test_prune_forgets_what_is_gone_and_old_enough_and_says_how_much(shop: Shop)
 def test_pruning_needs_to_be_told_how_old(shop: Shop) -> None:
     world, _, policy = shop
     assert "--older-than" in run(world, "ledger", "prune", "-p", policy, check=2).err
+
+
+def test_forget_takes_patterns_of_groups_that_are_gone(shop: Shop) -> None:
+    """A pattern leaves groups that exist alone, and one that matches none of those that are gone is refused."""
+    world, topic, policy = shop
+    dry = run(world, "groups", "forget", f"{topic}-*", "--dry-run", "-p", policy, check=0)
+    assert dry.out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
+    assert run(world, "groups", "forget", f"{topic}-*", "-p", policy, check=0).out == f"Forgotten: {topic}-gone\n"
+    refused = run(world, "groups", "forget", f"{topic}-*", "-p", policy, check=1)
+    assert f"no group that is gone and remembered matches {topic}-*; nothing was forgotten" in refused.err

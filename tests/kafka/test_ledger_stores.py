@@ -44,7 +44,7 @@ def test_everything_that_is_remembered_of_a_partition_comes_back(store: Store) -
         one = ledger.partition("orders", topic_id, 40)
         one.add_sample(Sample(1_000, 10))
         one.add_sample(Sample(2_000, 25))
-        one.add_newest(EventMax(5_000, 9))
+        one.add_newest(EventMax(5_000, 9), "CreateTime")
         one.add_data(9)
         one.set_scan(scan.as_bytes())
         ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 3))
@@ -124,7 +124,7 @@ def test_two_that_look_at_the_same_time_lose_nothing(store: Store) -> None:
         for number, ledger in enumerate((mine, theirs), start=1):
             ledger.begin({"orders": topic_id})
             ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000 * number, 10 * number))
-            ledger.partition("orders", topic_id, 0).add_newest(EventMax(5_000 + number, number))
+            ledger.partition("orders", topic_id, 0).add_newest(EventMax(5_000 + number, number), "CreateTime")
             ledger.partition("orders", topic_id, number).add_sample(Sample(1_000, 1))
         see(mine, f"{stem}-both", {"orders": {0: 5, 1: 5}}, now_ms() - 10)
         see(theirs, f"{stem}-both", {"orders": {0: 6}}, now_ms())
@@ -150,21 +150,21 @@ def test_what_was_read_and_not_changed_does_not_come_back_over_what_others_wrote
     topic_id, other = new_topic_id(), store.elsewhere("other")
     with store.opened() as (ledger, memories):
         ledger.begin({"orders": topic_id})
-        ledger.partition("orders", topic_id, 0).add_newest(EventMax(3, 3))
+        ledger.partition("orders", topic_id, 0).add_newest(EventMax(3, 3), "CreateTime")
         store.save(memories)
     with store.opened() as (mine, my_memories):
         mine.begin({"orders": topic_id})
-        mine.partition("orders", topic_id, 0).add_newest(EventMax(1, 1))
+        mine.partition("orders", topic_id, 0).add_newest(EventMax(1, 1), "CreateTime")
         mine.partition("orders", topic_id, 1).add_sample(Sample(1_000, 1))
         with other.opened() as (theirs, their_memories):
             theirs.begin({"orders": topic_id})
-            theirs.partition("orders", topic_id, 0).add_newest(EventMax(9_000, 9))
+            theirs.partition("orders", topic_id, 0).add_newest(EventMax(9_000, 9), "CreateTime")
             other.save(their_memories)
         store.save(my_memories)
         if anew:  # another pass of the same process: it knows what was written meanwhile
             mine.begin({"orders": topic_id})
             assert mine.partition("orders", topic_id, 0).newest == EventMax(9_000, 9)
-        mine.partition("orders", topic_id, 0).add_newest(EventMax(101, 1))
+        mine.partition("orders", topic_id, 0).add_newest(EventMax(101, 1), "CreateTime")
         store.save(my_memories)
     for place in (store, store.elsewhere("late")):
         with place.opened() as (ledger, _):
@@ -179,7 +179,7 @@ number = int(sys.argv[1])
 for turn in range(6):
     ledger.begin({{"orders": {topic_id!r}}})
     ledger.partition("orders", {topic_id!r}, number).add_sample(Sample(1_000 + turn, turn))
-    ledger.partition("orders", {topic_id!r}, 0).add_newest(EventMax(100 * turn + number, number))
+    ledger.partition("orders", {topic_id!r}, 0).add_newest(EventMax(100 * turn + number, number), "CreateTime")
     store.save(memories)
 """
     with ExitStack() as stack:

@@ -14,16 +14,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from kafka.admin import KafkaAdminClient
-from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.structs import TopicPartition as Partition
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.brokers.groups import find_coordinators
-from retention_cli.brokers.metadata import deadline_after
 from retention_cli.brokers.reader import ClusterReader
 from tests.kafka import archiving
 from tests.kafka.test_failures import SETTINGS, epoch_now, leaders
-from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for, wait_until
+from tests.kafka.world import HOUR, World, commit_raw, consumed, now_ms, wait_until
 
 LONG_AGO = 100 * HOUR
 READ = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
@@ -332,7 +329,7 @@ def test_a_refused_commit_that_expires_is_no_position(restored: Harmed) -> None:
     world.topic(name=topic)
     world.produce(topic, [LONG_AGO] * 10)
     restored.rules(**{topic: READ})
-    commit_for(world, "expiring-g", topic, 90, 4_000)
+    commit_raw(world, "expiring-g", topic, 90, keep_ms=4_000)
     row = restored.plan(topic)[topic]
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
 
@@ -344,25 +341,3 @@ def test_a_refused_commit_that_expires_is_no_position(restored: Harmed) -> None:
     row = restored.trim(topic)
     assert (row["outcome"], world.ends(topic)) == ("held", (0, 110))
     assert [reason["code"] for reason in row["reasons"]] == ["F4"], said(row)
-
-
-def commit_for(world: World, group: str, topic: str, offset: int, keep_ms: int) -> None:
-    """Commit as the clients of before 2.1 do, who say how long a broker is to keep it."""
-    Topic = OffsetCommitRequest.OffsetCommitRequestTopic  # noqa: N806  (a class)
-    place = Topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    request = OffsetCommitRequest(
-        version=4,
-        group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        retention_time_ms=keep_ms,
-        topics=[Topic(name=topic, partitions=[place])],
-    )
-    with reader_for(world.bootstrap) as reader:
-
-        async def ask() -> list[int]:
-            coordinators, _ = await find_coordinators(reader.wire, [group], deadline_after(30))
-            answer = await reader.wire.ask(request, coordinators[group])
-            return [one.error_code for one in answer.topics[0].partitions]
-
-        assert reader.wire.run(ask) == [0]

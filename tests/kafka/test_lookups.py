@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from dataclasses import replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,7 +180,14 @@ def test_an_open_transaction_ends_what_may_go(world: World) -> None:
     world.delete_records(topic, 3)
     decision = world.decide(consumed(topic), topic)
     assert decision.action == "keep"
-    assert "an open transaction begins at 3" in decision.reasons[0].text
+    said = re.fullmatch(
+        r"consumed would trim to 7, but an open transaction begins at 3, of transactional.id (\S+) \(producer \d+\), open "
+        r"since (\S+)",
+        decision.reasons[0].text,
+    )
+    assert said is not None, decision.reasons
+    assert said[1].startswith("tx-")
+    assert abs(datetime.fromisoformat(said[2]).timestamp() * 1000 - now_ms()) < HOUR
     producer.commit_transaction(30)
     assert world.decide(consumed(topic), topic).action == "trim"
 

@@ -44,6 +44,7 @@ def oauth(idp: TokenServer, archived_classes: None) -> Iterator[EmbeddedKafka]:
         f"{listener}.sasl.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
         f"{listener}.sasl.oauthbearer.jwks.endpoint.url": jwks,
         f"{listener}.sasl.oauthbearer.expected.audience": AUDIENCE,
+        f"{listener}.sasl.oauthbearer.allow.unverified.issuer": "true",
         f"{listener}.connections.max.reauth.ms": str(SESSION_MS),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:ANONYMOUS;User:{CLIENT}",

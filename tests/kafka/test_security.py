@@ -450,6 +450,39 @@ def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(
         world.delete_group(group)
 
 
+def test_a_hidden_offsets_topic_holds_even_if_no_group_is_listed(
+    sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
+) -> None:
+    """F9: an authorization error is no answer to whether there are groups. It was taken for "no group" (F4)."""
+    world, config = bob
+    topic = world.topic()
+    world.produce(topic, OLD)
+    allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"version: 1\ngroups: {{ignore: ['*']}}\ntopics: [{{match: {topic}}}]\n")
+
+    def codes() -> list[str]:
+        asked = ("plan", topic, "--consumed-after", "1h", "-p", str(policy), "-o", "json")
+        return [one["code"] for one in bobs(sasl, config, *asked).json()["partitions"][0]["reasons"]]
+
+    wait_until(lambda: codes() == ["F9"], "the hidden topic")
+    shown = policy.read_text()
+    policy.write_text(shown.replace("ignore: ['*']", "offsets.topic: hidden"))
+    allow(world, "bob", ResourceType.GROUP, "required", AclOperation.DESCRIBE)
+    world.commit("required", topic, 6)
+    wait_until(lambda: codes() == ["F9"], "nobody is required, so nobody vouches for the listing")
+    policy.write_text(shown.replace("ignore: ['*']", "offsets.topic: hidden, require: [absent]"))
+    wait_until(lambda: codes() == ["F4"], "a required group that is not there")
+    policy.write_text(shown.replace("ignore: ['*']", "offsets.topic: hidden, require: [required]"))
+    wait_until(lambda: codes() == [], "the required group has committed")
+    world.delete_group("required")
+    policy.write_text(shown)
+    wait_until(lambda: codes() == ["F9"], "the hidden topic")
+    allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    wait_until(lambda: codes() == ["F4"], "the right to describe it")
+
+
 def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(
     sasl: EmbeddedKafka, bob: tuple[World, Path]
 ) -> None:
@@ -512,7 +545,7 @@ def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
         return bobs(sasl, config, "policy", "set", topic, "retention.ms=7d", "-p", str(policy))
 
     wait_until(lambda: "could not be written to" in setting().err, "the rights to read")
-    assert "grant it: kafka-acls.sh --add --topic _kretain_policy --operation WRITE" in setting().err
+    assert "--add --allow-principal User:NAME --topic _kretain_policy --operation WRITE" in setting().err
     assert setting().code == 1
     plan = bobs(sasl, config, "plan", "-p", str(policy), "-o", "json")
     assert plan.code == 0

@@ -55,7 +55,7 @@ def test_an_unreadable_message_about_a_group_holds_where_it_is_the_only_word(
             assert held.action == "hold"
             told = [reason.text for reason in held.reasons if reason.code == "F6"]
             assert place in told[0]
-            assert told[0].endswith(f"if it won't come back: kretain groups forget {topic}")
+            assert told[0].endswith(f"if it won't come back: kretain groups forget -b HOST:PORT {topic}")
     finally:
         with store.opened() as (ledger, _):
             assert ledger.forget_group(topic)

@@ -49,7 +49,9 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
     }
     with ExitStack() as stack:
         folder = stack.enter_context(volume(tmp_path / "volume", 96))
-        kafka = stack.enter_context(EmbeddedKafka(1, log_dirs=[[folder / "logs"]], settings=settings))
+        kafka = stack.enter_context(
+            EmbeddedKafka(1, version=tiered.VERSION, log_dirs=[[folder / "logs"]], settings=settings)
+        )
         world = World(kafka.bootstrap, tmp_path / "state")
         topic = world.topic(
             "tiered",

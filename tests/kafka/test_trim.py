@@ -504,7 +504,9 @@ def test_minus_one_is_never_sent(world: World) -> None:
     from tests.kafka.world import reader_for
 
     with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no offset to trim to"):
-        deleter.Deleter(reader.wire).delete({1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1)
+        deleter.Deleter(reader.wire).delete(
+            {1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1, good_until=0
+        )
 
 
 @pytest.mark.thorough

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaConnectionError
 from kafka.protocol.admin import AlterClientQuotasRequest, ListGroupsRequest
 from kafka.protocol.consumer import FetchRequest
 
-from retention_cli.brokers.deleter import Deleter, Outcome, delete_request
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.deleter import Answered, Deleter, Outcome, delete_request
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.connections import Job
+from retention_cli.brokers.wire.frames import Dated, _Turns
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.model import TopicPartition
 from tests.kafka.world import World, reader_for, wait_until
@@ -79,13 +83,80 @@ def test_a_delete_that_waits_behind_others_is_given_up_when_its_recheck_is_too_o
         leader = _leader(reader, name)
         before = [reader.wire.start(reader.wire.ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
         began = time.monotonic()
-        Deleter.for_reader(reader).delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7)
+        Deleter.for_reader(reader).delete(
+            {leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7, good_until=math.inf
+        )
         seconds = time.monotonic() - began
         assert [type(one) for one in said] == [RequestFailedError], said
         assert [_is_answered(one) for one in before] == [True, False, False]
     assert 1.6 < seconds < 2.9
     time.sleep(1.5)
     assert world.ends(name)[0] == 0, "nor does the broker come to it later"
+
+
+def test_a_delete_whose_recheck_is_too_old_when_it_would_be_written_is_never_sent(world: World) -> None:
+    """A process that was stopped, or a machine that was suspended, since its time was computed (trim)."""
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    tp = TopicPartition(name, 0)
+    said: list[Outcome] = []
+    with reader_for(world.bootstrap) as reader:
+        leader, delete = _leader(reader, name), Deleter.for_reader(reader).delete
+        for good_until in (reader.clock.since_boot() - 0.1, reader.clock.since_boot() + 30):
+            delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=10, good_until=good_until)
+            if len(said) == 1:
+                assert isinstance(said[0], NotSentError), said
+                assert "its recheck was too old" in str(said[0])
+                assert said[0].retriable
+                assert world.ends(name)[0] == 0
+    assert said[1:] == [Answered(3)], "the next one goes out, on a new connection"
+
+
+def test_a_delete_that_is_half_written_when_its_time_is_over_is_cut_off() -> None:
+    """A socket that takes no more for a while: what a broker has not got whole, it can't execute."""
+    late = False
+    transport = SocketOf(room=5)
+    _Turns(transport).connection_made(transport)
+    transport.queue([b"ab", Dated.of(b"cdefgh", lambda: late), b"ij"])
+    assert transport.send() == (5, None)
+    transport.room = 2
+    assert transport.send() == (2, None)
+    late, transport.room = True, 99
+    count, error = transport.send()
+    assert (count, isinstance(error, KafkaConnectionError), transport.written) == (0, True, b"abcdefg")
+
+
+class SocketOf:
+    """A transport whose socket takes so many bytes, and the connection that it belongs to."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.written = b""
+        self._write_buffer: Any = deque()
+        self.in_flight_requests: list[Any] = []
+        self.config = {"client_id": "test"}
+
+    def connection_made(self, transport: Any) -> None:
+        pass
+
+    def queue(self, chunks: list[bytes]) -> None:
+        self._write_buffer.extend(chunks)
+
+    def send(self) -> tuple[int, Exception | None]:
+        return self._sock_send()
+
+    def _sock_send(self) -> tuple[int, Exception | None]:
+        total = 0
+        while self._write_buffer:
+            chunk = memoryview(self._write_buffer.popleft())
+            taken = chunk[: self.room]
+            self.written += bytes(taken)
+            self.room -= len(taken)
+            total += len(taken)
+            if len(taken) < len(chunk):
+                self._write_buffer.appendleft(chunk[len(taken) :])
+                break
+        return total, None
 
 
 def test_so_is_one_that_is_sent_as_the_connection_opens(world: World) -> None:

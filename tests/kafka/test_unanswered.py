@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from typing import Any
@@ -33,8 +34,8 @@ def test_a_request_that_nobody_answered_and_that_was_carried_out_late_is_told_as
     late: list[Any] = []
     honest = deleter.Deleter.delete
 
-    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
-        late.append(lambda: honest(self, by_leader, lambda *_: None, timeout_s=timeout_s))
+    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        late.append(lambda: honest(self, by_leader, lambda *_: None, **(times | {"good_until": math.inf})))
         for offsets in by_leader.values():
             for tp in offsets:
                 on_outcome(tp, RequestFailedError("timed out", retriable=True))
@@ -71,7 +72,7 @@ def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_car
 
     sent: list[int] = []
 
-    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
         sent.append(1)
         for offsets in by_leader.values():
             for tp in offsets:

@@ -5,6 +5,7 @@ Each test steps in right before the request goes out, as they would.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,11 +36,11 @@ def step_in(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], *, an
     honest = deleter.Deleter.delete
     left = [before]
 
-    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
         if left:
             left.pop()()
         if answer:
-            honest(self, by_leader, on_outcome, timeout_s=timeout_s)
+            honest(self, by_leader, on_outcome, **times)
             return
         for offsets in by_leader.values():
             for tp in offsets:
@@ -127,7 +128,7 @@ def test_a_late_look_finds_the_log_start_beyond_an_unanswered_request(
 ) -> None:
     """The next recheck has nothing left to trim, and can't tell whose doing that is."""
 
-    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
         for offsets in by_leader.values():
             for tp in offsets:
                 on_outcome(tp, RequestFailedError("timed out", retriable=True))
@@ -151,11 +152,11 @@ def test_a_second_request_that_finds_the_first_one_carried_out_is_no_stranger(
     honest = deleter.Deleter.delete
     lost: list[Any] = []
 
-    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
         if lost:
-            honest(self, lost[0], lambda *_: None, timeout_s=timeout_s)
+            honest(self, lost[0], lambda *_: None, **(times | {"good_until": math.inf}))
             if answered:
-                honest(self, by_leader, on_outcome, timeout_s=timeout_s)
+                honest(self, by_leader, on_outcome, **times)
                 return
         lost.append(by_leader)
         for offsets in by_leader.values():
@@ -189,12 +190,12 @@ def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same
         request.timeout_ms = 1
         return request
 
-    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
         def hear(tp: Any, outcome: Any) -> None:
             said.append(str(outcome))
             on_outcome(tp, outcome)
 
-        honest_delete(self, by_leader, hear, timeout_s=timeout_s)
+        honest_delete(self, by_leader, hear, **times)
 
     monkeypatch.setattr(deleter, "delete_request", impatient)
     monkeypatch.setattr(deleter.Deleter, "delete", delete)

@@ -101,7 +101,7 @@ def test_a_group_that_is_gone_counts_where_it_stood(world: World, old: Old, topi
     old.client.delete("/consumers/billing", recursive=True)
     decision = world.decide(old.policy(topic), topic)
     assert (decision.trim_to, decision.min_commit_by) == (3, "zookeeper:billing")
-    assert any("kretain groups forget zookeeper:billing" in one for one in said(decision))
+    assert any("kretain groups forget -b HOST:PORT zookeeper:billing" in one for one in said(decision))
     listed = world.cli("groups", "-p", str(_file(world, old.policy(topic))), "--group", "zookeeper:*", "-o", "json")
     rows = {row["group"]: row for row in listed.json()["groups"]}
     assert (rows["zookeeper:billing"]["type"], rows["zookeeper:billing"]["lag"]) == ("gone", 7)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Final
 
-from kretain.embedded import DEFAULT_VERSION, jars
+from kretain.embedded import jars
 from kretain.embedded.java import find_java
 
+VERSION: Final = "4.3.0"
+"""The newest whose test jar of Kafka's storage is published: brokers with tiered storage are of this version."""
 _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 <info organisation="kretain" module="tests"/>
 <dependencies><dependency org="org.apache.kafka" name="kafka-storage" rev="{version}" transitive="false">
@@ -20,13 +23,13 @@ _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 def storage_jar(scratch: Path) -> Path:
     """Return the test jar of Kafka's storage, downloaded once."""
     root = jars.cache_dir() / "jars"
-    target = root / f"kafka-storage-test-{DEFAULT_VERSION}"
-    jar = target / f"kafka-storage-{DEFAULT_VERSION}-test.jar"
+    target = root / f"kafka-storage-test-{VERSION}"
+    jar = target / f"kafka-storage-{VERSION}-test.jar"
     if jar.is_file():
         return jar
     root.mkdir(parents=True, exist_ok=True)
     file = scratch / "ivy.xml"
-    file.write_text(_IVY.format(version=DEFAULT_VERSION))
+    file.write_text(_IVY.format(version=VERSION))
     settings = os.environ.get(jars.SETTINGS_VARIABLE)
     command = [
         *(str(find_java().executable), "-jar", str(jars.ivy_jar()), *(("-settings", settings) if settings else ())),

@@ -23,9 +23,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
     ResourceType,
 )
+from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.metadata import deadline_after
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -240,6 +243,7 @@ class World:
                 "compression.type": compression,
                 "linger.ms": 20 if compression != "none" else 5,
                 "batch.num.messages": batch,
+                "message.max.bytes": 100 << 20,
                 "logger": QUIET,
             }
         )
@@ -543,3 +547,25 @@ def consumed(topic: str, after: str = "1h", **more: str) -> str:
             *lines,
         ]
     )
+
+
+def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: int = -1) -> None:
+    """Commit any offset, also one below zero; ``keep_ms`` as clients before 2.1 set it (-1: the broker's own time)."""
+    Topic = OffsetCommitRequest.OffsetCommitRequestTopic  # noqa: N806  (a class)
+    place = Topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(
+        version=4,
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        retention_time_ms=keep_ms,
+        topics=[Topic(name=topic, partitions=[place])],
+    )
+    with reader_for(world.bootstrap) as reader:
+
+        async def ask() -> list[int]:
+            coordinators, _ = await find_coordinators(reader.wire, [group], deadline_after(30))
+            answer = await reader.wire.ask(request, coordinators[group])
+            return [one.error_code for one in answer.topics[0].partitions]
+
+        assert reader.wire.run(ask) == [0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from tests.simulation.kafka import HOUR, Tp
+from tests.simulation.kafka import HOUR, Group, Tp
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules
-from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Reading, Truth
+from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Reading, Truth, told
 
 HIDES_READERS = ("a group went back", "a group came", "a member came", "offsets were deleted", "a group was deleted")
 """What no client can see of groups between its last read and a delete: it excuses what they had yet to read alone."""
@@ -114,7 +114,11 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
         yield ancient or unread or _not_before("R3", gone, rules.minimum_ms)
     if rules.event_h is not None:
         unread = _unread(truth, reading, tp, log, gone) if guarded else None
-        yield (None if rules.header else ancient) or unread or _event_time(truth, rules, tp, gone)
+        yield (
+            (None if rules.header else ancient)
+            or unread
+            or _event_time(truth, rules, tp, gone, switched=_switched(truth, reading, tp))
+        )
 
 
 def _ancient(truth: Truth, log: Partition) -> str | None:
@@ -128,9 +132,10 @@ def _ancient(truth: Truth, log: Partition) -> str | None:
     return None
 
 
-def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> str | None:
+def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record], *, switched: bool) -> str | None:
     assert rules.event_h is not None
-    largest = truth.largest_event.get(tp, 0)
+    append_time = truth.kafka.topics[tp[0]].append_time
+    largest = truth.largest(rules.source, tp, (True, False) if switched else (append_time,))
     times = [told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
     for one, time_ms in zip(gone, times, strict=True):
         if time_ms is None:
@@ -139,11 +144,23 @@ def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> s
             continue
         if time_ms < YEAR_2000_MS:
             return f"G9: {one.offset} has event time {time_ms}"
-        if one.event_ms is not None and one.event_ms >= largest - rules.event_h * HOUR:
-            return f"R2: {one.offset} is only {(largest - one.event_ms) / HOUR:.1f} h older than the newest ever"
+        if time_ms >= largest - rules.event_h * HOUR:
+            return f"R2: {one.offset} is only {(largest - time_ms) / HOUR:.1f} h older than the newest ever"
     if not rules.header:
-        return _not_before("R2", gone, largest - rules.event_h * HOUR)
+        why = _not_before("R2", gone, largest - rules.event_h * HOUR)
+        ever = max((time_ms for key, time_ms in truth.largest_event.items() if key[0] == tp), default=0)
+        if why is not None and _not_before("R2", gone, ever - rules.event_h * HOUR) is None:
+            why += ", and not by an event time of other settings"
+        return why
     return None
+
+
+def _switched(truth: Truth, reading: Reading, tp: Tp) -> bool:
+    """Return whether the topic's timestamp type was set since it was read."""
+    return any(
+        one.name == "message.timestamp.type was set" and one.number >= reading.began
+        for one in truth.hazards.get(tp, ())
+    )
 
 
 def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
@@ -152,10 +169,13 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
     anybody, uids = False, {one.uid for one in gone}
     for group in truth.kafka.groups.values():
         commit = group.commits.get(tp)
-        reads = tp[0] in group.listed(truth.kafka.now_ms) or any(one[0] == tp[0] for one in group.commits)
+        reads = tp[0] in group.reads(truth.kafka.now_ms) or any(one[0] == tp[0] for one in group.commits)
         if commit is None and not reads:
             continue
-        if commit is not None and truth.cannot_know(reading.memory, group.name, tp, topic_id, log, commit):
+        if _waived(truth, reading, group, tp, topic_id):
+            continue
+        stored, commit = commit, None if commit is not None and commit[0] < 0 else commit
+        if commit is not None and truth.cannot_know(reading, group.name, tp, topic_id, log, commit):
             truth.residues["a commit of another log that looks right"] += 1
             anybody = True
             continue
@@ -166,11 +186,13 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
             continue
         had = truth.released.get((group.name, tp), set())
         late = next((one for one in gone if one.uid not in had), None)
-        if late is not None and commit is None and before is not None and late.uid in before.released:
+        live = tp[0] in group.reads(truth.kafka.now_ms)
+        if late is not None and stored is None and not live and before is not None and late.uid in before.released:
             truth.residues["a group went back after the last look, and is gone"] += 1
             continue
         if late is not None:
-            return f"{group.name} ({commit}) had yet to read {late.offset}"
+            how = _how(truth, reading, group, tp, known=before is not None)
+            return f"{group.name} ({stored}) had yet to read {late.offset}{how}"
     for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():
         if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS:
             continue
@@ -192,11 +214,50 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
             if reading.memory.clock_was_off:
                 truth.residues["our clock was wrong when a group was last seen"] += 1
                 continue
-            return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
+            there = truth.kafka.groups.get(name)
+            how = "" if there is None or not there.pending else f", {_PENDING_ELSEWHERE}"
+            return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}{how}"
     for (_name, known_id, number, _commit), seen in reading.memory.glimpsed.items():
         if (known_id, number) == (topic_id, tp[1]) and (seen.looked_right or seen.released.issuperset(uids)):
             anybody = True
     return None if anybody else "no group says what was read"
+
+
+def _waived(truth: Truth, reading: Reading, group: Group, tp: Tp, topic_id: str) -> bool:
+    """Return whether a missing commit of a group says nothing: it starts at the end (F2)."""
+    return (
+        group.name in reading.rules.latest
+        and tp not in group.commits
+        and tp not in group.pending
+        and not truth.is_younger(reading.memory, group.name, topic_id, tp[1])
+    )
+
+
+_PENDING_ELSEWHERE = "with an offset that is pending elsewhere"
+
+
+def _how(truth: Truth, reading: Reading, group: Group, tp: Tp, *, known: bool) -> str:
+    """Say how a group came to read a partition on which it has no ordinary commit."""
+    if group.commits.get(tp, (0, None))[0] < 0:
+        return ", after it stored an offset below zero"
+    if tp in group.commits:
+        return ""
+    live = group.listed(truth.kafka.now_ms)
+    for what, is_so in (
+        (
+            "rebalancing, with an offset that is pending",
+            group.rebalancing and bool(group.pending) and tp not in group.pending,
+        ),
+        ("its first offset is pending", tp in group.pending),
+        ("which changed its protocol", truth.upgraded.get(group.name, -1) >= reading.began),
+        ("while the offsets topic is hidden", truth.kafka.offsets_hidden),
+        ("by a regular expression", group.pattern is not None and tp[0] not in live),
+        ("on a partition that was added", group.name in reading.rules.latest),
+        ("by a live member without a commit, where one is remembered", known and tp[0] in live),
+    ):
+        if is_so:
+            return f", {what}"
+    return ""
 
 
 def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
@@ -204,11 +265,6 @@ def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
     return (
         None if young is None else f"{rule}: {young.offset} is stamped {(young.stamp - time_ms) / HOUR:.1f} h too late"
     )
-
-
-def told(header: bytes | None) -> int | None:
-    """Return the event time that a record carries, None where nobody can read it."""
-    return int(header) if header is not None and header.isdigit() and len(header) < 20 else None
 
 
 def _last_word(truth: Truth, topic: str, before: int) -> int | None:

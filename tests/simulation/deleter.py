@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from retention_cli.brokers.deleter import Answered, Deleter, Outcome
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.core.model import TopicPartition
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
@@ -36,9 +36,15 @@ class SimDeleter(Deleter):
         on_outcome: Callable[[TopicPartition, Outcome], None],
         *,
         timeout_s: float,
+        good_until: float,
     ) -> None:
-        self._sent()
         for leader, offsets in by_leader.items():
+            self._hub.pause("delete_records written")
+            if self._kafka.elapsed_s >= good_until:
+                for tp in offsets:
+                    on_outcome(tp, NotSentError("its recheck was too old"))
+                continue
+            self._sent()
             for tp, offset in offsets.items():
                 self._hub.pause("delete_records")
                 how = self._kafka.lost.pop() if self._kafka.lost else None

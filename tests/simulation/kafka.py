@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, field
 from typing import Literal
@@ -36,6 +37,8 @@ class Group:
     """A consumer group: what it has committed (offset, leader epoch), and which topics live members read.
 
     One of kind ``outside`` keeps its positions in a file: no broker knows it (F7).
+    An offset below zero is what some clients store to start anew. ``pending`` has offsets in transactions that are open.
+    ``pattern`` is a member's regular expression (KIP-848), ``assigned`` what that member was given so far.
 
     ``away`` are topics of static members that have stopped: brokers list these until their sessions are over (Unix ms).
     """
@@ -45,15 +48,35 @@ class Group:
     commits: dict[Tp, tuple[int, int | None]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     away: dict[str, int] = field(default_factory=dict)
+    pending: dict[Tp, tuple[int, int | None]] = field(default_factory=dict)
+    pattern: str | None = None
+    assigned: set[str] = field(default_factory=set)
+    rebalancing: bool = False
 
     def listed(self, now_ms: int) -> frozenset[str]:
         """Return the topics of all members that its coordinator lists."""
         return frozenset(self.members).union(name for name, until_ms in self.away.items() if now_ms < until_ms)
 
-    @property
-    def coordinator(self) -> int:
-        """Which partition of __consumer_offsets keeps it."""
-        return sum(self.name.encode()) % OFFSETS_PARTITIONS
+    def reads(self, now_ms: int) -> frozenset[str]:
+        """Return the topics that its members truly read, or are about to."""
+        found = self.listed(now_ms).union(tp[0] for tp in self.pending)
+        return found if self.pattern is None else found.union(self.pattern.strip("[]"))
+
+    def state(self, now_ms: int) -> str:
+        """Return the state that its coordinator tells."""
+        if not self.listed(now_ms) and self.pattern is None:
+            return "Empty"
+        if not self.rebalancing:
+            return "Stable"
+        return "PreparingRebalance" if self.kind == "classic" else "Reconciling"
+
+
+@functools.cache
+def offsets_partition(group: str) -> int:
+    """Return which partition of __consumer_offsets keeps a group: its name's hash in Java, without its sign."""
+    value = sum(ord(one) * 31**place for place, one in enumerate(reversed(group))) % 2**32
+    signed = value - 2**32 if value >= 2**31 else value
+    return abs(signed) % OFFSETS_PARTITIONS
 
 
 class SimKafka:
@@ -68,7 +91,7 @@ class SimKafka:
         self.offsets_leaders: list[tuple[int | None, int]] = [(BROKERS[n % 3], 0) for n in range(OFFSETS_PARTITIONS)]
         self.loading = False
         self.may_describe = True
-        self.unstable: set[str] = set()
+        self.offsets_hidden = False
         self.failing: dict[str, int] = {}
         self.lost: list[Lost] = []
         self.deposed = 0
@@ -120,6 +143,13 @@ class SimKafka:
                 if group.kind == "outside":
                     continue
                 group.commits = {tp: one for tp, one in group.commits.items() if tp[0] != name}
+                group.pending = {tp: one for tp, one in group.pending.items() if tp[0] != name}
+
+    def add_partition(self, name: str) -> Tp:
+        """Add a partition to a topic; return it."""
+        logs = self.topics[name].partitions
+        logs.append(Partition.new(BROKERS[(len(logs) + i) % 3] for i in range(2)))
+        return name, len(logs) - 1
 
     def partition(self, tp: Tp) -> Partition | None:
         topic = self.topics.get(tp[0])

@@ -127,12 +127,7 @@ MUTANTS: Final = (
         "            self.failed.add(reason)\n        else:",
         "            pass\n        else:",
     ),
-    Mutant(
-        "F8 and F9 never hold",
-        "observe/floors/fold.py",
-        "        self.failed.add(reason)\n\n    def epochs_to_check",
-        "        del reason\n\n    def epochs_to_check",
-    ),
+    Mutant("F8 and F9 never hold", _GROUPS, "        sink.fail_all(doubt.reason)", "        pass"),
     Mutant("F8: rights are not asked", _GROUPS, "if not reader.may_describe_cluster():", "if False:"),
     Mutant("F9: a leaderless coordinator is let be", _GROUPS, "if not offline:", "if True:"),
     Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),

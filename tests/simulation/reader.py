@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
-from retention_cli.brokers import commits, groups, log_offsets
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers import commits, groups, log_offsets, pending
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.brokers.transactions import OpenTransaction
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors import outside
@@ -22,9 +23,10 @@ from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
-from tests.simulation.kafka import BROKERS, SimKafka
+from tests.simulation.kafka import BROKERS, SimKafka, offsets_partition
 from tests.simulation.logs import Partition
 from tests.simulation.record_reads import RecordReads
+from tests.simulation.wire import SimWire
 
 _READ_SOURCES: Final = outside.read_sources
 
@@ -74,6 +76,8 @@ class SimReader(RecordReads):
         self._kafka = kafka
         self._hub = hub
         self._configs_asked = 0
+        self._sim = SimWire(kafka, hub, self)
+        self._unsettled = set[str]()
 
     @property
     def wire(self) -> Any:
@@ -119,7 +123,7 @@ class SimReader(RecordReads):
             for name, topic in self._kafka.topics.items()
             if wanted is None or name in wanted
         }
-        if wanted is None or OFFSETS_TOPIC in wanted:
+        if not self._kafka.offsets_hidden and (wanted is None or OFFSETS_TOPIC in wanted):
             leaders = {n: PartitionMetadata(*one) for n, one in enumerate(self._kafka.offsets_leaders)}
             found[OFFSETS_TOPIC] = TopicMetadata(OFFSETS_TOPIC, "offsets", internal=True, partitions=leaders)
         if wanted is not None and POLICY_TOPIC in wanted:
@@ -150,33 +154,29 @@ class SimReader(RecordReads):
 
     # -- groups ----------------------------------------------------------------------
 
-    def _coordinated(self, name: str) -> bool:
-        group = self._kafka.groups.get(name)
-        return group is not None and self._kafka.offsets_leaders[group.coordinator][0] is not None
+    def _until(self, patience_s: float | None) -> float:
+        return self._kafka.elapsed_s + (self.timeout_s if patience_s is None else patience_s)
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
-        found = []
-        for broker in sorted(brokers):
-            self._hub.pause(f"list_groups {broker}")
-            if self._kafka.loading:
-                self._kafka.pass_time(int(1000 * (patience_s or 0)))
-                raise BrokerError(f"broker {broker} did not list its groups: COORDINATOR_LOAD_IN_PROGRESS")
-            for name, group in self._kafka.groups.items():
-                if group.kind == "outside":
-                    continue
-                if self._kafka.offsets_leaders[group.coordinator][0] == broker:
-                    state = "Stable" if group.listed(self._kafka.now_ms) else "Empty"
-                    found.append(groups.ListedGroup(name, group.kind, "consumer", state))
-        found.sort(key=lambda one: one.name)
-        return found if self._kafka.may_describe else found[:1]
+        listed: list[groups.ListedGroup] = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
+        return listed
 
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:
-        for one in listed:
-            self._hub.pause("describe_members")
-            group = self._kafka.groups.get(one.name)
-            on_group(one.name, frozenset() if group is None else group.listed(self._kafka.now_ms))
+        self._sim.run(groups.describe_members, listed, on_group, self._until(patience_s), self._unsettled)
+
+    def read_pending(
+        self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
+    ) -> list[pending.PendingOffsets]:
+        found: list[pending.PendingOffsets] = self._sim.run(
+            pending.read_pending, list(names), topics, self._until(patience_s)
+        )
+        return found
+
+    def open_transactions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        del partitions
+        return {}  # they are only told
 
     def read_outside(self, source: FloorSource) -> outside.Read:
         """Read the file of a consumer outside Kafka's groups (F7); without a position it is cut short, or gone."""
@@ -195,22 +195,7 @@ class SimReader(RecordReads):
         return {source.name: Consumer(rows)}
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
-        for name in names:
-            try:
-                self._ask("read_commits")
-            except RequestFailedError as error:
-                on_group(commits.CommitsUnknown(name, str(error), None))
-                continue
-            group = self._kafka.groups.get(name)
-            if name in self._kafka.unstable or (group is not None and not self._coordinated(name)):
-                self._kafka.pass_time(int(1000 * (patience_s or 0)))
-                on_group(commits.CommitsUnknown(name, "UNSTABLE_OFFSET_COMMIT", None))
-                continue
-            self.on_commits(name)
-            rows: dict[str, list[tuple[int, int, int | None]]] = {}
-            for (topic, partition), (offset, epoch) in sorted(group.commits.items()) if group is not None else ():
-                rows.setdefault(topic, []).append((partition, offset, epoch))
-            on_group(commits.GroupCommits(name, rows))
+        self._sim.run(commits.read_commits, list(names), on_group, self._until(patience_s))
 
     # -- offsets -----------------------------------------------------------------------
 
@@ -239,6 +224,13 @@ class SimReader(RecordReads):
                 found = log.log.offset_at(time_ms, log.high_watermark)
         return NotFound() if found is None else Found(found.offset, found.stamp)
 
+    def _offsets_end(self, number: int, spec: log_offsets.Spec) -> log_offsets.Answer:
+        """Return an end of a partition of the offsets topic: a transaction with an offset in it stays behind H."""
+        if self._kafka.offsets_leaders[number][0] is None:
+            return RequestFailedError("has no leader", retriable=True)
+        here = (one for name, one in self._kafka.groups.items() if offsets_partition(name) == number)
+        return Found(1 if spec == "last-stable" and any(one.pending for one in here) else 2)
+
     def list_offsets(
         self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders
     ) -> list[dict[TopicPartition, log_offsets.Answer]]:
@@ -253,6 +245,9 @@ class SimReader(RecordReads):
                     continue
                 if tp.topic == POLICY_TOPIC:
                     answers[tp] = Found(0 if spec == "earliest" else len(self._kafka.policy_messages))
+                    continue
+                if tp.topic == OFFSETS_TOPIC:
+                    answers[tp] = self._offsets_end(tp.partition, spec)
                     continue
                 log = self._led(tp, leaders)
                 answers[tp] = log if isinstance(log, RequestFailedError) else self._offset(log, spec)

@@ -12,7 +12,9 @@ from tests.simulation.kafka import HOUR
 class Rules:
     """What the policy wants of the managed topics; ages in hours, None where a rule is off.
 
-    With ``outside`` the last of the consumers keeps its positions in a file (F7).
+    With ``outside`` the last of the consumers keeps its positions in a file (F7). ``explicit``: the policy says that event
+    times are the timestamps, also where brokers set these. ``latest`` groups start at the end (F2), ``stale`` ones always
+    name an old leader epoch (F5).
     """
 
     consumed_h: int | None = None
@@ -25,6 +27,14 @@ class Rules:
     wallclock_h: int | None = None
     unconsumed: Literal["hold", "trim"] = "hold"
     outside: bool = False
+    explicit: bool = False
+    latest: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where event times are."""
+        return "header" if self.header else "timestamp" if self.explicit else "default"
 
     def entry(self) -> list[str]:
         """The lines of a policy's entry."""
@@ -37,6 +47,8 @@ class Rules:
             lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
         if self.header:
             lines.append(f"retention.eventtime.source: {'json:/et' if self.json else 'header:et'}")
+        elif self.explicit:
+            lines.append("retention.eventtime.source: timestamp")
         if self.live:
             lines.append("log.retention.min.timestamp: cluster")
         if self.minimum_ms is not None:

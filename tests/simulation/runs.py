@@ -20,7 +20,7 @@ from tests.simulation.allowed import check
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.kafka import HOUR
 from tests.simulation.reader import SimReader
-from tests.simulation.scene import RULES, Operator, policy
+from tests.simulation.scene import Operator, policy
 from tests.simulation.shared import SimBrokerClock, SimSharedTopic
 from tests.simulation.truth import LOGS_CHANGE, Moved, Reading
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def selection_of(world: World, one: Operator) -> Selection:
-    return Selection(policy(world.rules, one.topics, world.hold, "cluster" if world.memories == "cluster" else "local"))
+    return Selection(
+        policy(world.wanted, one.topics, world.hold, "cluster" if world.memories == "cluster" else "local")
+    )
 
 
 def memories_of(world: World, one: Operator) -> Memories:
@@ -41,7 +43,7 @@ def memories_of(world: World, one: Operator) -> Memories:
 
 
 def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
-    reading = Reading(one.memory, RULES[world.rules], one.clock, world.memories == "cluster", one.name)
+    reading = Reading(one.memory, world.wanted, one.clock, world.memories == "cluster", one.name)
     reader = SimReader(world.kafka, world.hub, one.clock)
 
     reader.on_commits = functools.partial(world.truth.read, reading)
@@ -52,6 +54,7 @@ def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
 def planned(world: World, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
     now_ms = one.clock.wall_ms()
     reading.began, reading.planned_ms = world.truth.number, now_ms
+    reading.rules = world.wanted
     plan = make_plan(
         reader,
         selection_of(world, one),
@@ -101,6 +104,7 @@ def carry_out_plan(
     def selection() -> Selection:
         reading.hold_seen = reading.began = world.truth.number
         reading.began_s = world.kafka.elapsed_s
+        reading.rules = world.wanted
         return selection_of(world, one)
 
     def carried(tp: TopicPartition, offset: int) -> Callable[[], None]:

@@ -38,10 +38,10 @@ RULES: Final[dict[str, Rules]] = {
     "R4 G3": Rules(forced_h=12, wallclock_h=3),
     "R1 R2 R4 G3": Rules(consumed_h=1, event_h=24, forced_h=48, wallclock_h=2),
     "R1 F7": Rules(consumed_h=1, outside=True),
+    "R1 latest": Rules(consumed_h=1, latest=("g1",)),
+    "R1 stale": Rules(consumed_h=1, stale=("g0", "g1")),
     "R3 G2 F7": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, outside=True),
 }
-BY_SEED: Final = tuple(name for name in RULES if not RULES[name].outside)
-"""Seeds choose among these, so that a seed stays what it was; the others are named (``--rules``)."""
 MANAGED: Final = "a"
 OTHER: Final = "b"
 GROUPS: Final = ("g0", "g1", "g2")
@@ -75,13 +75,17 @@ _small_blocks()
 
 
 @functools.cache
-def policy(rules: str, topics: tuple[str, ...], hold: bool, state: str) -> Policy:
+def policy(rules: Rules, topics: tuple[str, ...], hold: bool, state: str) -> Policy:
     lines = ["version: 1", f"state: {state}"]
-    if RULES[rules].outside:
+    if rules.latest:
+        lines.append(f"groups: {{latest: [{', '.join(rules.latest)}]}}")
+    if rules.stale:
+        lines.append(f"groups: {{stale.epochs: [{', '.join(rules.stale)}]}}")
+    if rules.outside:
         lines += ["floors:", f"  - {{file: /simulated, name: {GROUPS[-1]}}}"]
     lines.append("topics:")
     for name in topics:
-        lines += [f"  - match: {name}", *(f"    {line}" for line in RULES[rules].entry())]
+        lines += [f"  - match: {name}", *(f"    {line}" for line in rules.entry())]
         if hold:
             lines.append("    hold: a case")
     return parse_policy("\n".join(lines), "policy.yaml", "sha256:simulated")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation.scene import BY_SEED, MEMORIES, Step
+from tests.simulation.scene import MEMORIES, RULES, Step
 from tests.simulation.world import steps
 
 OFTEN = {
@@ -31,6 +31,12 @@ Told = str | tuple[str | int | None, ...]
 _EPOCH_ENDS: Final = 6
 _LIST: Final = 2
 _DELETE: Final = 10
+_DESCRIBE: Final = 12
+_WRITE: Final = 13
+_OLD: Final = ("produce", None, 5, 4, 4)
+_READ: Final = ("read", 0, None, 7)
+_READ_OTHER: Final = ("read", 0, 2, 7)
+_OTHERS: Final = ("trim", 1, 0)
 STORIES: tuple[tuple[Told, ...], ...] = (
     ("fall_behind", "produce", "read", "plan", "elect", "produce", "time"),
     ("fall_behind", "produce", "read", "trim", "elect", "produce", "read"),
@@ -69,6 +75,34 @@ STORIES: tuple[tuple[Told, ...], ...] = (
     ("produce", "fall_behind", "produce", "elect", "produce", ("deposed", 2), "trim"),
     ("produce", "static", "read", "plan", "static", "produce", "time", "static", "trim"),
     ("produce", "static", "static", ("trim", None, 1), "until", "static", "time", "finish"),
+    (_OLD, _READ, ("reset", 1), "time", "trim"),
+    (_OLD, _READ, ("pend", 2), "time", "trim", "end_pending", "trim"),
+    (
+        *(_OLD, _READ, "time", ("member", 1), ("trim", None, 1), ("until", None, _DESCRIBE), ("upgrade", 1)),
+        *(("until", None, _DESCRIBE), ("upgrade", 1), "finish"),
+    ),
+    (
+        *(("produce", 2, 5, 4, 4), ("read", 1, 0), ("read", 1, 2, 0), _READ_OTHER, ("plan", 1, 0)),
+        *(("delete_offsets", 1, 2), ("pend", 1, 0), _OTHERS),
+    ),
+    (
+        *(("produce", 2, 5, 4, 4), ("read", 2, 0), ("member", 2, 1), ("rebalance", 2), ("pend", 2, 0)),
+        *(_READ_OTHER, "time", _OTHERS),
+    ),
+    (_OLD, ("read", 1, None, 7), _READ, "time", "plan", ("delete_group", 1), ("member", 1), "trim"),
+    (
+        *(("read", 1, 0), ("plan", 0, 0), ("add_partition", 0), ("produce", 9, 5, 4, 4), ("read", 0, 9, 7)),
+        *("time", ("trim", 0, 0)),
+    ),
+    (_OLD, _READ, ("regex", 1), "time", "trim"),
+    (_OLD, ("read", 2, None, 7), ("member", 1), "hide", ("coordinator", 0, 1), ("coordinator", 1, 1), "time", "trim"),
+    (
+        *(("source", 1), ("append_time", 0), ("produce", 0, 0), ("plan", 0, 0), ("retention", 0, 5)),
+        *(("append_time", 0), ("source", 0), ("produce", 0, 5, 3, 3), ("read", 0, 0, 11), ("trim", 0, 0)),
+    ),
+    (("source", 2), ("produce", 0, 5, 3, 0), ("read", 0, 0, 11), ("plan", 0, 0), ("source", 0), ("trim", 0, 0)),
+    (_OLD, ("read", 0, None, 7, 10), "elect", "elect", "produce", ("read", 0, None, 7, 10), "time", "trim"),
+    (_OLD, _READ, "time", ("trim", None, 1), ("until", None, _WRITE), "time", "finish"),
 )
 """What happens together: in such an order faults meet more often than single steps drawn one by one would."""
 
@@ -76,7 +110,7 @@ STORIES: tuple[tuple[Told, ...], ...] = (
 def sequence_of(seed: int, length: int = 40) -> tuple[str, list[Step]]:
     """Return the rules and the sequence of a seed. Some kinds of step are left out, so that rare ones meet (swarm)."""
     chance = random.Random(seed)
-    rules = f"{chance.choice(BY_SEED)} @{chance.choice(('each', *MEMORIES))}"
+    rules = f"{chance.choice(list(RULES))} @{chance.choice(('each', *MEMORIES))}"
     known = steps()
     names = [name for name in known if name in ("produce", "read", "trim", "time") or chance.random() < 0.45]
     weights = [OFTEN.get(name, 1) for name in names]
@@ -114,9 +148,10 @@ _ABOUT: dict[str, tuple[str, ...]] = {
         ("partition",),
     ),
     **dict.fromkeys(("trim", "plan", "until", "step", "finish", "saved"), ("operator",)),
-    **dict.fromkeys(("read", "late", "delete_offsets", "seek"), ("group", "partition")),
-    "delete_group": ("group",),
-    "append_time": ("topic",),
+    **dict.fromkeys(("read", "late", "delete_offsets", "seek", "reset", "pend"), ("group", "partition")),
+    **dict.fromkeys(("delete_group", "regex", "upgrade", "rebalance", "end_pending"), ("group",)),
+    **dict.fromkeys(("member", "static"), ("group", "topic")),
+    **dict.fromkeys(("append_time", "add_partition"), ("topic",)),
 }
 
 

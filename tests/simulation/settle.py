@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import Decision
-from tests.simulation.allowed import told
 from tests.simulation.clock import SimClock
 from tests.simulation.kafka import BROKERS
 from tests.simulation.runs import memories_of, planned, reading_of
-from tests.simulation.scene import GROUPS, RULES, Operator, ViolationError, group_name
+from tests.simulation.scene import GROUPS, Operator, ViolationError, group_name
 from tests.simulation.steps_brokers import do_hold
 from tests.simulation.steps_data import do_end_transaction
 from tests.simulation.steps_runs import do_finish, do_forget
-from tests.simulation.truth import YEAR_2000_MS
+from tests.simulation.truth import YEAR_2000_MS, told
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -59,7 +58,7 @@ def _carry_out_remedies(world: World, one: Operator) -> None:
     told = [] if one.saved is None else [reason.text for row in one.saved.decisions for reason in row.reasons]
     for number in range(len(GROUPS)):
         name = plain_name(group_name(world.rules, number))
-        if any(f"groups forget {name}" in text for text in told):
+        if any(f": kretain groups forget -b HOST:PORT {name}" in text for text in told):
             do_forget(world, 0, number)
 
 
@@ -67,7 +66,7 @@ def heal(world: World) -> None:
     for number in range(2):
         do_finish(world, number)
     world.kafka.failing, world.kafka.lost, world.kafka.loading, world.kafka.may_describe = {}, [], False, True
-    world.kafka.unstable, world.kafka.deposed = set(), 0
+    world.kafka.offsets_hidden, world.kafka.deposed = False, 0
     for one in world.operators:
         one.clock.off_ms = 0
     world.kafka.offsets_leaders = [
@@ -91,10 +90,12 @@ def heal(world: World) -> None:
             for group in world.kafka.groups.values():  # what F2 and F5 say: let it commit (again)
                 group.members.clear()
                 group.away.clear()
+                group.pending.clear()
+                group.pattern, group.rebalancing = None, False
                 tp = (name, number)
                 if any(one[0] == name for one in group.commits):
                     here = group.commits.get(tp, (log.log.start, None))
-                    offset = min(here[0], log.last_stable)
+                    offset = min(here[0] if here[0] >= 0 else log.log.start, log.last_stable)
                     world.truth.committed(group.name, tp, log, offset)
                     again = group.commits.get(tp) == (offset, log.epoch)  # a reset carries no leader epoch
                     group.commits[tp] = (offset, None if again or group.kind == "outside" else log.epoch)
@@ -109,6 +110,6 @@ def _says_truly(world: World, own: Decision) -> bool:
     old = log is not None and any(
         time_ms is not None and time_ms < YEAR_2000_MS
         for one in log.committed()
-        for time_ms in (told(one.header) if RULES[world.rules].header else one.stamp,)
+        for time_ms in (told(one.header) if world.wanted.header else one.stamp,)
     )
     return old and own.action == "hold" and [reason.code for reason in own.reasons] == ["G9"]

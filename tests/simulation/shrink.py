@@ -21,6 +21,16 @@ def kind_of(violation: str) -> str:
     """Return what sort of violation it is, without names and numbers."""
     for kind in (
         "stands still",
+        "below zero",
+        "first offset is pending",
+        "changed its protocol",
+        "rebalancing",
+        "pending elsewhere",
+        "offsets topic is hidden",
+        "regular expression",
+        "partition that was added",
+        "where one is remembered",
+        "event time of other settings",
         "the report claims",
         "the report says",
         "gone since",

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.simulation.kafka import BROKERS, HOUR
-from tests.simulation.scene import GROUPS, MANAGED, OTHER, TIMES_MS
+from tests.simulation.scene import MANAGED, OTHER, TIMES_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -31,8 +31,9 @@ def do_rights(world: World) -> None:
     world.kafka.may_describe = not world.kafka.may_describe
 
 
-def do_unstable(world: World, group: int) -> None:
-    world.kafka.unstable ^= {GROUPS[group % len(GROUPS)]}
+def do_hide(world: World) -> None:
+    """The user may not describe __consumer_offsets any more, or may again."""
+    world.kafka.offsets_hidden = not world.kafka.offsets_hidden
 
 
 def do_fail(world: World, call: int, times: int) -> None:
@@ -50,6 +51,8 @@ def do_fail(world: World, call: int, times: int) -> None:
         "state",
         "state append",
         "clock",
+        "read_pending",
+        "describe_members",
     )
     world.kafka.failing[calls[call % len(calls)]] = 1 + times % 3
 

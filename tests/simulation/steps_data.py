@@ -23,7 +23,8 @@ def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = 
     )
     timestamped = not RULES[world.rules].header and stamp != NO_STAMP
     record = world.kafka.append(tp, stamp=stamp, event_ms=stamp if timestamped else event_ms, header=header, txn=txn)
-    world.truth.wrote(tp, record)
+    if record is not None:
+        world.counts_events(tp, [record])
     return record
 
 

@@ -25,18 +25,67 @@ def commit(one: Group, tp: Tp, offset: int, epoch: int | None) -> None:
 
 
 def do_read(world: World, group: int, number: int, count: int, carry: int) -> None:
-    """A group reads on from its commit (or from S), and commits."""
+    """A group reads on from its commit (or from S), and commits; some clients always name leader epoch 0."""
     if (found := world.log(number)) is None:
         return
     tp, log = found
     one = group_of(world, group)
     before = one.commits.get(tp)
+    if tp in one.pending:
+        return
+    if one.pattern is not None:
+        one.assigned.add(tp[0])
     position = log.log.start if before is None or (one.name, tp) in world.truth.stale else before[0]
     there = [r for r in log.committed() if r.offset >= max(position, log.log.start)][: 1 + count % 8]
     offset = there[-1].offset + 1 if there else min(max(position, log.log.start), log.last_stable)
     epoch = there[-1].epoch if there else log.epoch
     world.truth.committed(one.name, tp, log, offset)
-    commit(one, tp, offset, epoch if carry % 2 else None)
+    commit(one, tp, offset, 0 if carry >= 10 else epoch if carry % 2 else None)
+
+
+def do_reset(world: World, group: int, number: int, how: int) -> None:
+    """A client lets its group start anew by an offset that is no position (KafkaJS stores -2)."""
+    if (found := world.log(number)) is None:
+        return
+    one = group_of(world, group)
+    if one.kind == "outside":
+        return
+    world.truth.starts_anew(one.name, found[0])
+    one.commits[found[0]] = ((-2, -1, -2, -3)[how % 4], None)
+
+
+def do_pend(world: World, group: int, number: int, count: int, carry: int) -> None:
+    """A group reads on in a transaction that is open: the offset is in it, and may yet be taken back."""
+    if (found := world.log(number)) is None:
+        return
+    tp, log = found
+    one = group_of(world, group)
+    if one.kind == "outside" or tp in one.pending:
+        return
+    before = one.commits.get(tp, (-1, None))[0]
+    if before < 0:
+        world.truth.starts_anew(one.name, tp)
+    world.truth.came(one.name, tp)
+    position = log.log.start if (one.name, tp) in world.truth.stale else max(before, log.log.start)
+    there = [r for r in log.committed() if r.offset >= position][: 1 + count % 8]
+    offset = there[-1].offset + 1 if there else min(position, log.last_stable)
+    one.pending[tp] = offset, log.epoch if carry % 2 else None
+    world.truth.pending_in[one.name, tp] = world.truth.life_of(tp)
+
+
+def do_end_pending(world: World, group: int, how: int) -> None:
+    """The transactions of a group end."""
+    one = world.kafka.groups.get(group_name(world.rules, group))
+    while one is not None and one.pending:
+        tp, (offset, epoch) = one.pending.popitem()
+        log = world.kafka.partition(tp)
+        if how % 2 == 0 or log is None:
+            continue
+        if world.truth.pending_in[one.name, tp] == world.truth.life_of(tp) and offset <= log.high_watermark:
+            world.truth.committed(one.name, tp, log, offset)
+        else:
+            world.truth.committed_late(one.name, tp, offset)
+        commit(one, tp, offset, epoch)
 
 
 def do_seek(world: World, group: int, number: int, back: int, carry: int) -> None:
@@ -77,6 +126,37 @@ def do_member(world: World, group: int, topic: int) -> None:
         _join(world, one, name)
 
 
+def do_regex(world: World, group: int) -> None:
+    """A member of the newer protocol joins, or leaves, that reads each topic that matches a regular expression."""
+    one = group_of(world, group)
+    if one.kind != "consumer":
+        return
+    if one.pattern is not None:
+        one.pattern = None
+        one.assigned.clear()
+        return
+    known = one.reads(world.kafka.now_ms)
+    one.pattern = f"[{MANAGED}{OTHER}]"
+    for name in (MANAGED, OTHER):
+        if name not in known:
+            _starts(world, one, name)
+
+
+def do_upgrade(world: World, group: int) -> None:
+    """A group changes its protocol while its members go on."""
+    one = group_of(world, group)
+    if one.kind == "outside" or one.pattern is not None:
+        return
+    one.kind = "classic" if one.kind == "consumer" else "consumer"
+    world.truth.upgraded[one.name] = world.truth.number
+
+
+def do_rebalance(world: World, group: int) -> None:
+    """A group begins to rebalance, or ends it."""
+    one = group_of(world, group)
+    one.rebalancing = not one.rebalancing
+
+
 def do_static(world: World, group: int, topic: int, minutes: int) -> None:
     """A static member joins; it stops, which its coordinator learns when its session is over; or it is back."""
     name = (MANAGED, OTHER)[topic % 2]
@@ -94,9 +174,18 @@ def _join(world: World, group: Group, topic: str) -> None:
     known = topic in group.listed(world.kafka.now_ms)
     group.away.pop(topic, None)
     group.members.add(topic)
-    for number in () if known else range(3):
-        if world.tp(number)[0] == topic:
-            world.truth.hazard(world.tp(number), "a member came")
+    if not known:
+        _starts(world, group, topic)
+
+
+def _starts(world: World, group: Group, topic: str) -> None:
+    """A group's first member of a topic comes: it starts anew where there is no commit (F2)."""
+    found = world.kafka.topics.get(topic)
+    for number in () if found is None else range(len(found.partitions)):
+        tp = (topic, number)
+        world.truth.hazard(tp, "a member came")
+        if tp not in group.commits and tp not in group.pending:
+            world.truth.released[group.name, tp] = set()
 
 
 def do_delete_group(world: World, group: int) -> None:
@@ -106,6 +195,8 @@ def do_delete_group(world: World, group: int) -> None:
 def do_delete_offsets(world: World, group: int, number: int) -> None:
     one = world.kafka.groups.get(group_name(world.rules, group))
     if one is not None and (tp := world.tp(number)) in one.commits:
+        if tp[0] in one.reads(world.kafka.now_ms):
+            return  # GROUP_SUBSCRIBED_TO_TOPIC
         del one.commits[tp]
         world.truth.hazard(tp, "offsets were deleted")
         world.truth.changed[one.name, tp] = world.truth.number

@@ -32,6 +32,7 @@ def do_elect(world: World, number: int, skip: int) -> None:
     start, end, unclean = log.log.start, log.log.end, other not in log.in_sync
     log.elect(other, skip=1 + skip % 2)
     if unclean or log.log.start < start:
+        world.counts_events(tp, log.log.live())
         name = "an unclean election" if unclean else "a log start went back"
         world.truth.log_changed(tp, log, name, lost=log.log.end < end)
 
@@ -59,6 +60,7 @@ def do_undo_start(world: World, number: int) -> None:
         log.replicas[broker].start = min(there)
     log.epoch += 1
     log.log.begin_epoch(log.epoch)
+    world.counts_events(tp, log.log.live())
     world.truth.log_changed(tp, log, "a trim was undone", lost=False)
 
 
@@ -104,11 +106,23 @@ def do_recreate(world: World, topic: int, clear: int) -> None:
     world.kafka.create(name, len(old.partitions), append_time=old.append_time, cleanup=old.cleanup)
     for number in range(len(old.partitions)):
         tp = (name, number)
-        world.truth.largest_event.pop(tp, None)
+        world.truth.forget_events(tp)
         world.truth.log_changed(tp, world.kafka.partition(tp), "a topic was recreated", lost=True)
         world.open = [one for one in world.open if one[0] != tp]
+
+
+def do_add_partition(world: World, topic: int) -> None:
+    """A topic gets one partition more, one at the most: its readers start at 0 there (KIP-1327)."""
+    found = world.kafka.topics.get((MANAGED, OTHER)[topic % 2])
+    if found is not None and len(found.partitions) == (2, 1)[topic % 2]:
+        tp = world.kafka.add_partition(found.name)
+        world.truth.added.add((found.topic_id, tp[1]))
 
 
 def do_append_time(world: World, topic: int) -> None:
     if (found := world.kafka.topics.get((MANAGED, OTHER)[topic % 2])) is not None:
         found.append_time = not found.append_time
+        for number, log in enumerate(found.partitions):
+            tp = (found.name, number)
+            world.truth.hazard(tp, "message.timestamp.type was set")
+            world.counts_events(tp, log.log.live())

@@ -56,6 +56,8 @@ CALLS: Final = (
     "state append",
     "delete_records",
     "delete_records answered",
+    "describe_members",
+    "delete_records written",
 )
 """Where a run can be stopped: before such a request, or between what a broker did and its answer."""
 
@@ -99,6 +101,14 @@ def do_clock(world: World, number: int, how: int) -> None:
     for name, topic in world.kafka.topics.items():
         for index in range(len(topic.partitions)):
             world.truth.hazard((name, index), "our clock was set")
+
+
+def do_source(world: World, how: int) -> None:
+    """Somebody changes the policy: where event times are."""
+    world.source = how % 3
+    for topic in world.kafka.topics.values():
+        for number, log in enumerate(topic.partitions):
+            world.counts_events((topic.name, number), log.log.live())
 
 
 def do_wipe(world: World, number: int) -> None:
@@ -152,6 +162,7 @@ def do_forget(world: World, number: int, group: int) -> None:
         memories.ledger(world.kafka.cluster_id).forget_group(name)
     one.memory.counted = {key: seen for key, seen in one.memory.counted.items() if key[0] != name}
     one.memory.refused = {key for key in one.memory.refused if key[0] != name}
+    one.memory.widths.pop(name, None)
     one.memory.last = {key: seen for key, seen in one.memory.last.items() if key[0] != name}
 
 

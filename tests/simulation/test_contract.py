@@ -127,7 +127,12 @@ class Both:
         for reader, deleter in zip(self.readers, self.deleters, strict=True):
             leader = reader.metadata([self.tp.topic]).topics[self.tp.topic].partitions[self.tp.partition].leader
             assert leader is not None
-            deleter.delete({leader: {self.tp: offset}}, lambda _tp, outcome: found.append(outcome), timeout_s=30)
+            deleter.delete(
+                {leader: {self.tp: offset}},
+                lambda _tp, outcome: found.append(outcome),
+                timeout_s=30,
+                good_until=reader.clock.since_boot() + 30,
+            )
         real, simulated = (
             ("done", one.log_start) if isinstance(one, Answered) else ("refused", one.code) for one in found
         )
@@ -208,7 +213,10 @@ def all_led(reader: ClusterReader, topic: str) -> bool:
             return False
         by_leader.setdefault(one.leader, {})[TopicPartition(topic, number)] = 0
     found: list[Outcome] = []
-    Deleter.for_reader(reader).delete(by_leader, lambda _tp, outcome: found.append(outcome), timeout_s=30)
+    good_until = reader.clock.since_boot() + 30
+    Deleter.for_reader(reader).delete(
+        by_leader, lambda _tp, outcome: found.append(outcome), timeout_s=30, good_until=good_until
+    )
     return all(isinstance(one, Answered) for one in found)
 
 

@@ -16,7 +16,7 @@ from tests.simulation.world import World
 
 pytest.importorskip("pyarrow")
 
-_NOT_OF_ONE_MOMENT: Final = frozenset(("fail", "lose_delete", "deposed", "loading", "unstable", "clock", "forget"))
+_NOT_OF_ONE_MOMENT: Final = frozenset(("fail", "lose_delete", "deposed", "loading", "clock", "forget"))
 """Steps of which the first of two runs has what the second has not: a request that fails, time that passes."""
 _CHANGES: Final = ("produce", "read", "plan", "trim", "elect", "recreate", "late", "seek", "time", "delete_group")
 

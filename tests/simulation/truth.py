@@ -38,7 +38,10 @@ class Seen(NamedTuple):
 
 @dataclass
 class MemoryTruth:
-    """What a state directory (or the shared topic) may be expected to know of groups."""
+    """What a state directory (or the shared topic) may be expected to know of groups.
+
+    ``widths``: how many partitions topics (by id) had when a group was first seen.
+    """
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, tuple[int, int | None]]] = field(default_factory=set)
@@ -47,6 +50,7 @@ class MemoryTruth:
     created_below: dict[tuple[str, int], int] = field(default_factory=dict)
     glimpsed: dict[tuple[str, str, int, tuple[int, int | None]], Seen] = field(default_factory=dict)
     saved: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    widths: dict[str, dict[str, int]] = field(default_factory=dict)
     clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:
@@ -96,6 +100,7 @@ class Reading:
     seen: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     moved: dict[Tp, int] = field(default_factory=dict)
     answers: int = 0
+    groups: set[str] = field(default_factory=set)
     ends: dict[Tp, int] = field(default_factory=dict)
 
     def ends_read(self, tp: Tp) -> None:
@@ -113,9 +118,12 @@ class Truth:
     released: dict[tuple[str, Tp], set[int]] = field(default_factory=dict)
     stale: dict[tuple[str, Tp], int] = field(default_factory=dict)
     changed: dict[tuple[str, Tp], int] = field(default_factory=dict)
+    pending_in: dict[tuple[str, Tp], int] = field(default_factory=dict)
+    upgraded: dict[str, int] = field(default_factory=dict)
+    added: set[tuple[str, int]] = field(default_factory=set)
     hazards: dict[Tp, list[Hazard]] = field(default_factory=dict)
     cuts: dict[Tp, list[int]] = field(default_factory=dict)
-    largest_event: dict[Tp, int] = field(default_factory=dict)
+    largest_event: dict[tuple[Tp, str, bool], int] = field(default_factory=dict)
     held_since: int | None = None
     moves: list[Moved] = field(default_factory=list)
     residues: Counter[str] = field(default_factory=Counter)
@@ -130,9 +138,21 @@ class Truth:
     def hazard(self, tp: Tp, name: str) -> None:
         self.hazards.setdefault(tp, []).append(Hazard(self.number, name))
 
-    def wrote(self, tp: Tp, record: Record | None) -> None:
-        if record is not None and record.event_ms is not None and record.kind == "data":
-            self.largest_event[tp] = max(self.largest_event.get(tp, record.event_ms), record.event_ms)
+    def counts(self, source: str, tp: Tp, append_time: bool, records: Iterable[Record]) -> None:
+        """Note the event times of records that are there under a source and a timestamp type (M0)."""
+        for one in records:
+            time_ms = told(one.header) if source == "header" else one.stamp
+            if one.kind == "data" and time_ms is not None:
+                key = (tp, source, append_time and source != "header")
+                self.largest_event[key] = max(self.largest_event.get(key, 0), time_ms)
+
+    def largest(self, source: str, tp: Tp, append_times: Iterable[bool]) -> int:
+        """Return the largest event time that was ever there under these settings (Unix ms)."""
+        return max(self.largest_event.get((tp, source, one and source != "header"), 0) for one in append_times)
+
+    def forget_events(self, tp: Tp) -> None:
+        """A topic is another one now."""
+        self.largest_event = {key: time_ms for key, time_ms in self.largest_event.items() if key[0] != tp}
 
     def committed(self, group: str, tp: Tp, log: Partition, offset: int) -> None:
         """A group commits what it has really read (or passes over by its own will)."""
@@ -141,12 +161,21 @@ class Truth:
         before = self.released.get((group, tp), set())
         if before & here - below:
             self.hazard(tp, "a group went back")
-        self._came(group, tp)
+        self.came(group, tp)
         self.released[group, tp] = (before - here) | below
         self.stale.pop((group, tp), None)
         self.changed[group, tp] = self.number
 
-    def _came(self, group: str, tp: Tp) -> None:
+    def starts_anew(self, group: str, tp: Tp) -> None:
+        """A group will read a partition from its beginning."""
+        if self.released.get((group, tp)):
+            self.hazard(tp, "a group went back")
+        self.came(group, tp)
+        self.released[group, tp] = set()
+        self.stale.pop((group, tp), None)
+        self.changed[group, tp] = self.number
+
+    def came(self, group: str, tp: Tp) -> None:
         """Note a group's first commit, or its first again: from then on it consumes the whole topic (F2)."""
         if tp not in self.kafka.groups[group].commits:
             for number in range(len(self.kafka.topics[tp[0]].partitions)):
@@ -154,7 +183,7 @@ class Truth:
 
     def committed_late(self, group: str, tp: Tp, offset: int) -> None:
         """A consumer of an older log of that name commits: it has read nothing of this one."""
-        self._came(group, tp)
+        self.came(group, tp)
         self.released.setdefault((group, tp), set())
         self.stale[group, tp] = offset
         self.changed[group, tp] = self.number
@@ -193,13 +222,16 @@ class Truth:
         """A process reads a group's commits."""
         group = self.kafka.groups.get(name)
         reading.answers += 1
+        if group is not None:
+            reading.groups.add(name)
+        doubted = {tp[0] for tp in group.pending if tp in group.commits} if group is not None else ()
         for tp, commit in () if group is None else group.commits.items():
             topic = self.kafka.topics.get(tp[0])
-            if topic is not None:
+            if topic is not None and tp[1] < len(topic.partitions) and commit[0] >= 0 and tp[0] not in doubted:
                 done = frozenset(self.released.get((name, tp), ()))
                 key = (name, topic.topic_id, tp[1])
                 stale, log = (name, tp) in self.stale, topic.partitions[tp[1]]
-                looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
+                looked_right = self.cannot_know(reading, name, tp, topic.topic_id, log, commit)
                 at, known = reading.answers, reading.seen.get(key)
                 if known is not None and known.commit == commit:
                     at = known.at
@@ -216,6 +248,10 @@ class Truth:
             if one.append_time and not reading.memory.kinds.get(one_id, True):  # switched back, and that was seen
                 ends = {(one_id, n): log.high_watermark for n, log in enumerate(one.partitions)}
                 reading.memory.created_below |= ends
+        for name in reading.groups:
+            widths = reading.memory.widths.setdefault(name, {})
+            for one_id, one in names.items():
+                widths.setdefault(one_id, len(one.partitions))
         reading.memory.kinds |= {one_id: one.append_time for one_id, one in names.items()}
         for key, seen in reading.seen.items():
             group, topic_id, number = key
@@ -233,7 +269,7 @@ class Truth:
                 memory.refused.add(refused)  # the second is a leftover, or looks like one until it changes (F5)
                 continue
             memory.last[group, tp] = topic_id, seen.commit
-            if seen.stale and looks_right(memory, key, log, seen.commit):  # H has grown since it was read
+            if seen.stale and looks_right(reading, key, log, seen.commit):  # H has grown since it was read
                 counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
                 if counted is None or counted.commit != seen.commit or self._uncut(tp, seen.commit[0], counted.life):
                     memory.counted[key] = seen._replace(looked_right=True)
@@ -242,23 +278,33 @@ class Truth:
                 memory.counted[key] = seen
                 memory.saved[key] = self.number
 
+    def is_younger(self, memory: MemoryTruth, group: str, topic_id: str, number: int) -> bool:
+        """Return whether a partition was added after a group had been seen on its topic (F2)."""
+        widths = memory.widths.get(group, {})
+        return (topic_id, number) in self.added and widths.get(topic_id, number + 1) <= number
+
     def cannot_know(
-        self, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
+        self, reading: Reading, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
     ) -> bool:
         """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
         if (group, tp) not in self.stale:
             return False
-        if not looks_right(memory, (group, topic_id, tp[1]), log, commit):
+        if not looks_right(reading, (group, topic_id, tp[1]), log, commit):
             return False
-        seen = memory.counted.get((group, topic_id, tp[1]))
+        seen = reading.memory.counted.get((group, topic_id, tp[1]))
         return seen is None or seen.commit != commit or self._uncut(tp, commit[0], seen.life)
 
 
-def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
+def told(header: bytes | None) -> int | None:
+    """Return the event time that a record carries, None where nobody can read it."""
+    return int(header) if header is not None and header.isdigit() and len(header) < 20 else None
+
+
+def looks_right(reading: Reading, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
     """Return whether nothing tells a client that a commit is of another log: not its epoch, H, or this memory."""
     offset, epoch = commit
-    if epoch is not None:
+    if epoch is not None and key[0] not in reading.rules.stale:
         end = log.log.epoch_end(epoch)
         if end is None or end.epoch != epoch or end.start < offset:
             return False
-    return offset <= log.high_watermark and (*key, commit) not in memory.refused
+    return offset <= log.high_watermark and (*key, commit) not in reading.memory.refused

@@ -10,7 +10,8 @@ import inspect
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -18,7 +19,8 @@ from tests.simulation import steps_brokers, steps_data, steps_groups, steps_logs
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka, Tp
-from tests.simulation.logs import Partition
+from tests.simulation.logs import Partition, Record
+from tests.simulation.rules import Rules
 from tests.simulation.scene import MANAGED, OTHER, RULES, STATE_ROOT, Operator, Step, ViolationError
 from tests.simulation.settle import settle
 from tests.simulation.truth import Truth
@@ -43,6 +45,7 @@ class World:
         self.truth = Truth(self.kafka)
         self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
         self.hold = False
+        self.source = 0
         self.faults: list[str] = []
         self.pairs: Counter[tuple[str, str, str]] = Counter()
         self.outcomes: Counter[str] = Counter()
@@ -88,8 +91,23 @@ class World:
         if self.truth.violations:
             raise ViolationError("\n".join(self.truth.violations))
 
+    @property
+    def wanted(self) -> Rules:
+        """What the policy says now: where event times are may change between runs."""
+        rules = RULES[self.rules]
+        if self.source == 0 or rules.event_h is None:
+            return rules
+        return replace(rules, header=self.source == 2, explicit=self.source == 1, json=False)
+
+    def counts_events(self, tp: Tp, records: Iterable[Record]) -> None:
+        """Note that records are there under the present settings."""
+        self.truth.counts(self.wanted.source, tp, self.kafka.topics[tp[0]].append_time, records)
+
     def tp(self, number: int) -> Tp:
-        """Return one of the partitions: two of the topic that all manage, one of the other."""
+        """Return one of the partitions: two of the topic that all manage, one of the other; 9 to 11: of those added."""
+        added = (MANAGED, 2) if number % 2 else (OTHER, 1)
+        if number >= 9 and self.kafka.partition(added) is not None:
+            return added
         return ((MANAGED, 0), (MANAGED, 1), (OTHER, 0))[number % 3]
 
     def log(self, number: int) -> tuple[Tp, Partition] | None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
+from retention_cli.disks.inventory.inventory import _DIR_NUMBERS
 from retention_cli.disks.inventory.table import FORMAT, METADATA_KEY, schema
 from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.room import Disk, Room
@@ -60,7 +61,10 @@ def write(
             "broker": broker,
             "cluster": {"id": "c"},
             "scanned_at": "2026-11-21T00:00:00Z",
-            "dirs": [{"path": path} for path in sorted({one["dir"] for one in some})],
+            "dirs": [
+                {"path": path, "device": "1:1", "directory_id": None, **dict.fromkeys(_DIR_NUMBERS, 0)}
+                for path in sorted({one["dir"] for one in some})
+            ],
             "incomplete": [
                 {"topic": topic, "partition": partition, "problem": why}
                 for (of, topic, partition), why in incomplete.items()

@@ -213,6 +213,10 @@ def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     assert plan.unconsumed_by == {f"group:{topic}-g": 5 + 2}
     assert plan.refusals
     assert replace(engines, named=(f"{topic}:0",)).same(policy, now_ms).unconsumed_by == {f"group:{topic}-g": 5}
+    world.commit(f"{topic}-gone", topic, {0: 8, 1: 8})
+    engines.same(policy, now_ms)
+    world.delete_group(f"{topic}-gone")
+    assert engines.same(policy, now_ms).unconsumed_by == {f"group:{topic}-g": 5 + 2, f"group:{topic}-gone": 2}
 
 
 def test_a_broken_audit_log_is_its_own_clusters_failure(engines: Engines) -> None:

@@ -16,7 +16,7 @@ from kretain.api.values import Origin, Plan, Report, origin_of, plan_value, repo
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
 from kretain.flows.inventory import InventoryOption
-from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan
+from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, ship
 from kretain.flows.plans import now_ms, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, maker
 from kretain.options import rules
@@ -203,7 +203,9 @@ class Cluster:
             today = self._selection(given)
             check_plan(origin.made, today, age_ms)
             check_its_cluster(origin.made, self._reader)
-            files = InventoryOption([Path(one) for one in inventory] or None, today.policy, exact_bytes=exact_bytes)
+            files = InventoryOption(
+                [Path(one) for one in inventory] or None, today.policy, exact_bytes=exact_bytes, whole=True
+            )
             sent: list[TrimReport] = []
             job = Job(
                 partial(self._selection, given),
@@ -227,6 +229,7 @@ class Cluster:
         try:
             report = carry_out(self._settings, self._reader, origin.made, job, memories, silent)
             memories.save(now_ms())
+            report = ship(self._settings, self._reader, job, report)
         except KeyboardInterrupt:
             report, interrupted = report or next(iter(sent), None), True
             if report is None:

@@ -21,6 +21,8 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _NAMED = 3
 """At most this many topics are named."""
+_ASKED = 5
+"""At most this many groups are named in the question."""
 
 
 @command(app, callback=True)
@@ -81,7 +83,12 @@ def forget(
     common: Common,
     names: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP", help="Exact names.", show_default=False, autocompletion=complete_gone_groups),
+        typer.Argument(
+            metavar="GROUP",
+            help="Names, or patterns (globs, re:^…$) of gone groups.",
+            show_default=False,
+            autocompletion=complete_gone_groups,
+        ),
     ],
     dry_run: Annotated[bool, option("--dry-run", help="Say what they hold, and forget nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Don't ask, in a terminal.")] = False,
@@ -90,6 +97,7 @@ def forget(
 
     The policy file says where they are remembered; for state: cluster they are forgotten everywhere. All or none:
     where nothing is remembered of one of them, nothing is forgotten, and it exits with 1. In a terminal it asks.
+    A pattern is for groups that are gone; those that exist are forgotten only by name.
 
     [bold]Examples[/bold]
 
@@ -98,38 +106,53 @@ def forget(
       kretain groups forget billing-2019 --dry-run -b localhost:9092
 
       kretain groups forget billing-2019 audit-2019 -p policy.yaml --context prod
+
+      kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
     from kretain.config import resolve
     from kretain.render.kit.screen import say, warn
+    from kretain.render.kit.text import count
+    from retention_cli.core.consumers import group_key
+    from retention_cli.core.printable import name_in_text
+    from retention_cli.policy.model import is_pattern
     from retention_cli.reports.ledger import forget as forget_groups
-    from retention_cli.reports.ledger import held_by
+    from retention_cli.reports.ledger import held_by, named
 
     settings = resolve(common)
     with settings.reader() as reader:
         metadata = reader.metadata()
         memories = settings.memories(reader, settings.state_kind())
         ledger = memories.ledger(metadata.cluster_id)
+        listed = reader.list_groups(reader.brokers())
+        keys = {group_key(group.kind, group.name) for group in listed}
+        if any(map(is_pattern, names)) and not reader.may_describe_cluster():
+            raise RefusedError("which groups are gone is unknown: this user lacks DESCRIBE on the cluster; name each")
+        names = named(ledger, names, keys, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
         if dry_run:
             for one in held:
                 say(f"Would be forgotten: {_holding(one)}")
             return Exit.DONE
-        asked = f"Forget {'; '.join(map(_holding, held))}? Other consumers alone set the floors there from then on."
+        more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
+        told = "; ".join(map(_holding, held[:_ASKED])) + more
+        asked = f"Forget {told}? Other consumers alone set the floors there from then on."
         if not sure(asked, yes=yes):
             raise RefusedError("not confirmed; nothing was forgotten")
         forgotten = forget_groups(ledger, names)
-        there = {group.name for group in reader.list_groups(reader.brokers())}
+        there = {group.name for group in listed}
     for name in forgotten:
-        say(f"Forgotten: {name}")
+        say(f"Forgotten: {name_in_text(name)}")
         if name in there and not common.quiet:
-            warn(f"group {name} is still there, and counts where it stands")
+            warn(f"group {name_in_text(name)} is still there, and counts where it stands")
     return Exit.DONE
 
 
 def _holding(held: Held) -> str:
     from kretain.render.kit.text import count
+    from retention_cli.core.printable import name_in_text
 
     if not held.topics:
-        return f"{held.name}, which holds nothing"
+        return f"{name_in_text(held.name)}, which holds nothing"
     more = f" and {count(len(held.topics) - _NAMED, 'more topic')}" if len(held.topics) > _NAMED else ""
-    return f"{held.name}, on {count(held.partitions, 'partition')} of {', '.join(held.topics[:_NAMED])}{more}"
+    topics = f"{', '.join(held.topics[:_NAMED])}{more}"
+    return f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of {topics}"

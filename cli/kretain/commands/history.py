@@ -35,7 +35,13 @@ def history(
     ] = None,
     since: Annotated[
         int | None,
-        option("--since", metavar="DURATION", parser=duration_ms, help="The runs of this last while, such as 7d."),
+        option(
+            "--since",
+            of="history",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="The runs of this last while, such as 7d.",
+        ),
     ] = None,
     limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="The last N runs.")] = None,
     outcome: Annotated[

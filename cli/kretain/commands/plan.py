@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +30,7 @@ def plan(
         Path | None,
         option(
             "--out",
+            of="plan",
             metavar="FILE",
             help="Save the plan for kretain trim --plan FILE: JSON, or Parquet where it is called .parquet.",
         ),
@@ -62,6 +62,7 @@ def plan(
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from kretain.render.plan import print_plan
+    from retention_cli.core.commands import kretain
 
     asked = rules.asked(topics)
     one_off = flags.for_topics(asked.topics)
@@ -93,7 +94,7 @@ def plan(
     if out is not None:
         save_plan(made, out)
         if not common.quiet:
-            warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, by the same policy")
+            warn(f"saved in {out}; {kretain('trim', '--plan', str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
     totals = made.totals
     held = totals.hold or any(one.short_bytes for one in made.disks)

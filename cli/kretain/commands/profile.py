@@ -40,6 +40,7 @@ def profile(
         int | None,
         option(
             "--from",
+            of="profile",
             metavar="TIME",
             panel=WINDOW,
             parser=time_ms,
@@ -48,7 +49,9 @@ def profile(
     ] = None,
     to: Annotated[
         int | None,
-        option("--to", metavar="TIME", panel=WINDOW, parser=time_ms, help="Those stamped before this moment."),
+        option(
+            "--to", of="profile", metavar="TIME", panel=WINDOW, parser=time_ms, help="Those stamped before this moment."
+        ),
     ] = None,
     last: Annotated[
         int | None,
@@ -64,7 +67,7 @@ def profile(
     ] = False,
     of_bytes: Annotated[bool, option("--bytes", help="Draw bytes instead of records.")] = False,
     out: Annotated[
-        Path | None, option("--out", metavar="FILE", help="Save every partition's hours as Parquet.")
+        Path | None, option("--out", of="profile", metavar="FILE", help="Save every partition's hours as Parquet.")
     ] = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)

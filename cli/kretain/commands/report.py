@@ -20,11 +20,14 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def report(
     common: Common,
     out: Annotated[
-        Path, option("--out", metavar="FILE.html", help="Where to write the page. A file that is there is replaced.")
+        Path,
+        option(
+            "--out", of="report", metavar="FILE.html", help="Where to write the page. A file that is there is replaced."
+        ),
     ],
     plan: Annotated[
         Path | None,
-        option("--plan", metavar="FILE", help="A saved plan, JSON or Parquet. Default: the past trims."),
+        option("--plan", of="report", metavar="FILE", help="A saved plan, JSON or Parquet. Default: the past trims."),
     ] = None,
     forecast: Annotated[
         Path | None,

@@ -23,6 +23,7 @@ def restore(
         str,
         option(
             "--to",
+            of="restore",
             metavar="TOPIC",
             help="The topic to write to: empty, and of as many partitions.",
             show_default=False,
@@ -31,14 +32,22 @@ def restore(
     ],
     from_: Annotated[
         str | None,
-        option("--from", metavar="URL", help="The archive. Default: the one that the policy names for TOPIC."),
+        option(
+            "--from", of="restore", metavar="URL", help="The archive. Default: the one that the policy names for TOPIC."
+        ),
     ] = None,
     partition: Annotated[
         list[int] | None, option("--partition", metavar="N", min=0, help="This one alone; may be given again.")
     ] = None,
     since: Annotated[
         int | None,
-        option("--since", metavar="TIME", parser=time_ms, help="Records stamped at or after it: ISO 8601, or Unix ms."),
+        option(
+            "--since",
+            of="restore",
+            metavar="TIME",
+            parser=time_ms,
+            help="Records stamped at or after it: ISO 8601, or Unix ms.",
+        ),
     ] = None,
     until: Annotated[
         int | None, option("--until", metavar="TIME", parser=time_ms, help="Records stamped before it.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kretain.errors import Exit
+from kretain.errors import Exit, tell
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import patterns
 
@@ -30,7 +30,8 @@ def scan(
         typer.Argument(metavar="DIR", help="A broker's log dirs, all of them (log.dirs).", show_default=False),
     ],
     out: Annotated[
-        Path | None, option("--out", metavar="FILE", help="Write the inventory there, a row per segment.")
+        Path | None,
+        option("--out", of="segments scan", metavar="FILE", help="Write the inventory there, a row per segment."),
     ] = None,
     broker_id: Annotated[
         int | None,
@@ -109,4 +110,6 @@ def show(
 
     inventory = read_inventory(files)
     print_inventory(inventory, output, time.time_ns() // 1_000_000, quiet=common.quiet)
-    return Exit.PARTIAL if inventory.incomplete else Exit.DONE
+    for problem in inventory.unread:
+        tell(f"kretain: {problem}")
+    return Exit.PARTIAL if inventory.incomplete or inventory.unread else Exit.DONE

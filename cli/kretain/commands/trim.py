@@ -10,7 +10,7 @@ import typer
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
-from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, within_limits
+from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, ship, within_limits
 from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, maker
 from kretain.flows.trims import code_of, confirm, note_deeds, waited, warn_of_log
@@ -36,7 +36,9 @@ def trim(
     topics: PartedTopics = None,
     plan: Annotated[
         Path | None,
-        option("--plan", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed."),
+        option(
+            "--plan", of="trim", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed."
+        ),
     ] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Rehearse: everything but the deletes.")] = False,
     yes: Annotated[
@@ -150,7 +152,7 @@ def trim(
     today = selection()
     if saved is not None:
         check_plan(saved, today, max_age)
-    given = InventoryOption(inventory, today.policy, exact_bytes=exact_bytes)
+    given = InventoryOption(inventory, today.policy, exact_bytes=exact_bytes, whole=not dry_run)
     make = maker(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
@@ -194,13 +196,17 @@ def trim(
         told = len(memories.notes)
         with common.deeds.behind(common.verbose):
             memories.save(now_ms())
+        if output is Output.table:  # the copies of the audit log may take a minute
+            print_report(report, output, every_row=all_rows)
+        report = ship(settings, reader, job, report)
     if report.stopped_by is not None:
         common.deeds.fail(report.stopped_by, common.verbose)
     for note in () if common.quiet else memories.notes[told:]:
         warn(note.text)
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
-    print_report(report, output, every_row=all_rows)
+    if output is not Output.table:
+        print_report(report, output, every_row=all_rows)
     for note in report.short if saved is not None or not made.disks else ():
         warn(note.text)
     warn_of_log(report, quiet=common.quiet)

@@ -15,9 +15,10 @@ from pathlib import Path
 from kretain.embedded.download_bar import download_bar
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java
+from retention_cli.core.files import home
 from retention_cli.core.install import how_to_add
 
-DEFAULT_VERSION = "4.3.0"
+DEFAULT_VERSION = "4.4.0"
 """The Kafka that `kretain demo` and the tests run."""
 
 KAFKA = "org.apache.kafka"
@@ -39,7 +40,7 @@ Progress = Callable[[str], None]
 
 def cache_dir() -> Path:
     """Return the user's cache folder for jars (``$XDG_CACHE_HOME/kretain`` or ``~/.cache/kretain``)."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = os.environ.get("XDG_CACHE_HOME") or str(home() / ".cache")
     return Path(base) / "kretain"
 
 

@@ -98,13 +98,17 @@ class Node:
         self.write_configuration()
         for folder, files in zip(self.log_dirs, formatted, strict=True):
             for name, content in files.items():
+                (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_bytes(
                     self._identified(content, cluster_id) if name == "meta.properties" else content
                 )
 
     def formatted(self) -> list[dict[str, bytes]]:
-        """Return the files that formatting wrote to each log dir: content by name."""
-        return [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in self.log_dirs]
+        """Return the files that formatting wrote to each log dir: content by name, which may have a folder."""
+        return [
+            {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+            for folder in self.log_dirs
+        ]
 
     def _identified(self, meta: bytes, cluster_id: str) -> bytes:
         """Return a log dir's ``meta.properties`` with this node's ids, and a new id for the folder."""

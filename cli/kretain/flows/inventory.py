@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.errors import UsageError
+from kretain.errors import UsageError, tell
 from kretain.options.common import option
 
 if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
@@ -47,13 +47,17 @@ def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False
 class InventoryOption:
     """The inventory of ``--inventory``, else of the policy: its files, and its content if this process reads it.
 
-    ``batches`` reads logs instead, if there is no inventory and ``--exact-bytes`` is given.
+    ``batches`` reads logs instead, if there is no inventory and ``--exact-bytes`` is given. A file that can't be read
+    is left out with a warning, unless the inventory must be ``whole``: what a person starts trims nothing by bad input.
 
     Raises:
         InventoryError: the policy names files that do not exist.
     """
 
-    def __init__(self, paths: list[Path] | None, policy: Policy, *, exact_bytes: bool = False) -> None:
+    def __init__(
+        self, paths: list[Path] | None, policy: Policy, *, exact_bytes: bool = False, whole: bool = False
+    ) -> None:
+        self._whole = whole
         self.paths = paths or _of_policy(policy)
         self.batches: BatchSizes | None = None
         if exact_bytes and not self.paths:
@@ -73,10 +77,15 @@ class InventoryOption:
             from retention_cli.core.extras import arrow
 
             arrow("numpy")
-            from retention_cli.disks.inventory.inventory import read_inventory
+            from retention_cli.disks.inventory.inventory import InventoryError, read_inventory
             from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 
-            self._view = InventoryView(read_inventory(self.paths, COLUMNS))
+            inventory = read_inventory(self.paths, COLUMNS)
+            if self._whole and inventory.unread:
+                raise InventoryError(inventory.unread[0])
+            for problem in inventory.unread:
+                tell(f"kretain: {problem}. Without it, what lies on that broker's disks is unknown")
+            self._view = InventoryView(inventory)
         return self._view or self.batches
 
 

@@ -128,5 +128,13 @@ def carry_out(
         archiver=job.archiver,
         audit=job.audit,
         on_report=job.on_report,
+        ships=False,
     )
     return run_trim(reader, plan, orders, code_for, progress)
+
+
+def ship(settings: Resolved, reader: ClusterReader, job: Job, report: TrimReport) -> TrimReport:
+    """Send the audit log's copies, which may take a minute, and return the report with what they lack."""
+    from retention_cli.trim.run import shipped
+
+    return report if job.dry_run else shipped(reader, job.audit, settings.state_dir, report)

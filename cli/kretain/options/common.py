@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
 from kretain.completion.complete import complete_contexts
-from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell_error, worst
+from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
 from kretain.system import stdio
 from kretain.system.signals import ended_after
 
@@ -55,10 +56,30 @@ class PlanOutput(StrEnum):
     delete_records = "delete-records"
 
 
-def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002  (typer's own word)
-    """Return a typer option with its variable: ``--max-age`` is ``KRETAIN_MAX_AGE``."""
-    long = next(name for name in names if name.startswith("--"))
-    variable = "KRETAIN_" + long.partition("/")[0].removeprefix("--").upper().replace("-", "_")
+FLAG_ONLY: Final = frozenset(
+    {"--yes", "--trim", "--no-policy", "--unconsumed", "--consumed-after", "--event-time", "--before", "--older-than"}
+)
+"""Options without a variable: rules, and what lets records be deleted. A forgotten variable must not."""
+
+OWN_VARIABLES: Final = frozenset({"KRETAIN_CONFIG", "KRETAIN_COMPLETION_TIMEOUT", "KRETAIN_IVY_SETTINGS"})
+"""Variables that are no options."""
+_MAY_BE_SECRET: Final = frozenset({"KRETAIN_SPARK_CONF"})
+
+
+def option(
+    *names: str,
+    help: str,  # noqa: A002  (typer's own word)
+    panel: str | None = None,
+    of: str = "",
+    **more: Any,
+) -> Any:
+    """Return a typer option with its variable: ``--max-age`` is ``KRETAIN_MAX_AGE``. Some have none.
+
+    ``of`` is the command, where another command's option of that name means something else: its variable says which.
+    """
+    long = next(name for name in names if name.startswith("--")).partition("/")[0]
+    words = ["kretain", *of.split(), *long[2:].split("-")]
+    variable = None if long in FLAG_ONLY else "_".join(words).upper()
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
 
 
@@ -238,6 +259,8 @@ def command(
             for key in mine:  # kretain groups -b … forget … means the same as kretain groups forget … -b …
                 if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
                     mine[key], given[key] = ctx.parent.params[key], "flag"
+            if mine["verbose"]:
+                _tell_variables(ctx)
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
             raise typer.Exit(
                 int(guarded(lambda: function(common, **values), common.verbose, common.deeds, common.deadline))
@@ -262,6 +285,22 @@ def prose(docstring: str) -> str:
     """Return a help text with one line per paragraph, for the terminal to wrap; examples stay as they are."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")
     return "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
+
+
+def _tell_variables(ctx: Any) -> None:
+    """Print each KRETAIN_ variable that is set, and what it does to this command."""
+    options = {one.envvar: one for at in (ctx.parent, ctx) if at is not None for one in at.command.params if one.envvar}
+    for name, value in sorted(os.environ.items()):
+        if not name.startswith("KRETAIN_"):
+            continue
+        one = options.get(name)
+        if one is None:
+            does = "is read" if name in OWN_VARIABLES else "has no effect on this command"
+        elif _giver(ctx, one.name) == "variable":
+            does = f"sets {one.opts[0]}"
+        else:
+            does = f"gives way to {one.opts[0]}"
+        tell(f"kretain: {name if name in _MAY_BE_SECRET else f'{name}={value}'} {does}")
 
 
 def _giver(ctx: Any, key: str) -> str:

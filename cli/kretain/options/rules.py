@@ -31,6 +31,12 @@ class Unconsumed(StrEnum):
     trim = "trim"
 
 
+def group_patterns(given: list[str] | None) -> list[str] | None:
+    """Check names, globs and ``re:`` expressions of groups, one of which may be called ``''``."""
+    patterns([one for one in given or () if one])
+    return given
+
+
 def patterns(given: list[str] | None) -> list[str] | None:
     """Check names, globs and ``re:`` expressions on the command line: the callback of each argument with patterns."""
     from retention_cli.policy.patterns import PatternError, compiled
@@ -187,7 +193,7 @@ GroupsOption = Annotated[
         metavar="GROUP",
         help="These groups alone: names or globs; may be given again.",
         autocompletion=complete_groups,
-        callback=patterns,
+        callback=group_patterns,
     ),
 ]
 

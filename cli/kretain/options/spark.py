@@ -61,10 +61,15 @@ class SparkFlags(OptionGroup):
 
         Raises:
             UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
+            MissingPartError: PySpark, or what it needs, is not installed.
         """
         if not self.spark and (self.spark_conf or self.executor_command_config or self.connections_per_broker):
             raise UsageError("--spark-conf, --executor-command-config and --connections-per-broker need --spark")
         self.conf()
+        if self.spark:
+            from retention_cli.core.extras import require_spark
+
+            require_spark()
 
     @property
     def connections(self) -> int:

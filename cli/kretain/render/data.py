@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kretain.reach import complete, complete_json, completed
 from kretain.system import stdio
 from retention_cli.core.printable import printable
 from retention_cli.plan.value import json_lines
@@ -22,7 +23,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 def write_json(parts: Iterable[str]) -> None:
     """Write JSON to stdout; if stdout is not UTF-8, escape all but ASCII, so that it is still valid JSON."""
     escape = _HIDDEN if stdio.is_utf8() else _NOT_ASCII
-    for part in stdio.while_heard(parts):
+    for part in map(complete_json, stdio.while_heard(parts)):
         sys.stdout.write(part if part.isascii() else escape.sub(_escaped, part))
 
 
@@ -44,6 +45,7 @@ def print_yaml(value: Any) -> None:
     """Print one YAML document."""
     import yaml
 
+    value = completed(value)
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=stdio.is_utf8(), width=1000)
     if _HIDDEN.search(text) is not None:
@@ -62,12 +64,23 @@ def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None
         writer.writerow([_cell(row.get(column)) for column in columns])
 
 
+def _told(one: Any) -> str:
+    """Return an element of a list: a reason as ``code: text``, another object as its values."""
+    if not isinstance(one, dict):
+        return str(one)
+    if one.keys() >= {"code", "text"}:
+        return f"{one['code']}: {one['text']}"
+    return " ".join(_told(value) for value in one.values() if value is not None)
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        value = "; ".join(f"{one['code']}: {one['text']}" if isinstance(one, dict) else str(one) for one in value)
+        value = "; ".join(_told(one) for one in value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        shown = stdio.escaped(printable(value), getattr(sys.stdout, "encoding", None) or "utf-8")  # a name stays unique
+        shown = stdio.escaped(
+            printable(complete(value)), getattr(sys.stdout, "encoding", None) or "utf-8"
+        )  # a name stays unique
         return f"'{shown}" if value.startswith(_FORMULA) else shown
     return "" if value is None else value

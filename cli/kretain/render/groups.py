@@ -9,6 +9,7 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number
+from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_bytes, format_time, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports.groups import GroupList, GroupSummary
@@ -59,7 +60,7 @@ def print_groups(found: GroupList, output: Output, now_ms: int, *, first_look: b
                 ),
                 [
                     (
-                        one.name,
+                        name_in_text(one.name),
                         one.kind,
                         one.state or ("" if one.kind in SOURCE_KINDS else "?"),
                         number(len(one.topics)),
@@ -114,7 +115,7 @@ def _bytes(size: int | None) -> str:
 def _most(found: GroupList) -> str:
     """Return a text that names the groups that hold the most records which no other group has yet to read."""
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)
-    return ", ".join(f"{format_bytes(-size)} by {name}" for size, name in holding[:NAMED])
+    return ", ".join(f"{format_bytes(-size)} by {name_in_text(name)}" for size, name in holding[:NAMED])
 
 
 def _still(found: GroupList, now_ms: int) -> str:

@@ -12,6 +12,7 @@ from kretain.render.kit.reasons import MOST, print_grouped
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import NAMED_TOPICS, count, number, size
 from kretain.render.plan import SHOWN
+from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_time, timestamp
 from retention_cli.reports import unread
 from retention_cli.reports.offsets import FloorRows, Positions, Row, has_no_floor
@@ -53,7 +54,7 @@ def print_floors(positions: Positions, output: Output, *, every_row: bool) -> No
                 number(row["high_watermark"]),
                 number(row["min_commit"]),
                 number(row["lag"]),
-                (row["min_commit_by"] or _codes(row)).removeprefix("group:"),
+                name_in_text(row["min_commit_by"].removeprefix("group:")) if row["min_commit_by"] else _codes(row),
             )
             for row in shown
         ],
@@ -74,7 +75,12 @@ def print_groups(positions: Positions, output: Output, *, every_row: bool) -> No
     screen.print_table(
         (Column("partition"), Column("group"), Column("committed", "right"), Column("lag", "right")),
         [
-            (f"{row['topic']}-{row['partition']}", row["group"], number(row["committed"]), number(row["lag"]))
+            (
+                f"{row['topic']}-{row['partition']}",
+                name_in_text(row["group"]),
+                number(row["committed"]),
+                number(row["lag"]),
+            )
             for row in shown
         ],
     )
@@ -103,7 +109,7 @@ def print_unread(positions: Positions, output: Output, each: unread.Rows, *, eve
         [
             (
                 _place(row),
-                row["group"],
+                name_in_text(row["group"]),
                 number(row["partitions" if each == "topics" else "committed"]),
                 number(row["records"]),
                 size(row["bytes"]) if row["records"] else "",

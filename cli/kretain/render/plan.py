@@ -12,6 +12,7 @@ from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.core.model import Decision
+from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_age, format_duration, format_time
 from retention_cli.plan.columns import NAMES
 from retention_cli.plan.rows import having, held_back_by, most_important, rows_as_json
@@ -76,7 +77,7 @@ def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
                 number(one.records) if one.trim_to is not None else "",
                 size(one.size_bytes) if one.trim_to is not None else "",
                 one.rule or "",
-                ", ".join(held_back_by(one)),
+                ", ".join(map(name_in_text, held_back_by(one))),
             )
             for one in rows
         ],
@@ -194,7 +195,7 @@ def _unread(plan: Plan) -> str:
     if not unread:
         return "All of them were read by every consumer that counts."
     by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name.removeprefix('group:')} {amount:,}" for name, amount in by_group[:5])
+    named = ", ".join(f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group[:5])
     more = f" and {len(by_group) - 5} more" if len(by_group) > 5 else ""
     return f"{count(unread, 'of them is', 'of them are')} not read by everybody" + (
         f": {named}{more}." if named else "."

@@ -12,6 +12,7 @@ from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, quantity, size
 from kretain.render.plan import SHOWN
 from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.printable import name_in_text
 from retention_cli.plan.value import Plan
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
@@ -139,6 +140,8 @@ def _readers(asked: Plan) -> str:
     unread = sorted(asked.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
     if not unread:
         return "every consumer that counts"
-    named = ", ".join(f"{name.removeprefix('group:')} ({records:,})" for name, records in unread[:ASKED_BY_NAME])
+    named = ", ".join(
+        f"{name_in_text(name.removeprefix('group:'))} ({records:,})" for name, records in unread[:ASKED_BY_NAME]
+    )
     more = len(unread) - ASKED_BY_NAME
     return named + (f" and {count(more, 'more consumer')}" if more > 0 else "")

@@ -81,6 +81,7 @@ _SUBSTITUTES: Final = {
     "ssl.engine.location": f"not supported: write {_PEM_FILES}",
     "security.providers": "no Java runs here: take it out",
     "socks5.proxy": "proxies are not supported: run kretain where the brokers can be reached",
+    "bootstrap.controllers": "kretain asks brokers: write bootstrap.servers",
     "config.providers": "no Java runs here: write the values themselves, or a file that your secret store renders",
 }
 
@@ -95,11 +96,22 @@ _LEFT_OUT: Final = re.compile(
     r"|key\.(de)?serializer|linger\.ms|log\..*|max\..*|message\..*|metadata\.(max|recovery|refresh).*|topic\.metadata\..*"
     r"|metric.*|partition(er|\.assignment).*|queue.*|reconnect\..*|retr(y|ies).*|receive\..*|request\..*|send\..*"
     r"|session\.timeout\..*|socket\.(?!blocking).*|sasl\.(kerberos\.(min|ticket).*|login\.(connect|read|refresh|retry).*)"
-    r"|schema\..*|basic\.auth\..*|specific\.avro\..*|statistics\..*|transaction.*|value\.(de)?serializer)"
+    r"|schema\..*|basic\.auth\..*|specific\..*|statistics\..*|transaction.*|value\.(de)?serializer"
+    # newer clients, share groups, Streams
+    r"|acceptable\..*|allow\.os\..*|application\..*|auto\.include\..*|bootstrap\.resolve\..*|buffer(ed)?\..*|built\.in\..*"
+    r"|cache\..*|commit\..*|default\..*|deserialization\..*|dsl\..*|enable\.transactional\..*|ensure\..*|errors\..*"
+    r"|metadata\.cluster\..*|num\..*|poll\.ms|probing\..*|processing\..*|processor\..*|production\..*|rack\..*"
+    r"|repartition\..*|replication\.factor|rocksdb\..*|share\..*|state(store)?\..*|task\..*|topology\..*|upgrade\..*"
+    r"|window(ed|store)?\..*"
+    # serializers, and clients within other programs
+    r"|auto\.register\..*|avro\..*|bearer\.auth\..*|confluent\..*|json\..*|latest\..*|normalize\..*|protobuf\..*"
+    r"|rule\..*|subject\..*|use\..*|(admin|consumer|producer|(global|main|restore)\.consumer)\..*)"
 )
 """Keys that clients' files often have, and that have no effect on kretain."""
 
 _TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
+_SECTION: Final = re.compile(r"\[[^\]=]*\]")
+_PEM: Final = re.compile(r"\s*(-----BEGIN [A-Z0-9 ]+-----)([^-]*)(-----END [A-Z0-9 ]+-----)")
 _A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"\S*:\S*@")
 
@@ -125,7 +137,7 @@ def read_properties(path: Path) -> dict[str, Setting]:
 
     parsed, line = {}, 1
     try:
-        for one in javaproperties.parse(read_file(path, pipes=True).decode("utf-8")):
+        for one in javaproperties.parse(read_file(path, pipes=True).decode("utf-8-sig")):
             if isinstance(one, javaproperties.KeyValue):
                 _check_key(one.key, one.value, f"{path}:{line}")
                 parsed[one.key] = one.value
@@ -153,6 +165,8 @@ def _is_known(key: str) -> bool:
 
 
 def _check_key(key: str, value: str, where: str) -> None:
+    if _SECTION.fullmatch(line := f"{key} {value}".strip()):
+        raise SettingsError(f"{where}: {line} begins a section, as in an ini file: take such lines out")
     if _is_known(key) or (value and _A_SETTING.fullmatch(key)):
         return
     raise SettingsError(
@@ -284,14 +298,27 @@ def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> oauth_set
 
 def _pem_file(path: str, setting: str) -> str:
     try:
-        content = read_file(Path(path), pipes=True).decode("utf-8")
+        content = read_file(Path(path), pipes=True).decode("utf-8-sig")
     except OSError as error:
         raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{setting}: {path} is not PEM text") from None
     if "-----BEGIN" not in content:
         raise SettingsError(f"{setting}: {path} is not PEM text")
-    return content
+    return _in_lines(content)
+
+
+def _in_lines(pem: str) -> str:
+    """Return PEM as TLS libraries read it. Java also takes it on one line, or with blanks where lines end."""
+
+    def block(found: re.Match[str]) -> str:
+        begin, body, end = found.groups()
+        if ":" in body:  # headers of an old encrypted key: their lines count
+            return found[0]
+        text = "".join(body.split())
+        return "\n".join(["", begin, *(text[at : at + 64] for at in range(0, len(text), 64)), end, ""])
+
+    return _PEM.sub(block, pem).lstrip()
 
 
 def _store(text: Any, kind: str) -> JavaStore | str | None:
@@ -307,7 +334,7 @@ def _store(text: Any, kind: str) -> JavaStore | str | None:
 
 def _trusted(text: Any) -> str | None:
     if (pem := text("ssl.ca.pem", "ssl.truststore.certificates")) is not None:
-        return str(pem)
+        return _in_lines(pem)
     location = text("ssl.ca.location")
     if location is not None and location != "probe":
         return _pem_file(location, "ssl.ca.location")
@@ -323,6 +350,7 @@ def _trusted(text: Any) -> str | None:
 
 def _own_key(text: Any) -> tuple[str | None, str | None]:
     chain, key = text("ssl.certificate.pem", "ssl.keystore.certificate.chain"), text("ssl.key.pem", "ssl.keystore.key")
+    chain, key = (one if one is None else _in_lines(one) for one in (chain, key))
     if chain is None and (location := text("ssl.certificate.location")) is not None:
         chain = _pem_file(location, "ssl.certificate.location")
     if key is None and (location := text("ssl.key.location")) is not None:

@@ -7,7 +7,8 @@ Streams writes it) are decoded one by one. tests/unit/brokers/test_commit_answer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -34,7 +35,9 @@ class GroupAnswer:
     """One group's answer; ``group`` is None if only one group was asked for.
 
     ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, ``rows`` is the
-    number of all rows. ``failed`` is the first row with an error: its topic, partition and the protocol's code.
+    number of all rows. ``failed`` is the first row with an error: its topic, partition and the protocol's code, and
+    ``failed_topics`` are the topics of all such rows.
+    ``no_position`` has the stored offsets below zero, by topic and partition: brokers store what a client sends (F1).
     """
 
     group: str | None
@@ -42,6 +45,8 @@ class GroupAnswer:
     commits: dict[str, list[Commit]]
     rows: int = 0
     failed: tuple[str, int, int] | None = None
+    no_position: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    failed_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,22 @@ def request(names: list[str] | str) -> Any:
     if isinstance(names, str):
         return _Request(group_id=names, topics=None, require_stable=True, **_exactly(STABLE_VERSION))
     groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    return _Request(groups=groups, require_stable=True, **_exactly(BATCHED_VERSION))
+
+
+def request_by_name(group: str, topics: Mapping[str, int], *, batched: bool) -> Any:
+    """Return a request for a group's stable offsets on all partitions of ``topics``, by partition count.
+
+    A partition without an offset is a row of −1 in the answer. It says nothing of a stored offset.
+    """
+    places = {name: list(range(count)) for name, count in topics.items()}
+    if not batched:
+        Topic = OffsetFetchRequest.OffsetFetchRequestTopic  # noqa: N806  (a class)
+        rows = [Topic(name=name, partition_indexes=partitions) for name, partitions in places.items()]
+        return _Request(group_id=group, topics=rows, require_stable=True, **_exactly(STABLE_VERSION))
+    Group = OffsetFetchRequest.OffsetFetchRequestGroup  # noqa: N806  (a class)
+    asked = [Group.OffsetFetchRequestTopics(name=name, partition_indexes=rows) for name, rows in places.items()]
+    groups = [Group(group_id=group, topics=asked)]
     return _Request(groups=groups, require_stable=True, **_exactly(BATCHED_VERSION))
 
 
@@ -98,36 +119,50 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
     """Decode a group's topics, error and tags; return also the position after them."""
     count, position = length(data, position)
     commits: dict[str, list[Commit]] = {}
+    no_position: dict[str, dict[int, int]] = {}
     all_rows, failed = 0, None
+    failed_topics: set[str] = set()
     for _ in range(count):
         name, position = string(data, position)
         rows, position = length(data, position)
         all_rows += rows
-        commits[name], wrong, position = _rows(data, position, rows)
-        if wrong is not None and failed is None:
-            failed = (name, *wrong)
+        negative: dict[int, int] = {}
+        commits[name], wrong, position = _rows(data, position, rows, negative)
+        if negative:
+            no_position[name] = negative
+        if wrong is not None:
+            failed_topics.add(name)
+            failed = failed or (name, *wrong)
         position = after_tags(data, position)
     if len(commits) < count:  # one topic's rows would hide the other's
         raise ValueError("an OffsetFetch response names a topic twice")
     error, position = short(data, position)
-    return GroupAnswer(group, error, commits, all_rows, failed), after_tags(data, position)
+    answer = GroupAnswer(group, error, commits, all_rows, failed, no_position, frozenset(failed_topics))
+    return answer, after_tags(data, position)
 
 
-def _rows(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:
-    """Decode a topic's rows: partition, offset, leader epoch, metadata, error, tags."""
+def _rows(
+    data: bytes, position: int, count: int, negative: dict[int, int]
+) -> tuple[list[Commit], tuple[int, int] | None, int]:
+    """Decode a topic's rows: partition, offset, leader epoch, metadata, error, tags.
+
+    Offsets below zero go into ``negative``, by partition.
+    """
     end = position + count * _ROW.size
     if end > len(data):
-        return _rows_one_by_one(data, position, count)
+        return _rows_one_by_one(data, position, count, negative)
     block = data[position:end]
     masks = _masks(count)
     bits = int.from_bytes(block, "big")  # tests all rows at once: testing each would cost more than decoding it
     if bits & masks.not_plain:
-        return _rows_one_by_one(data, position, count)
+        return _rows_one_by_one(data, position, count, negative)
     if not bits & masks.absent:
         return list(_ROW.iter_unpack(block)), None, end
     if bits & masks.absent == masks.no_epoch:
         return [(partition, offset, None) for partition, offset in _OFFSET.iter_unpack(block)], None, end
-    return [_commit(row) for row in _ROW.iter_unpack(block) if row[1] >= 0], None, end
+    rows = list(_ROW.iter_unpack(block))
+    negative.update((row[0], row[1]) for row in rows if row[1] < 0)
+    return [_commit(row) for row in rows if row[1] >= 0], None, end
 
 
 class _Masks(NamedTuple):
@@ -154,7 +189,9 @@ def _masks(count: int) -> _Masks:
     return _Masks(*(int.from_bytes(row * count, "big") for row in rows))
 
 
-def _rows_one_by_one(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:
+def _rows_one_by_one(
+    data: bytes, position: int, count: int, negative: dict[int, int]
+) -> tuple[list[Commit], tuple[int, int] | None, int]:
     commits, failed = [], None
     for _ in range(count):
         if position + _START.size > len(data):
@@ -167,6 +204,8 @@ def _rows_one_by_one(data: bytes, position: int, count: int) -> tuple[list[Commi
             failed = row[0], error
         if not error and row[1] >= 0:
             commits.append(_commit(row))
+        elif not error:
+            negative[row[0]] = row[1]
     return commits, failed, position
 
 

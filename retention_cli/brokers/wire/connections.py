@@ -21,13 +21,14 @@ from kafka.net.selector import NetworkSelector
 
 from retention_cli.brokers.errors import (
     BrokerError,
+    NotSentError,
     RequestFailedError,
     UnauthorizedError,
     UnreachableError,
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
-from retention_cli.brokers.wire.words import LATE, NO_ANSWER, code_problem, connection_problem
+from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections, TooLateError
+from retention_cli.brokers.wire.words import CONTROLLER, LATE, NO_ANSWER, code_problem, connection_problem
 from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
@@ -78,6 +79,8 @@ class Wire:
         }
         self._net = NetworkSelector(client_id=settings.client_id)
         self._manager = BoundedConnections(self._net, **configs)
+        self._asked = False
+        """Whether a broker has answered anything but the first look for brokers."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -114,6 +117,8 @@ class Wire:
                 right = "is the token for it" if self._settings.oauth is not None else "are name and password right"
                 said = f"it ended the connection{listener}"
                 said += f", and {right}?" if self._settings.mechanism else "?"
+            if said == CONTROLLER:
+                raise UnreachableError(f"{self._settings.bootstrap} answered, but {said}")
             raise UnreachableError(
                 f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
             )
@@ -127,9 +132,9 @@ class Wire:
             done = threading.Event()
             attempt.add_both(lambda _, done=done: done.set())
             while not done.wait(0.05):
-                # A refusal is final, though the client would retry until the time-out.
+                # A refusal is final, and so is a controller, though the client would retry until the time-out.
                 # A name server that does not answer blocks the loop itself.
-                if self._heard.refusal is not None or time.monotonic() > deadline + 1:
+                if self._heard.final or time.monotonic() > deadline + 1:
                     return False
             if not isinstance(attempt.exception, kafka_errors.KafkaTimeoutError):
                 return bool(attempt.succeeded())  # done, or another attempt would fail likewise
@@ -171,7 +176,9 @@ class Wire:
         Raises:
             RequestFailedError: it was not sent, or not answered. The caller handles the response's own error codes.
         """
-        return await self.settle(self.send(request, node, timeout_s))
+        reply = await self.settle(self.send(request, node, timeout_s))
+        self._asked = True
+        return reply
 
     def send(self, request: Any, node: int | None, timeout_s: float | None = None) -> Awaitable[Any]:
         """Send a request, and return its future response. Await it with :meth:`settle`."""
@@ -203,8 +210,21 @@ class Wire:
                 if not error.retriable:
                     raise
                 if time.monotonic() > deadline:
-                    raise UnreachableError(f"no broker answered: {error}") from None
+                    raise UnreachableError(self._no_broker_answered(error)) from None
             await self.sleep(0.1)
+
+    def _no_broker_answered(self, error: RequestFailedError) -> str:
+        """Return why no broker answers: it may be that they give clients addresses which lead nowhere from here."""
+        why = self._heard.last or str(error)
+        named = sorted({f"{one.host}:{one.port}" for one in self._manager.cluster.brokers()})
+        if self._asked or not named:
+            return f"no broker answered: {why}"
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        return (
+            f"{self._settings.bootstrap} answered, but no broker did at the addresses they give: "
+            f"{', '.join(named[:3])}{more} ({why}). This machine must reach them: look at the brokers, the network and "
+            f"advertised.listeners"
+        )
 
     async def fan_out(
         self,
@@ -306,6 +326,11 @@ class _Heard:
         self.last: str | None = None
         self.refusal: str | None = None
 
+    @property
+    def final(self) -> bool:
+        """Whether to try again is of no use: it was refused, or the only address is a controller's."""
+        return self.refusal is not None or (self.last == CONTROLLER and "," not in self._settings.bootstrap)
+
     def emit(self, record: logging.LogRecord) -> None:
         errors = [arg for arg in (record.args if isinstance(record.args, tuple) else ()) if isinstance(arg, Exception)]
         for error in errors:
@@ -326,6 +351,8 @@ _LOG: Final = _Log()
 def _translated(error: Exception, mechanism: str | None) -> BrokerError:
     if isinstance(error, _REFUSED):
         return RequestFailedError(connection_problem(error, mechanism), retriable=False)
+    if isinstance(error, TooLateError):
+        return NotSentError(f"not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return RequestFailedError("the broker is too old for this request", retriable=False)
     return RequestFailedError(connection_problem(error), retriable=True)

@@ -9,12 +9,16 @@ answered: a slow broker with several in flight is not taken for a dead one, nor 
 was sent before it. Only one that deletes keeps the time that it was sent with: by then its facts are too old.
 
 What is asked of a broker that throttles (KIP-219) is sent once its time is over; the client would refuse it.
+
+A request that deletes says until when it may be sent (``too_late``). That is looked up right before each write to the
+socket: whatever happened since, a buffer, a throttle or a process that was stopped, nothing stale goes out.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
@@ -22,9 +26,20 @@ from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
+from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
 
 MAX_RESPONSE_BYTES: Final = 128 << 20
 """The limit of any response. Requests are cut so that responses stay far below: 1,000 partitions, 20,000 commits."""
+
+
+def _no_tags(data: Any) -> None:
+    """Read a number of tagged fields that must be 0. The client reads it within an ``assert``, which ``-O`` drops."""
+    if UnsignedVarInt32.decode(data):
+        raise kafka_errors.KafkaProtocolError("a response has tagged fields where it can have none")
+
+
+TaggedFields.decode_empty = staticmethod(_no_tags)
 
 _DELETE_RECORDS: Final = 21
 _ROW_FOR_ROW: Final = {
@@ -54,11 +69,30 @@ def longest_answer(api_key: int | None, request_bytes: int) -> int:
     return MAX_RESPONSE_BYTES
 
 
+class TooLateError(kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
+    """A request whose time was over before all of it was written: it was not sent."""
+
+
+class Dated(bytes):
+    """The bytes of a request that may be written only until it is ``too_late``."""
+
+    too_late: Callable[[], bool]
+
+    @classmethod
+    def of(cls, content: bytes, too_late: Callable[[], bool]) -> Dated:
+        """Return these bytes with their time."""
+        made = cls(content)
+        made.too_late = too_late
+        return made
+
+
 class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
     """The client's connections, each with a :class:`BoundedProtocol`, and time-outs by turns."""
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
+        if self.cluster.is_bootstrap(node_id):
+            self.broker_version_data = None  # another's, which may be a controller: each is asked for its own
         connection = super().get_connection(node_id, *args, **options)
         if isinstance(connection, KafkaConnection) and "connection_made" not in vars(connection):  # it is new
             bind(connection)
@@ -81,9 +115,12 @@ class _Turns:
         self._connection = connection
         self._kind = type(connection)
         self._deletes: set[Any] = set()
+        self._send: Callable[[], tuple[int, Exception | None]] | None = None
 
     def connection_made(self, transport: Any) -> None:
         connection = self._connection
+        self._send = transport._sock_send  # noqa: SLF001  (the one place where it writes to the socket)
+        transport._sock_send = lambda: self._send_in_time(transport)  # noqa: SLF001
         self._kind.connection_made(connection, transport)
         connection.parser = BoundedProtocol(client_id=connection.config["client_id"])
 
@@ -100,6 +137,38 @@ class _Turns:
             self._deletes.add(future)
             future.add_both(lambda _: self._deletes.discard(future))
         return future
+
+    def _send_in_time(self, transport: Any) -> tuple[int, Exception | None]:
+        """Write what is buffered, a request that has its time alone: once that is over, it ends the connection."""
+        assert self._send is not None  # noqa: S101  (set before it is bound)
+        waiting: deque[Any] = transport._write_buffer  # noqa: SLF001
+        if not any(isinstance(one, Dated) for one in waiting):
+            return self._send()
+        total = 0
+        while waiting:
+            chunk = waiting.popleft()
+            if isinstance(chunk, Dated) and chunk.too_late():
+                return total, self._fail_deletes()
+            transport._write_buffer = deque([chunk])  # noqa: SLF001
+            count, error = self._send()
+            total += count
+            left: deque[Any] = transport._write_buffer  # noqa: SLF001
+            transport._write_buffer = waiting  # noqa: SLF001
+            if error is not None:
+                return total, error
+            if left:  # the socket takes no more; what is left of a request keeps its time
+                rest = bytes(left[0])
+                waiting.appendleft(Dated.of(rest, chunk.too_late) if isinstance(chunk, Dated) else rest)
+                break
+        return total, None
+
+    def _fail_deletes(self) -> Exception:
+        """Fail the deletes of this connection: one is in flight at most, and has not been written whole."""
+        flying = self._connection.in_flight_requests
+        for one in [one for one in flying if one[1] in self._deletes]:
+            flying.remove(one)  # or the end of the connection would be told instead
+            one[1].failure(TooLateError("its recheck was too old by the time that it could be written"))
+        return kafka_errors.KafkaConnectionError("a request was too old to be written")  # type: ignore[no-any-return]
 
     def unpause(self, why: str) -> None:
         connection = self._connection
@@ -150,10 +219,19 @@ class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
     def send_request(self, request: Any, correlation_id: int | None = None) -> Any:
         """Encode and queue a request; responses arrive in the order of requests."""
         sent = super().send_request(request, correlation_id)
+        if (too_late := getattr(request, "too_late", None)) is not None:
+            request.is_encoded = True
+            self.bytes_to_send[-1] = Dated.of(self.bytes_to_send[-1], too_late)
         if request.expect_response():
             api_key = getattr(request, "API_KEY", None)
             self._limits.append(longest_answer(api_key, len(self.bytes_to_send[-1])))
         return sent
+
+    def send_bytes(self) -> bytes:
+        """Return what is to be sent; with the time of a request that has one."""
+        dated = next((one for one in self.bytes_to_send if isinstance(one, Dated)), None)
+        content: bytes = super().send_bytes()
+        return content if dated is None else Dated.of(content, dated.too_late)
 
     def receive_bytes(self, data: Any) -> Any:
         """Return the responses that are complete, decoded."""

@@ -14,6 +14,7 @@ import kafka.errors as kafka_errors
 
 NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 LATE: Final = "no answer came in time"
+CONTROLLER: Final = "that is the port of a KRaft controller, which serves no clients: use a broker's port"
 _GONE: Final = "it is not there, or this user may not DESCRIBE it"
 _MOVED: Final = "its leader has just changed"
 _FEW: Final = "too few of its replicas are in sync"
@@ -178,6 +179,8 @@ def connection_problem(
         return f"its listener asks for no user and password: use security.protocol {fits}, or its port for SASL"
     if isinstance(error, kafka_errors.InvalidReceiveError):
         return NO_ANSWER
+    if isinstance(error, kafka_errors.IncompatibleBrokerVersion) and "MetadataRequest" in text:
+        return CONTROLLER
     if (words := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
         return words
     if "timed out" in text.lower():
@@ -187,8 +190,8 @@ def connection_problem(
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", f"{type(error).__name__}: "):
         text = text.removeprefix(noise)
-    if isinstance(error, kafka_errors.NodeNotReadyError) and text.isdigit():
-        return f"broker {text} can't be reached"
+    if isinstance(error, kafka_errors.NodeNotReadyError):
+        return f"broker {text} can't be reached" if text.isdigit() else "no broker can be reached"
     if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
         text = os.strerror(int(match[1])).lower()
     return text or "no answer"

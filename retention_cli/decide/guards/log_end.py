@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
+
+OPEN: Final = "an open transaction begins at"
 
 
 class LogEnd(Guard):
@@ -31,5 +35,5 @@ class LogEnd(Guard):
         del settings
         high, stable = facts.high_watermark, facts.last_stable_offset
         if not isinstance(high, Unknown) and not isinstance(stable, Unknown) and stable < high:
-            return f"an open transaction begins at {stable:,}"
+            return f"{OPEN} {stable:,}"
         return "the high watermark"

@@ -6,6 +6,8 @@ from retention_cli.core.model import Reason, TopicFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 _STREAMS = ("-changelog", "-repartition")
+_FOREIGN_KEY = "KTABLE-FK-JOIN-SUBSCRIPTION-"
+"""In the names of the topics of a foreign-key join, ``APP-KTABLE-FK-JOIN-SUBSCRIPTION-…-topic``."""
 
 
 def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | None:
@@ -14,7 +16,8 @@ def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | Non
         return Reason("G5", "an internal topic is never touched")
     if topic.name.startswith("_") and not settings.named_in_full:
         return Reason("G5", "a name that starts with _ is touched only where an entry names it in full")
-    if topic.name.endswith(_STREAMS) and not settings.named_in_full:
+    of_streams = topic.name.endswith(_STREAMS) or (_FOREIGN_KEY in topic.name and topic.name.endswith("-topic"))
+    if of_streams and not settings.named_in_full:
         return Reason("G5", "a Kafka Streams topic is touched only where an entry names it in full")
     if settings.of_audit and not settings.named_in_full:
         return Reason("G5", "the topic that the audit log is copied to is touched only where an entry names it in full")

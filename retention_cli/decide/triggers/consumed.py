@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import INFINITE_MS, PartitionFacts, Rule, Unknown
+from retention_cli.core.model import INFINITE_MS, Maybe, PartitionFacts, Rule, TopicFacts, Unknown
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings
@@ -34,7 +34,7 @@ class Consumed(Trigger):
         after_ms = settings.consumed_after_ms
         if after_ms is None:
             return NotAsked()
-        conflict = forced_retention_conflict(after_ms, facts.topic.retention_ms, settings.forced_age_ms)
+        conflict = forced_retention_conflict(after_ms, live_retention(facts.topic), settings.forced_age_ms)
         if conflict is not None:
             return conflict
         if isinstance(facts.floor, Unknown):
@@ -48,10 +48,17 @@ class Consumed(Trigger):
         return floor if floor.offset < old.offset else old
 
 
+def live_retention(topic: TopicFacts) -> Maybe[int]:
+    """Return after how long a topic's brokers delete records, −1 for never: where it has no ``delete`` policy (R1)."""
+    if isinstance(topic.cleanup_policy, Unknown):
+        return topic.cleanup_policy
+    return topic.retention_ms if "delete" in topic.cleanup_policy else INFINITE_MS
+
+
 def forced_retention_conflict(after_ms: int, live_ms: int | Unknown, forced_age_ms: int | None) -> Unknown | None:
     """Return the error if T is longer than the forced retention, None if it is not; unknown if ``live_ms`` is (R1).
 
-    ``live_ms`` is the topic's own ``retention.ms`` (−1 for infinite), ``forced_age_ms`` R4's A.
+    ``live_ms`` is the topic's own retention (:func:`live_retention`), ``forced_age_ms`` R4's A.
     """
     if isinstance(live_ms, Unknown):
         return live_ms

@@ -13,11 +13,21 @@ from typing import Any, BinaryIO, Final
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_words import parquet_problem
+from retention_cli.core.files import open_regular
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory import doubts
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, LATER, METADATA_KEY, schema
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
+_DIR_NUMBERS: Final = (
+    *("total_bytes", "usable_bytes", "topics", "partitions", "segments", "bytes", "log_bytes", "pending_bytes"),
+    *("future_bytes", "stray_bytes", "ignored", "unread"),
+)
+"""The figures of each log dir in a file's metadata."""
+MOST_ROWS: Final = 25_000_000
+"""The most rows that are read from a file. A row takes about 110 bytes of memory, and may take none in the file."""
+MOST_BYTES: Final = 8 << 30
+"""The most bytes that a file's pages may have, uncompressed."""
 _TRAILER: Final = 8
 """The last bytes of a Parquet file: its footer's length, and a magic number."""
 
@@ -35,6 +45,10 @@ class InventoryFile:
     cluster_id: str | None
     scanned_at_ms: int
     dirs: tuple[dict[str, Any], ...]
+
+
+_Read = tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]
+"""A file: what it says of itself, its table, and the replicas that its scan could not read, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +93,28 @@ class Inventory(Scanned):
     ``table`` is a pyarrow Table of the columns in :data:`~retention_cli.disks.inventory.table.COLUMNS`; ``dir``,
     ``topic``, ``topic_id`` and ``problem`` are dictionaries. The rows of a dir, topic and partition are consecutive,
     in the order of base offsets. ``incomplete`` maps replicas (broker, topic, partition) of which something is unknown
-    to the reason: rows may be missing, or contain nulls.
+    to the reason: rows may be missing, or contain nulls. ``unread`` says why files were left out: their brokers' disks
+    are as if they had not been scanned.
     """
 
     table: Any
     incomplete: dict[tuple[int, str, int], str]
+    unread: tuple[str, ...] = ()
 
 
 def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
     """Read inventories: files, or folders of ``*.parquet``. With ``columns`` the table has only these.
 
+    A file of several that can't be read, is of another format, lacks columns, or has impossible rows is left out.
+
     Raises:
-        InventoryError: a file can't be read, is of another format, lacks columns, or has impossible or duplicate rows;
-            two files have the same dir of a broker, or are of two clusters; or there is no file.
+        InventoryError: no file could be read, or there is none; two files have the same dir of a broker, or are of two
+            clusters.
         MissingPartError: pyarrow is not installed.
     """
     arrow()
     wanted = None if columns is None else {*columns}
-    read = [_read(path) for path in files_of(paths)]
+    read, unread = _readable(files_of(paths))
     abouts = [about for about, _, _ in read]
     agree(abouts)
     incomplete: dict[tuple[int, str, int], str] = {}
@@ -107,7 +125,25 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         table if wanted is None else table.select([n for n, _, _ in COLUMNS if n in wanted]) for _, table, _ in read
     ]
     table = arrow().concat_tables(tables).unify_dictionaries()
-    return Inventory(tuple(abouts), table, incomplete)
+    return Inventory(tuple(abouts), table, incomplete, unread)
+
+
+def _readable(files: Sequence[Path]) -> tuple[list[_Read], tuple[str, ...]]:
+    """Return what could be read, and why the other files could not.
+
+    Raises:
+        InventoryError: that is nothing.
+    """
+    found: list[_Read] = []
+    problems: list[InventoryError] = []
+    for path in files:
+        try:
+            found.append(_read(path))
+        except InventoryError as error:
+            problems.append(error)
+    if problems and not found:
+        raise problems[0]
+    return found, tuple(map(str, problems))
 
 
 def files_of(paths: Sequence[str | Path]) -> list[Path]:
@@ -150,13 +186,23 @@ def read_footer(path: Path) -> Footer:
     Raises:
         InventoryError: it can't be read, is of another format, or lacks columns.
     """
-    with _reading(path), path.open("rb") as opened, arrow("pyarrow.parquet").ParquetFile(opened) as file:
+    with _reading(path), open_regular(path) as opened, arrow("pyarrow.parquet").ParquetFile(opened) as file:
         about, incomplete, written = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(path, file.schema_arrow)
+        _check_size(path, file.metadata)
         groups = tuple(int(file.metadata.row_group(n).num_rows) for n in range(file.metadata.num_row_groups))
         if written not in (None, sum(groups)):
             raise InventoryError(f"{path} has {sum(groups):,} rows, and its scan wrote {written:,}: scan again")
         return Footer(about, incomplete, groups, footer_digest(opened))
+
+
+def _check_size(path: Path, metadata: Any) -> None:
+    """Check a file's size before it is read: equal rows take next to nothing in it, and all of their memory here."""
+    size = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
+    if metadata.num_rows > MOST_ROWS:
+        raise InventoryError(f"{path} has {metadata.num_rows:,} rows, and at most {MOST_ROWS:,} are read: scan again")
+    if size > MOST_BYTES:
+        raise InventoryError(f"{path} has {size >> 20:,} MiB uncompressed, and at most {MOST_BYTES >> 20:,} are read")
 
 
 def footer_digest(file: BinaryIO) -> bytes:
@@ -177,12 +223,13 @@ def _reading(path: Path) -> Iterator[None]:
         raise InventoryError(f"{path} is no Parquet file that can be read: {parquet_problem(error)}") from None
 
 
-def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]:
+def _read(path: Path) -> _Read:
     footer = read_footer(path)
     with (
         _reading(path),
+        open_regular(path) as opened,
         arrow("pyarrow.parquet").ParquetFile(
-            path, read_dictionary=list(_DICTIONARY), page_checksum_verification=True
+            opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True
         ) as file,
     ):
         have = {*file.schema_arrow.names}
@@ -220,18 +267,32 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
             int(value["broker"]),
             None if cluster is None else str(cluster),
             parse_time_ms(value["scanned_at"]),
-            tuple(dict(one) for one in value["dirs"]),
+            tuple(map(_dir, value["dirs"])),
         )
         incomplete = {
             (about.broker, str(one["topic"]), int(one["partition"])): str(one["problem"]) for one in value["incomplete"]
         }
         totals = value.get("totals")
         written = None if totals is None else int(totals["segments"])
-    except (ValueError, KeyError, TypeError, AttributeError, UnitError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, UnitError):
         raise InventoryError(f"{path}: what it says of itself can't be read: scan again") from None
     if what != FORMAT:
         raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
     return about, incomplete, written
+
+
+def _dir(said: Any) -> dict[str, Any]:
+    """Return what a file says of a log dir.
+
+    Raises:
+        KeyError, TypeError, ValueError: it lacks a figure, or has another kind of value.
+    """
+    found = dict(said)
+    if not (isinstance(found["path"], str) and isinstance(found["device"], str)):
+        raise TypeError
+    if not all(type(found[key]) is int and 0 <= found[key] < 2**63 for key in _DIR_NUMBERS):
+        raise ValueError
+    return found
 
 
 def agree(files: Sequence[InventoryFile]) -> None:

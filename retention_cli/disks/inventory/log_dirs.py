@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from retention_cli.core.files import read_file
 from retention_cli.disks.inventory.layout import (
     LayoutError,
     MetaProperties,
@@ -116,8 +117,7 @@ def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:
 def _meta(path: str) -> MetaProperties | None:
     file = Path(path, META_FILE)
     try:
-        with file.open("rb") as stream:
-            return meta_properties_in(stream.read(65536))
+        return meta_properties_in(read_file(file))
     except FileNotFoundError:
         return None
     except OSError as error:

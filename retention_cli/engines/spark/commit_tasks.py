@@ -24,6 +24,7 @@ from retention_cli.engines.spark.slice_memory import SliceMemory
 from retention_cli.engines.spark.values import to_bytes
 from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink
 from retention_cli.observe.floors.kafka_groups import read_groups
+from retention_cli.observe.floors.latest import Latest
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 
@@ -33,7 +34,7 @@ ROWS_A_BATCH: Final = 20_000
 class CommitBatches(CommitRows):
     """Packs rows into Arrow batches as they arrive: a fraction of the memory of Python objects."""
 
-    def __init__(self, job: ClusterJob, latest: Sequence[str]) -> None:
+    def __init__(self, job: ClusterJob, latest: Latest) -> None:
         super().__init__(job.partitions, latest)
         self._cluster = job.cluster
         self._batches: list[pa.RecordBatch] = []
@@ -112,7 +113,7 @@ def read_piece(
     try:
         reader = readers.opened(job.cluster, job.connection, job.timeout_s)
         recall = Recall(memory, job.groups, max(SYSTEM.wall_ms(), job.now_ms))
-        read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
+        read_groups(reader, groups, job.partitions, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
         memory = SliceMemory()  # what was read until then proves nothing about the rest: all of it is unknown
         fold, batches, sink = _begun(job, listed, rows=rows)

@@ -19,7 +19,15 @@ from retention_cli.engines.spark.frames import as_frame, kept
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
 from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, pack
 from retention_cli.engines.spark.parts import CLIENT, Source
-from retention_cli.engines.spark.prepare import CLIENTS, Prepared, groups_of, list_groups, own_fold, recall_again
+from retention_cli.engines.spark.prepare import (
+    CLIENTS,
+    Prepared,
+    groups_of,
+    latest_of,
+    list_groups,
+    own_fold,
+    recall_again,
+)
 from retention_cli.engines.spark.remember import saw_groups
 from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
@@ -196,8 +204,7 @@ def task_rows(session: Any, tasks: Sequence[Task]) -> Any:
 
 def own_parts(one: Prepared, tasks: Sequence[Task], *, rows: bool) -> list[pa.RecordBatch]:
     """Return what the client adds to the groups that tasks read, as batches of ``schemas.READ``."""
-    latest = () if one.listing is None else one.listing.latest(one.job.groups)
-    batches = CommitBatches(one.job, latest) if rows else None
+    batches = CommitBatches(one.job, latest_of(one)) if rows else None
     fold = own_fold(one, batches)
     return [*part_batches(fold, one.job, tasks, CLIENT), *(() if batches is None else batches.all())]
 

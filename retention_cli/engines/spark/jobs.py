@@ -26,6 +26,7 @@ from retention_cli.memory.earlier import pack, unpack
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.samples import SAMPLE
 from retention_cli.observe.floors.fold import TopicScope
+from retention_cli.observe.floors.latest import Latest
 from retention_cli.policy.settings import GroupRules, Settings
 
 
@@ -80,7 +81,7 @@ class GroupsOf:
 
     groups: Sequence[ListedGroup]
     coordinators: Sequence[int]
-    latest: Sequence[str]
+    latest: Latest
     memories: Mapping[str, KnownGroup] | None = None
     slack_ms: int = 0
 

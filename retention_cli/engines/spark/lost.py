@@ -15,6 +15,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import silent
+from retention_cli.engines.spark.commit_tasks import begun_memory
 from retention_cli.engines.spark.commits import CommitsRead, task_rows
 from retention_cli.engines.spark.connections import Readers
 from retention_cli.engines.spark.frames import ArrowTask
@@ -23,17 +24,17 @@ from retention_cli.engines.spark.packing import GROUPS_A_TASK, Task, pack
 from retention_cli.engines.spark.prepare import Prepared
 from retention_cli.engines.spark.schemas import LOST, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
-from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.floors.fold import Commit
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.plan.kept import KeptRows
+from retention_cli.plan.lost import LosingRows, lost_of
 
 
 class Losing(NamedTuple):
-    """What would be trimmed unread: log start and target by topic and partition; ``groups`` are those that count."""
+    """What would be trimmed unread, and the ``groups`` that count."""
 
-    rows: Mapping[str, Mapping[int, tuple[int, int]]]
+    rows: LosingRows
     groups: Collection[str]
 
 
@@ -47,28 +48,28 @@ class Lost:
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Add a group: its commits by topic."""
         del reads
-        if group not in self._losing.groups:
-            return
-        for topic, rows in commits.items():
-            if (losing := self._losing.rows.get(topic)) is None:
-                continue
-            for partition, offset, _epoch in rows:
-                if (row := losing.get(partition)) is not None and (lost := row[1] - max(offset, row[0])) > 0:
-                    self.records[group] = self.records.get(group, 0) + lost
+        if group in self._losing.groups and (lost := lost_of(self._losing.rows, commits)):
+            self.records[group] = self.records.get(group, 0) + lost
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Do nothing: what is gone was not read just now."""
+        """Add positions of a group whose commits are gone and still count (F6)."""
+        del seen
+        self.add(group, gone)
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Do nothing, likewise."""
+        """Do nothing: the client itself adds groups that are gone (:attr:`.prepare.Prepared.gone`)."""
 
     def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
         """Do nothing: a refused commit is where the group will read on all the same."""
 
+    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
+        """Add a group's stored offsets below zero: it has read nothing there that can be told."""
+        self.add(group, {topic: [(*one, None) for one in offsets.items()] for topic, offsets in stored.items()})
+
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Do nothing: the plan itself says what could not be read."""
 
-    def fail_all(self, reason: Reason) -> None:
+    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
         """Do nothing, likewise."""
 
 
@@ -87,6 +88,8 @@ def lost_by_group(sender: Sender, one: Prepared, commits: CommitsRead, kept: Kep
     for read in one.outside:
         own.add(read.group, read.topics)
     found = own.records
+    for group, gone in one.gone.lost(rows).items():
+        found[group] = found.get(group, 0) + gone
     if (groups := commits.groups.get(one.cluster)) is not None:
         tasks = pack(groups.here().by_coordinator(one.cluster), GROUPS_A_TASK, commits.connections)
         reading = _reader(commits.jobs[one.cluster], groups, sender.send(losing), tasks)
@@ -104,17 +107,19 @@ def _reader(
         job, groups, losing = sent_job.load(), sent_groups.load(), sent_losing.load()
         with Readers() as readers:
             for piece in (piece for batch in batches for n in batch.column(0).to_pylist() for piece in tasks[n]):
-                yield from _read(job, groups.of_piece(piece), losing, readers)
+                yield from _read(job, groups, groups.of_piece(piece), losing, readers)
 
     return run
 
 
-def _read(job: ClusterJob, groups: Sequence[Any], losing: Losing, readers: Readers) -> Iterator[pa.RecordBatch]:
+def _read(
+    job: ClusterJob, listed: GroupsOf, groups: Sequence[Any], losing: Losing, readers: Readers
+) -> Iterator[pa.RecordBatch]:
     sink = Lost(losing)
     try:
         reader = readers.opened(job.cluster, job.connection, job.timeout_s)
-        recall = Recall(NoMemory(), job.groups, SYSTEM.wall_ms())
-        read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
+        recall = Recall(begun_memory(job, listed), job.groups, max(SYSTEM.wall_ms(), job.now_ms))
+        read_groups(reader, groups, {}, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
         yield pa.RecordBatch.from_pylist([{"error": str(error)}], schema=LOST)
         return

@@ -32,9 +32,12 @@ from retention_cli.memory.lineage import Cut
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, list_counted, not_listed
+from retention_cli.observe.floors.latest import NOBODY, Latest
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
+from retention_cli.plan.kept_forever import reached_by_pattern
+from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import PastDay, with_live
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection, check_matches
@@ -77,7 +80,7 @@ class Prepared:
     outside Kafka's groups: ``job`` has the managed ones in columns. ``before`` is that of the groups' coordinators,
     which F9 compares, and ``listed_ms`` when it was about to be read (Unix ms): no commit was read before that.
     ``cuts`` are where this client itself found logs to be cut, ``outside`` the positions of consumers outside Kafka's
-    groups (F7).
+    groups (F7), ``gone`` those of consumers whose commits are gone (F6).
     """
 
     target: Target
@@ -92,6 +95,7 @@ class Prepared:
     listed_ms: int = 0
     cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
     outside: Sequence[GroupCommits] = ()
+    gone: GoneCommits = field(default_factory=GoneCommits)
     recalled: Recalled = field(default_factory=Recalled)
 
     @property
@@ -103,6 +107,7 @@ class Prepared:
         """Close what is open for it, and let go of what is proportional to its partitions."""
         self.target.done()
         self.memory, self.recalled, self.cuts, self.outside = NoMemory(), Recalled(), {}, ()
+        self.gone = GoneCommits()
 
     def connected(self) -> None:
         """Send the connection settings to executors."""
@@ -141,6 +146,8 @@ def prepare(target: Target, now_ms: int) -> Prepared:
         configs=configs,
     )
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
+    known = (configured(bare[name], configs.get(name)) for name in settings)
+    notes += reached_by_pattern(known, settings, selection.policy)
     prepared = Prepared(target, selection.decided_alone, metadata, job, notes)
     let_go_of_metadata(prepared)
     return prepared
@@ -208,6 +215,14 @@ def list_groups(prepared: Prepared) -> None:
         reader.clock.sleep(_AGAIN_AFTER_S)
 
 
+def latest_of(prepared: Prepared) -> Latest:
+    """Return the groups that start at the end where they have no commit (F2), none without a listing."""
+    if prepared.listing is None:
+        return NOBODY
+    rules = prepared.selection.policy.groups
+    return prepared.listing.latest(prepared.job.partitions, Recall(prepared.memory, rules, SYSTEM.wall_ms()))
+
+
 def groups_of(prepared: Prepared, listing: Listing) -> GroupsOf:
     """Return the groups that count, their coordinators, and what is remembered of each."""
     try:
@@ -215,7 +230,7 @@ def groups_of(prepared: Prepared, listing: Listing) -> GroupsOf:
     except BrokerError:  # the tasks look them up, too, and report the error
         found = {}
     coordinators = [found.get(group.name, NO_BROKER) for group in listing.counted]
-    latest = listing.latest(prepared.selection.policy.groups)
+    latest = latest_of(prepared)
     memories: dict[str, KnownGroup] | None = None
     slack_ms = 0
     if isinstance(ledger := prepared.memory, Ledger):
@@ -231,12 +246,14 @@ def own_fold(prepared: Prepared, rows: FloorSink | None = None) -> FloorFold:
     ``rows`` gets the same.
     """
     job, listing, rules = prepared.job, prepared.listing, prepared.selection.policy.groups
-    fold = FloorFold(job.scopes(), () if listing is None else listing.latest(rules))
-    sink: FloorSink = fold if rows is None else Both(fold, rows)
+    fold = FloorFold(job.scopes(), latest_of(prepared))
+    gone = prepared.gone = GoneCommits()
+    sink: FloorSink = Both(fold, gone if rows is None else Both(rows, gone))
     recall = Recall(prepared.memory, rules, SYSTEM.wall_ms())
     if prepared.doubt is not None:
         sink.fail_all(prepared.doubt.reason)
     elif listing is not None:
+        listing.tell(sink, job.scopes())
         recall.add_gone(sink, listing.keys)
     if job.partitions:
         outside: list[GroupCommits] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,6 +67,16 @@ class SliceMemory(NoMemory):
         group = self._group(known)
         group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
         return group.recalled(self._ids, since_ms)
+
+    def group_topics(self, name: str) -> Collection[str]:
+        """Return the topics that a group has ever committed on, whether or not its positions counted."""
+        known = self.groups.get(name)
+        return () if known is None else self._group(known).topics()
+
+    def commits_seen(self, name: str) -> Mapping[tuple[str, int], tuple[int, int | None]]:
+        """Return a group's commits as of the last look, by topic and partition: offset and leader epoch."""
+        known = self.groups.get(name)
+        return {} if known is None else self._group(known).live()
 
     def _group(self, known: KnownGroup) -> GroupMemory:
         group = GroupMemory.from_bytes(known.document)

@@ -91,7 +91,7 @@ class CommitsReader(SlicedReader):
         try:
             with self.options.reader_at(one.cluster) as reader:
                 recall = Recall(NoMemory(), GroupRules(), SYSTEM.wall_ms())
-                read_groups(reader, one.groups, sink, self.options.timeout_s, silent, None, recall)
+                read_groups(reader, one.groups, one.partitions, sink, self.options.timeout_s, silent, None, recall)
         except BrokerError as error:
             sink = CommitRows(one.partitions)
             for group in one.groups:

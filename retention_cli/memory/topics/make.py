@@ -13,6 +13,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter, TopicSpec
+from retention_cli.core.commands import grant_line, kafka_tool
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.shared_topic import STATE_TOPIC, Stored
 from retention_cli.policy.live import POLICY_TOPIC
@@ -96,9 +97,8 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
         return None
     right = ",".join(f"{key}={_CONFIGS[topic][key]}" for key in wrong)
     has = " and ".join(f"{key}={value}" for key, value in wrong.items())
-    return (
-        f"topic {topic} has {has}: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
-        f"--entity-name {topic} --add-config {right}"
+    return f"topic {topic} has {has}: " + kafka_tool(
+        *("kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", right)
     )
 
 
@@ -158,8 +158,8 @@ def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tupl
         if reader.clock.monotonic() > deadline:
             if seen is None:  # it was made, by us or by others
                 raise RequestFailedError(
-                    f"topic {spec.name} is there and may not be described; grant it: kafka-acls.sh --add --topic "
-                    f"{spec.name} --operation DESCRIBE --allow-principal User:NAME",
+                    f"topic {spec.name} is there and may not be described; grant it: "
+                    f"{grant_line('Describe', 'topic', spec.name)}",
                     retriable=False,
                 )
             raise RequestFailedError(f"topic {spec.name} has no leader after {reader.timeout_s:g} s", retriable=True)
@@ -175,7 +175,7 @@ def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Ini
     if partitions != 1:
         problem = (
             f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
-            f"delete it (kafka-topics.sh --delete --topic {seen.name}) and run kretain init again"
+            f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', seen.name)}) and run kretain init again"
         )
     outcome: Literal["made", "there", "wrong"] = "made" if made else "there"
     return Initialized(seen.name, "wrong" if problem else outcome, partitions, replicas, problem)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.commands import kafka_tool
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.model import LiveSettings, Policy
 
@@ -63,7 +64,8 @@ def read_messages(reader: ClusterReader) -> list[Message]:
     if len(ranges) != 1:
         raise PolicyTopicError(
             f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages is unknown: "
-            f"delete it (kafka-topics.sh --delete --topic {POLICY_TOPIC}) and run kretain init again"
+            f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', POLICY_TOPIC)}) "
+            "and run kretain init again"
         )
     stored = read_stored(reader, ranges)
     return [Message(one.partition, one.offset, one.key, one.value) for one in stored]

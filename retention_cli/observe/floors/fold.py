@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
+from retention_cli.observe.floors.latest import NOBODY, Latest
 from retention_cli.observe.floors.odd import Odd
 from retention_cli.observe.floors.standing import (
     CUT_UNTOLD,
@@ -24,8 +25,10 @@ from retention_cli.observe.floors.standing import (
     failed_reason,
     floor_of,
     gone_without_commit_text,
+    no_position_text,
     only_member_text,
     without_commit_text,
+    younger_text,
 )
 
 Commit = tuple[int, int, int | None]
@@ -68,7 +71,7 @@ class Columns(NamedTuple):
 class FloorSink(Protocol):
     """Receives groups as they are read: :class:`FloorFold` folds them, others turn them into rows.
 
-    For each group, ``recall`` and ``refuse`` are called before ``add``.
+    For each group, ``recall``, ``refuse`` and ``no_position`` are called before ``add``.
     """
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
@@ -87,12 +90,16 @@ class FloorSink(Protocol):
         """Add commits of a group that do not count (F5): offset and leader epoch by topic and partition."""
         ...
 
+    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
+        """Add a group's stored offsets below zero, by topic and partition: none of them is a position (F1, F2)."""
+        ...
+
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Add a group that could not be read (F3), and the topics that it may read (None: any)."""
         ...
 
-    def fail_all(self, reason: Reason) -> None:
-        """Make every floor unknown."""
+    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
+        """Make every floor unknown, or every one of these topics."""
         ...
 
 
@@ -124,16 +131,22 @@ class Both:
         self.first.refuse(group, refused)
         self.second.refuse(group, refused)
 
+    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
+        """See :class:`FloorSink`."""
+        self.first.no_position(group, stored)
+        self.second.no_position(group, stored)
+
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """See :class:`FloorSink`."""
         named = None if topics is None else tuple(topics)
         self.first.fail(group, text, named)
         self.second.fail(group, text, named)
 
-    def fail_all(self, reason: Reason) -> None:
+    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
         """See :class:`FloorSink`."""
-        self.first.fail_all(reason)
-        self.second.fail_all(reason)
+        named = None if topics is None else tuple(topics)
+        self.first.fail_all(reason, named)
+        self.second.fail_all(reason, named)
 
 
 class FloorFold:
@@ -144,12 +157,12 @@ class FloorFold:
 
     Args:
         topics: the managed topics.
-        latest: names of groups that start at the end if they have no commit (F2).
+        latest: the groups that start at the end if they have no commit (F2).
     """
 
-    def __init__(self, topics: Mapping[str, TopicScope], latest: Iterable[str] = ()) -> None:
+    def __init__(self, topics: Mapping[str, TopicScope], latest: Latest = NOBODY) -> None:
         self._topics = topics
-        self._latest = frozenset(latest)
+        self._latest = latest
         self.columns: dict[str, Columns] = {name: Columns.of(len(one.leader_epochs)) for name, one in topics.items()}
         self.odd: dict[TopicPartition, Odd] = {}
         self.failed_topics: dict[str, set[Reason]] = {}
@@ -159,25 +172,33 @@ class FloorFold:
         }
         self._known: dict[str, dict[str, set[int]]] = {}
         self._skipped: dict[str, dict[str, set[int]]] = {}
+        self._unset: dict[str, dict[str, set[int]]] = {}
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Fold in a group: its commits by topic, and the topics that its live members read."""
         known = self._known.pop(group, _NOWHERE) if self._known else _NOWHERE
         skipped = self._skipped.pop(group, _NOWHERE) if self._skipped else _NOWHERE
+        unset = self._unset.pop(group, _NOWHERE) if self._unset else _NOWHERE
+        live = frozenset(reads)
+        if live and known:  # a live member starts anew where it has no commit, whatever is remembered (F2)
+            known = {topic: places for topic, places in known.items() if topic not in live}
         for topic, rows in commits.items():
             if topic in self._topics and rows:
                 there = self._fold(group, topic, rows, skipped.get(topic, ()))
                 if (present := self.present.get((group, topic))) is not None:
                     present.update(row[0] for row in rows)
                 if there < self._count(topic):
-                    places = {row[0] for row in rows} | known.get(topic, set())
+                    places = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
                     self._mark_missing(group, topic, places, without_commit_text(group, topic, rows))
-        for topic in reads:
+        for topic in live:
             if topic in self._topics and not commits.get(topic):
-                self._mark_missing(group, topic, known.get(topic, ()), only_member_text(group, topic))
-        for topic, places in known.items():  # all of its commits on the topic are gone
-            if not commits.get(topic) and topic not in reads and len(places) < self._count(topic):
+                self._mark_missing(group, topic, unset.get(topic, ()), only_member_text(group, topic))
+        for topic in {**known, **unset}:  # it has no position on the topic any more
+            if not commits.get(topic) and topic not in live:
+                places = known.get(topic, set()) | unset.get(topic, set())
                 self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, _BEFORE))
+        for topic, places in unset.items():  # what is remembered there is no commit, either (F4)
+            self.present.get((group, topic), set()).difference_update(places)
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Fold in positions of a group whose commits are gone: the lowest of each leader epoch is kept (F6)."""
@@ -219,18 +240,28 @@ class FloorFold:
             if epoch is not None and epoch > epochs[partition]:
                 odd.is_ahead(one)
 
+    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
+        """Fold in a group's stored offsets below zero: it reads there, from where only its client knows (F1, F2)."""
+        for topic, offsets in stored.items():
+            if topic not in self._topics:
+                continue
+            here = self._unset.setdefault(group, {}).setdefault(topic, set())
+            for partition, offset in offsets.items():
+                if partition < self._count(topic):
+                    here.add(partition)
+                    self._odd(topic, partition).lacks(group, no_position_text(group, topic, partition, offset))
+
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""
-        reason = failed_reason(group, text)
+        self.fail_all(failed_reason(group, text), topics)
+
+    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
+        """Make every floor unknown, or every one of these topics (F8, F9, or a listing that failed)."""
         if topics is None:
             self.failed.add(reason)
         else:
             for topic in topics:
                 self.failed_topics.setdefault(topic, set()).add(reason)
-
-    def fail_all(self, reason: Reason) -> None:
-        """Make every floor unknown (F8, F9, or a listing that failed)."""
-        self.failed.add(reason)
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
         """Return the leader epochs of commits, including gone ones, other than the partition's current one (F5, F6)."""
@@ -310,9 +341,9 @@ class FloorFold:
         return known
 
     def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str) -> None:
-        if group in self._latest:
-            return
-        for partition in range(self._count(topic)):
+        count = self._count(topic)
+        text = younger_text(group) if group in self._latest.groups else text
+        for partition in range(self._latest.covered(group, topic, count), count):
             if partition not in there:
                 self._odd(topic, partition).lacks(group, text)
 

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.groups import ListedGroup, MembersRead, MembersUnknownError, TopicRegex
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
 from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink, TopicScope
+from retention_cli.observe.floors.latest import NOBODY, Latest
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.policy.model import matches
+from retention_cli.policy.patterns import REGEX, PatternError, compiled
 from retention_cli.policy.settings import GroupRules
 
 CommitListener = Callable[[GroupCommits], None]
 """Called with each counted group's commits, which the fold does not keep."""
-BeginRows = Callable[[Mapping[str, int], Sequence[str]], FloorSink]
+BeginRows = Callable[[Mapping[str, int], Latest], FloorSink]
 """Returns a second sink for one reading of all consumers, given each topic's partition count and the groups that start
 at the end (F2). A reading that is repeated begins another one, and the last is the one that counts."""
 
 _AGAIN_AFTER_S: Final = 0.5
 _LISTING_PATIENCE_S: Final = 2.0
 _COORDINATORS_HIDDEN: Final = (
-    f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it"
+    f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it, or, where "
+    f"the provider hides it, set groups.offsets.topic: hidden"
+)
+_NOBODY_REQUIRED: Final = (
+    f"{OFFSETS_TOPIC} is hidden, so groups may be missing from the listing: name those that must have read this topic "
+    f"(groups.require)"
 )
 _COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time that groups were read: run again"
 _SEEN_INCOMPLETE: Final = (
     "this user lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
-    "grant it: kafka-acls.sh --add --cluster --operation Describe"
+    f"grant it: {grant_line('Describe', 'cluster')}"
 )
 
 
@@ -99,14 +107,35 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Every group of the cluster, by key (:mod:`retention_cli.core.consumers`), and those that count (F1)."""
+    """Every group of the cluster, by key (:mod:`retention_cli.core.consumers`), and those that count (F1).
+
+    ``may_lack``: groups may be missing, as the provider hides the offsets topic (F9).
+    """
 
     keys: frozenset[str]
     counted: tuple[ListedGroup, ...]
+    may_lack: bool = False
 
-    def latest(self, rules: GroupRules) -> list[str]:
-        """Return the keys of groups that start at the end if they have no commit (F2)."""
-        return [group_key(group.kind, group.name) for group in self.counted if matches(rules.latest, group.name)]
+    def tell(self, sink: FloorSink, scopes: Mapping[str, TopicScope]) -> None:
+        """Make the floors unknown that this listing can't vouch for: where it may lack groups and none is required."""
+        if self.may_lack:
+            unguarded = [name for name, one in scopes.items() if not one.require]
+            sink.fail_all(Reason("F9", _NOBODY_REQUIRED), unguarded)
+
+    def latest(self, partitions: Mapping[str, int], recall: Recall) -> Latest:
+        """Return the groups that start at the end if they have no commit (F2): no share groups.
+
+        A share group reads new partitions of a topic that it already knows from 0. ``partitions`` are the numbers of
+        those that the managed topics have: which are younger than which group is remembered from run to run.
+        """
+        keys = [group_key(group.kind, group.name) for group in self.counted]
+        ages = recall.memory.ages(partitions, keys, recall.now_ms)
+        named = (
+            key
+            for key, group in zip(keys, self.counted, strict=True)
+            if group.kind != "share" and matches(recall.rules.latest, group.name)
+        )
+        return Latest(frozenset(named), ages)
 
 
 def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
@@ -126,10 +155,15 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         for group in listed
         if not matches(rules.ignore, group.name) and (group.kind != "share" or rules.share == "count")
     )
-    if counted and OFFSETS_TOPIC not in before.topics:
-        brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
-        return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
-    return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted)
+    hidden = False
+    if OFFSETS_TOPIC not in before.topics:  # a broker that hides it, or a dead coordinator, lists no group either
+        now = reader.metadata([OFFSETS_TOPIC])
+        if OFFSETS_TOPIC in now.topics:
+            return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once")
+        hidden = bool(counted) or OFFSETS_TOPIC not in now.missing
+        if hidden and not rules.offsets_hidden:
+            return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "no")
+    return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted, hidden)
 
 
 def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
@@ -165,13 +199,15 @@ def _read_once(
 
     The sink is the fold, with the second sink if there is one.
     """
-    fold, sink = _begun(scopes, (), begin_rows)
+    topics = {name: len(one.leader_epochs) for name, one in scopes.items()}
+    fold, sink = _begun(scopes, NOBODY, begin_rows)
     try:
         listing = list_counted(reader, rules, before, deadline)
         if isinstance(listing, Doubt):
             return fold, sink, listing
-        fold, sink = _begun(scopes, listing.latest(rules), begin_rows)
-        read_groups(reader, listing.counted, sink, _left(reader, deadline), progress, listener, recall)
+        fold, sink = _begun(scopes, listing.latest(topics, recall), begin_rows)
+        listing.tell(sink, scopes)
+        read_groups(reader, listing.counted, topics, sink, _left(reader, deadline), progress, listener, recall)
         if (doubt := changed_since(reader, before)) is not None:
             return fold, sink, doubt
         recall.add_gone(sink, listing.keys)
@@ -181,7 +217,7 @@ def _read_once(
 
 
 def _begun(
-    scopes: Mapping[str, TopicScope], latest: Sequence[str], begin_rows: BeginRows | None
+    scopes: Mapping[str, TopicScope], latest: Latest, begin_rows: BeginRows | None
 ) -> tuple[FloorFold, FloorSink]:
     fold = FloorFold(scopes, latest)
     if begin_rows is None:
@@ -196,13 +232,18 @@ def _left(reader: ClusterReader, deadline: float) -> float:
 def read_groups(
     reader: ClusterReader,
     counted: Sequence[ListedGroup],
+    topics: Mapping[str, int],
     fold: FloorSink,
     patience_s: float,
     progress: Progress,
     listener: CommitListener | None,
     recall: Recall,
 ) -> None:
-    """Read these groups' members and commits into the fold. ``counted`` may be any slice of those that count."""
+    """Read these groups' members and commits into the fold. ``counted`` may be any slice of those that count.
+
+    ``topics`` are the managed ones, with their partition counts.
+    """
+    deadline, rules = reader.clock.monotonic() + patience_s, recall.rules
     honest = [group for group in counted if not is_outside(group.name)]
     for group in counted:
         if is_outside(group.name):  # not read, so that its commits are not remembered as another consumer's
@@ -213,15 +254,22 @@ def read_groups(
     reads: dict[str, frozenset[str]] = {}
     unreadable: dict[str, str] = {}
 
-    def on_members(name: str, topics: frozenset[str] | RequestFailedError) -> None:
-        if isinstance(topics, RequestFailedError):
-            unreadable[name] = str(topics)
-        else:
-            reads[name] = reads.get(name, frozenset()) | topics
+    def on_members(name: str, found: MembersRead | RequestFailedError) -> None:
+        if isinstance(found, RequestFailedError):
+            hint = "; to count it by its commits alone: groups.by.commits" * isinstance(found, MembersUnknownError)
+            unreadable[name] = f"{found}{hint}"
+            return
+        try:
+            reads[name] = reads.get(name, frozenset()) | _by_name(found, topics)
+        except PatternError as error:
+            unreadable[name] = f"its members subscribe by {error}"
 
-    reader.describe_members([group for group in honest if _is_described(group)], on_members, patience_s)
+    asked = [group for group in honest if _is_described(group) and not matches(rules.by_commits, group.name)]
+    reader.describe_members(asked, on_members, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]
     read = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
+    for one in reader.read_pending(read, topics, _left(reader, deadline)):
+        fold.fail(keys[one.group], f"an offset is pending in a transaction: {one.text}", one.topics)
     done = 0
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
@@ -229,21 +277,42 @@ def read_groups(
         done += 1
         progress("committed offsets", done, len(read) + len(shares))
         name, key = commits.group, keys[commits.group]
-        if isinstance(commits, CommitsUnknown):
-            known = commits.topics
-            fold.fail(key, commits.text, None if known is None else known | reads.get(name, frozenset()))
-            return
-        if name in unreadable:
+        doubted, known = frozenset[str](), commits
+        if isinstance(known, CommitsUnknown):
+            fold.fail(key, known.text, known.topics)
+            doubted = known.topics or doubted
+        if name in unreadable:  # of two doubts the wider one counts
             fold.fail(key, unreadable[name], None)
-        recall.complete(fold, key, commits.topics)
-        fold.add(key, commits.topics, reads.get(name, ()))
-        if listener is not None:
-            listener(GroupCommits(key, commits.topics))
+        if isinstance(known, CommitsUnknown):
+            if known.read is None:
+                return
+            known = known.read  # a doubt about some topics changes nothing about the others
+        topics = recall.without_stale_epochs(key, known.topics) if matches(rules.stale_epochs, name) else known.topics
+        recall.complete(fold, key, topics, doubted)
+        if known.no_position:
+            fold.no_position(key, known.no_position)
+        fold.add(key, topics, reads.get(name, frozenset()) - doubted)
+        if listener is not None and not doubted:
+            listener(GroupCommits(key, topics))
 
     progress("committed offsets", 0, len(read) + len(shares))
     if shares:
         reader.read_share_offsets(shares, on_commits)
-    reader.read_commits(read, on_commits, patience_s)
+    reader.read_commits(read, on_commits, _left(reader, deadline))
+
+
+def _by_name(found: MembersRead, topics: Collection[str]) -> frozenset[str]:
+    """Return the topics that members read, with those of ``topics`` that a regular expression of theirs matches.
+
+    Raises:
+        PatternError: a regular expression can't be read.
+    """
+    names = {one for one in found if isinstance(one, str)}
+    for one in found:
+        if isinstance(one, TopicRegex):
+            pattern = compiled(f"{REGEX}{one.pattern}")
+            names.update(topic for topic in topics if pattern.fullmatch(topic))
+    return frozenset(names)
 
 
 def _is_described(group: ListedGroup) -> bool:

@@ -27,13 +27,36 @@ class Recall:
         """A group that is gone still counts if it was seen since then (F6). Unix ms."""
         return self.now_ms - self.rules.remember_ms
 
-    def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
-        """Remember a group's commits; tell the fold which of them do not count, and which are gone."""
+    def complete(self, fold: FloorSink, name: str, commits: Commits, doubted: Collection[str] = ()) -> None:
+        """Remember a group's commits; tell the fold which of them do not count, and which are gone.
+
+        On ``doubted`` topics its commits could not be read: what is remembered of them stays as it is.
+        """
+        if doubted:
+            kept: dict[str, list[tuple[int, int, int | None]]] = {}
+            for (topic, partition), commit in self.memory.commits_seen(name).items():
+                if topic in doubted:
+                    kept.setdefault(topic, []).append((partition, *commit))
+            commits = {**commits, **kept}
         known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
         if known.refused:
             fold.refuse(name, known.refused)
         if known.gone:
             fold.recall(name, known.gone, "before")
+
+    def without_stale_epochs(self, name: str, commits: Commits) -> Commits:
+        """Return a group's commits without their leader epochs (``groups.stale.epochs``, F5).
+
+        A commit that was seen with its epoch keeps it until it moves: whether it belongs to this log was judged by it.
+        """
+        seen = self.memory.commits_seen(name)
+        return {
+            topic: [
+                (partition, offset, epoch if seen.get((topic, partition)) == (offset, epoch) else None)
+                for partition, offset, epoch in rows
+            ]
+            for topic, rows in commits.items()
+        }
 
     def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
         """Fold in remembered groups that are not ``listed``. If the memory is lost, every floor is unknown."""

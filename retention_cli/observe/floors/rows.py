@@ -11,11 +11,14 @@ from typing import Literal, NamedTuple
 
 from retention_cli.core.model import Reason
 from retention_cli.observe.floors.fold import Commit
+from retention_cli.observe.floors.latest import NOBODY, Latest
 from retention_cli.observe.floors.standing import (
     failed_reason,
     gone_without_commit_text,
+    no_position_text,
     only_member_text,
     without_commit_text,
+    younger_text,
 )
 
 Kind = Literal["commit", "gone", "missing", "refused", "failed", "memory"]
@@ -51,14 +54,15 @@ class CommitRows:
 
     Args:
         partitions: how many partitions each managed topic has; other topics are left out.
-        latest: names of groups that start at the end if they have no commit (F2).
+        latest: the groups that start at the end if they have no commit (F2).
     """
 
-    def __init__(self, partitions: Mapping[str, int], latest: Iterable[str] = ()) -> None:
+    def __init__(self, partitions: Mapping[str, int], latest: Latest = NOBODY) -> None:
         self._partitions = partitions
-        self._latest = frozenset(latest)
+        self._latest = latest
         self._known: dict[str, dict[str, set[int]]] = {}
         self._skipped: dict[str, set[tuple[str, int]]] = {}
+        self._unset: dict[str, dict[str, set[int]]] = {}
         self._rows: list[CommitRow] = []
 
     def take(self) -> list[CommitRow]:
@@ -73,6 +77,9 @@ class CommitRows:
         """Add a group: its commits by topic, and the topics that its live members read."""
         append = self._rows.append
         known, skipped = self._known.pop(group, {}), self._skipped.pop(group, ())
+        unset = self._unset.pop(group, {})
+        live = frozenset(reads)
+        known = {topic: places for topic, places in known.items() if topic not in live}
         for topic, rows in commits.items():
             count = self._partitions.get(topic)
             if count is None or not rows:
@@ -84,14 +91,15 @@ class CommitRows:
                 there.add(partition)
                 if not skipped or (topic, partition) not in skipped:
                     append(CommitRow(group, topic, partition, "commit", offset, epoch))
-            there |= known.get(topic, set())
+            there |= known.get(topic, set()) | unset.get(topic, set())
             if len(there) < count:
                 self._mark_missing(group, topic, there, without_commit_text(group, topic, rows))
-        for topic in reads:
+        for topic in live:
             if topic in self._partitions and not commits.get(topic):
-                self._mark_missing(group, topic, known.get(topic, ()), only_member_text(group, topic))
-        for topic, places in known.items():
-            if not commits.get(topic) and topic not in reads and len(places) < self._partitions[topic]:
+                self._mark_missing(group, topic, unset.get(topic, ()), only_member_text(group, topic))
+        for topic in {**known, **unset}:
+            if not commits.get(topic) and topic not in live:
+                places = known.get(topic, set()) | unset.get(topic, set())
                 self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, "before"))
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
@@ -120,24 +128,38 @@ class CommitRows:
                 self._skipped.setdefault(group, set()).add((topic, partition))
                 self._rows.append(CommitRow(group, topic, partition, "refused", offset, epoch, "F5"))
 
+    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
+        """Add a group's stored offsets below zero: it reads there, from where only its client knows (F1, F2)."""
+        for topic, offsets in stored.items():
+            count = self._partitions.get(topic)
+            if count is None:
+                continue
+            here = self._unset.setdefault(group, {}).setdefault(topic, set())
+            for partition, offset in offsets.items():
+                if partition < count:
+                    here.add(partition)
+                    text = no_position_text(group, topic, partition, offset)
+                    self._rows.append(CommitRow(group, topic, partition, "missing", code="F2", text=text))
+
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Add a group that could not be read (F3), and the topics that it may read (None: any)."""
-        reason = failed_reason(group, text)
+        self._fail(group, failed_reason(group, text), topics)
+
+    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
+        """Make every floor unknown, or every one of these topics."""
+        self._fail("", reason, topics)
+
+    def _fail(self, group: str, reason: Reason, topics: Iterable[str] | None) -> None:
         for topic in (None,) if topics is None else topics:
             if topic is None or topic in self._partitions:
                 self._reason(group, topic, None, "failed", reason)
-
-    def fail_all(self, reason: Reason) -> None:
-        """Make every floor unknown."""
-        self._reason("", None, None, "failed", reason)
 
     def _reason(self, group: str, topic: str | None, partition: int | None, kind: Kind, reason: Reason) -> None:
         self._rows.append(CommitRow(group, topic, partition, kind, code=reason.code, text=reason.text))
 
     def _mark_missing(self, group: str, topic: str, there: Iterable[int], text: str) -> None:
-        if group in self._latest:
-            return
-        known = frozenset(there)
-        for partition in range(self._partitions[topic]):
+        known, count = frozenset(there), self._partitions[topic]
+        text = younger_text(group) if group in self._latest.groups else text
+        for partition in range(self._latest.covered(group, topic, count), count):
             if partition not in known:
                 self._rows.append(CommitRow(group, topic, partition, "missing", code="F2", text=text))

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from retention_cli.core.consumers import floor_by, forget_hint, is_outside, is_share, plain_name, who
+from retention_cli.core.commands import kafka_tool
+from retention_cli.core.consumers import floor_by, forget_hint, forget_line, is_outside, is_share, plain_name, who
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
-from retention_cli.core.printable import shell_word
 
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
+_GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 _SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by groups.share: ignore"
 _NOT_ASKED: Final = Unknown.because("F5", "where the leader epoch of a commit ends was not asked")
@@ -215,7 +216,8 @@ def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
     """Return why a commit beyond the end of its own leader epoch does not count (F5)."""
     text = (
         f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
-        f"were lost in an election and others stand there now; let it commit again"
+        f"were lost in an election and others stand there now; let it commit again. If it has, and names epoch {epoch} "
+        f"each time, its client never learns a new one: use a newer client, or groups.stale.epochs"
     )
     return Reason("F5", text)
 
@@ -225,8 +227,8 @@ def leftover_reason(group: str, offset: int) -> Reason:
     again = "take them out of it" if is_outside(group) else "delete its offsets"
     text = (
         f"{who(group)} committed {offset:,} to an older topic of this name or before the log was lost, and has "
-        f"not committed since: {again}; if it has read so far here all the same: kretain groups forget "
-        f"{shell_word(plain_name(group))}"
+        f"not committed since: {again}; if it has read so far here all the same: "
+        f"{forget_line(group)}"
     )
     return Reason("F5", text)
 
@@ -245,11 +247,29 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
             f"{_SHARES_NOTHING if is_share(group) else 'add it (0, if nothing was read)'}"
         )
     return (
-        f"group {group} reads {topic} but has no commit on this partition (its commit on "
-        f"{topic}-{partition} is {offset:,}). If it reads no more: kafka-consumer-groups.sh "
-        f"--delete-offsets --group {shell_word(group)} --topic {topic}, or list it under "
+        f"{who(group)} reads {topic} but has no commit on this partition (its commit on "
+        f"{topic}-{partition} is {offset:,}). If it reads no more: {_delete_offsets(group, topic)}; then "
+        f"{forget_line(group)}, as kretain remembers it where it stood (F6). Or list it under "
         f"groups.ignore; if it starts at the end, under groups.latest"
     )
+
+
+def no_position_text(group: str, topic: str, partition: int, offset: int) -> str:
+    """Return what to do about a group that stored an offset below zero (F1, F2)."""
+    place = ("--topic", f"{topic}:{partition}")
+    reset = kafka_tool(_GROUPS_TOOL, "--reset-offsets", "--group", group, *place, "--to-earliest", "--execute")
+    remedy = f", or set a position: {reset}" if group else " (Kafka's own tool can't set one for this group)"
+    return (
+        f"{who(group)} stored offset {offset} here: it reads this partition, and only its client knows from where. "
+        f"Start it and let it commit{remedy}"
+    )
+
+
+def _delete_offsets(group: str, topic: str) -> str:
+    """Return the line that deletes a group's offsets on a topic. Of the group ``''`` brokers only delete all."""
+    if not group:
+        return kafka_tool(_GROUPS_TOOL, "--delete", "--group", group)
+    return kafka_tool(_GROUPS_TOOL, "--delete-offsets", "--group", group, "--topic", topic)
 
 
 def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
@@ -264,8 +284,16 @@ def only_member_text(group: str, topic: str) -> str:
         remedy = _SHARES_NOTHING if is_share(group) else "let it commit"
         return f"{plain_name(group)} has a live member that reads {topic}, and no position there yet: {remedy}"
     return (
-        f"group {group} has a live member that reads {topic}, and has committed nothing there yet. Let it "
+        f"{who(group)} has a live member that reads {topic}, and has committed nothing there yet. Let it "
         f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"
+    )
+
+
+def younger_text(group: str) -> str:
+    """Return why ``groups.latest`` does not waive a group's missing commit (F2)."""
+    return (
+        f"{who(group)} has no commit on this partition, and groups.latest does not cover it: the partition was added "
+        f"after kretain had first seen the group, which may read it from the start. Let it commit here"
     )
 
 
@@ -281,7 +309,7 @@ def _doubts(standing: Standing, *, empty: bool) -> list[Reason]:
     if standing.missing_count and not empty:
         reasons += _missing_reasons(standing)
     for group in standing.absent:
-        reasons.append(Reason("F4", f"group {group} is required (groups.require) and has no commit here"))
+        reasons.append(Reason("F4", f"{who(group)} is required (groups.require) and has no commit here"))
     return reasons
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -77,7 +80,7 @@ def lines_of(log: AuditLog) -> list[str]:
 
 
 def sent(log: AuditLog, collector: Collector, auth: str = "") -> str | None:
-    return otlp.export(log, collector.url, auth, "c1", 5.0)
+    return otlp.export(log, collector.url, auth, "c1", 5.0, time.monotonic() + 60)
 
 
 def test_each_line_is_a_record_in_order_and_goes_once(log: AuditLog, collector: Collector) -> None:
@@ -129,7 +132,7 @@ def test_what_a_collector_refuses_for_good_is_told_and_not_sent_again(log: Audit
 
 
 def test_a_collector_that_is_away_is_told_in_our_words(log: AuditLog, collector: Collector) -> None:
-    said = otlp.export(log, "http://127.0.0.1:9/v1/logs", "", "c1", 5.0)
+    said = otlp.export(log, "http://127.0.0.1:9/v1/logs", "", "c1", 5.0, time.monotonic() + 60)
     assert said is not None
     assert said.startswith("http://127.0.0.1:9/v1/logs can't be reached: Connection refused; the next trim")
 
@@ -154,7 +157,7 @@ def test_a_token_comes_from_its_file_and_stands_nowhere_else(
 
 def test_another_collector_gets_the_whole_log(log: AuditLog, collector: Collector) -> None:
     sent(log, collector)
-    assert otlp.export(log, f"{collector.url}2", "", "c1", 5.0) is None
+    assert otlp.export(log, f"{collector.url}2", "", "c1", 5.0, time.monotonic() + 60) is None
     assert [one["body"]["stringValue"] for one in collector.records(1)] == lines_of(log)
 
 
@@ -186,3 +189,22 @@ def test_the_keys_of_audit_are_read(tmp_path: Path) -> None:
     rules = parse_policy(f"{text}topics: [{{match: t, retention.ms: 1d}}]\n", str(tmp_path / "p.yaml"), "d").audit
     assert (rules.max_bytes, rules.topic, rules.otlp) == (1 << 20, "ops", "https://h/v1/logs")
     assert rules.otlp_auth_file == str(tmp_path / "token")
+
+
+def test_a_collector_that_drips_its_answer_costs_one_time_out(log: AuditLog) -> None:
+    """It held the trim lock for ever."""
+
+    def drip(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            while True:
+                peer.sendall(b"H")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=drip, args=(listener,), daemon=True).start()
+        url, began = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/logs", time.monotonic()
+        said = otlp.export(log, url, "", "c1", 0.5, time.monotonic() + 60)
+        assert time.monotonic() - began < 2
+    assert said is not None
+    assert said.startswith(f"{url} can't be reached: not read within 0.5 s (timeout); the next trim")

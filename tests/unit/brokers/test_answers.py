@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +49,7 @@ class Taken:
 def test_committed_offsets_are_taken_as_they_are_zero_too() -> None:
     taken = Taken("a")
     taken.answer("a", t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
-    assert taken.told == [GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]})]
+    assert taken.told == [GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]}, {"t": {2: -1}})]
     assert not taken.waiting
 
 
@@ -66,11 +68,13 @@ def test_a_group_that_is_gone_has_no_commits() -> None:
     assert taken.told == [GroupCommits("a", {})]
 
 
-def test_one_partitions_error_fails_the_group_for_the_topics_it_is_known_to_read() -> None:
+def test_one_partitions_error_puts_its_topic_in_doubt_and_no_other() -> None:
+    """F3: what was read of the other topics still counts."""
     taken = Taken("a")
-    taken.answer("a", t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88)], v=[(0, 5, 0, 0)])
+    taken.answer("a", t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88), (1, 7, 0, 0)], v=[(0, -2, 0, 0)])
     assert taken.told == []
-    assert taken.waiting["a"].topics == frozenset({"t", "u", "v"})
+    assert taken.waiting["a"].topics == frozenset({"u"})
+    assert taken.waiting["a"].read == GroupCommits("a", {"t": [(0, 5, 0)], "v": []}, {"v": {0: -2}})
     assert taken.waiting["a"].retriable
     assert taken.waiting["a"].text.startswith("u-0: ")
 
@@ -114,6 +118,45 @@ def test_a_group_in_the_midst_of_a_rebalance_does_not_say(state: str) -> None:
     assert groups.classic_topics(made(group_state=state, members=[])) == frozenset()
 
 
+def test_a_group_that_never_settles_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F3: it costs a run a few seconds, not each recheck of a trim. Once it has told, it is waited for again."""
+    asked: list[str] = []
+    told: list[tuple[str, Any]] = []
+    settled = False
+
+    async def once(_wire: Any, some: list[groups.ListedGroup], on_answer: groups.OnMembers, _deadline: float) -> None:
+        for one in some:
+            asked.append(one.name)
+            on_answer(
+                one.name, frozenset({"t"}) if settled else groups.MembersUnknownError("rebalancing", retriable=True)
+            )
+
+    class Asleep:
+        async def sleep(self, _seconds: float) -> None:
+            pass
+
+    monkeypatch.setattr(groups, "_describe_once", once)
+    monkeypatch.setattr(groups, "_REBALANCE_PATIENCE_S", 0.5)
+    restless, unsettled = groups.ListedGroup("g", "classic", "consumer", "PreparingRebalance"), set[str]()
+
+    def describe() -> int:
+        asked.clear()
+        told.clear()
+        later = time.monotonic() + 60
+        asyncio.run(groups.describe_members(Asleep(), [restless], lambda *one: told.append(one), later, unsettled))  # type: ignore[arg-type]
+        return len(asked)
+
+    assert describe() > 1
+    assert [isinstance(what, RequestFailedError) for _, what in told] == [True]
+    assert describe() == 1
+    assert [isinstance(what, RequestFailedError) for _, what in told] == [True], "it holds all the same"
+    settled = True
+    assert describe() == 1
+    assert told == [("g", frozenset({"t"}))]
+    settled = False
+    assert describe() > 1
+
+
 def test_a_member_whose_bytes_mean_nothing_to_us_may_read_anything() -> None:
     strange = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
     said = groups.classic_topics(made(group_state="Stable", members=[strange]))
@@ -136,7 +179,7 @@ def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]
 
 def test_a_kip_848_member_reads_what_it_subscribed_to_is_assigned_or_will_be() -> None:
     assert groups.consumer_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset({"a", "b", "c"})
-    assert groups.consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b"})
+    assert groups.consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b", groups.TopicRegex("x.*")})
     said = groups.consumer_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
     assert isinstance(said, RequestFailedError)
     assert said.retriable

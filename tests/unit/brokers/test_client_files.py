@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import (
@@ -14,6 +25,7 @@ from retention_cli.brokers.security.client_files import (
     _SUBSTITUTES,
     _UNDERSTOOD,
     Setting,
+    _in_lines,
     read_properties,
     translate,
 )
@@ -96,6 +108,20 @@ session.timeout.ms socket.connection.setup.timeout.ms transaction.timeout.ms tra
 value.serializer api.version.request broker.address.family debug log.connection.close message.max.bytes
 queue.buffering.max.ms queued.min.messages socket.keepalive.enable socket.timeout.ms statistics.interval.ms
 topic.metadata.refresh.interval.ms
+acceptable.recovery.lag allow.os.group.write.access application.id application.server auto.include.jmx.reporter
+bootstrap.resolve.timeout.ms buffer.memory.allocation.strategy buffered.records.per.partition built.in.metrics.version
+cache.max.bytes.buffering commit.interval.ms default.client.supplier default.dsl.store
+default.list.key.serde.inner default.timestamp.extractor deserialization.exception.handler dsl.store.format
+dsl.store.suppliers.class enable.transactional.statestores ensure.explicit.internal.resource.naming
+errors.dead.letter.queue.topic.name metadata.cluster.check.enable num.standby.replicas num.stream.threads poll.ms
+probing.rebalance.interval.ms processing.exception.handler processing.guarantee processor.wrapper.class
+production.exception.handler rack.aware.assignment.tags repartition.purge.interval.ms replication.factor
+rocksdb.config.setter share.acknowledgement.mode share.acquire.mode state.cleanup.delay.ms state.dir
+statestore.cache.max.bytes task.assignor.class task.timeout.ms topology.optimization upgrade.from window.size.ms
+windowed.inner.class.serde windowstore.changelog.additional.retention.ms
+auto.register.schemas basic.auth.user.info bearer.auth.token schema.registry.ssl.truststore.location
+use.latest.version confluent.monitoring.interceptor.bootstrap.servers consumer.sasl.jaas.config
+main.consumer.max.poll.records specific.avro.reader
 """.split()  # noqa: SIM905
 
 
@@ -103,6 +129,65 @@ def test_what_only_tunes_a_producer_or_a_consumer_is_left_out_and_listed() -> No
     settings = of(dict.fromkeys(TUNING, "1"))
     assert settings.left_out == tuple(sorted(TUNING))
     assert settings == of({}) or settings.for_librdkafka() == of({}).for_librdkafka()
+
+
+def certificate() -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")])
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 7, moment, moment + timedelta(days=9999))
+    signed = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, SHA256())
+    return signed.public_bytes(Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize("key", ["ssl.truststore.certificates", "ssl.ca.pem", "ssl.ca.location"])
+@pytest.mark.parametrize(
+    "between", [" ", " \\\n", "\\n", "", "\\r\\n"], ids=["blanks", "continued", "\\n", "none", "\\r\\n"]
+)
+def test_pem_on_one_line_is_read_as_java_reads_it(tmp_path: Path, key: str, between: str) -> None:
+    pem = certificate() + certificate()
+    path = tmp_path / "client.properties"
+    value = pem.strip().replace("\n", between)
+    if key == "ssl.ca.location":
+        (tmp_path / "ca.pem").write_text("\ufeff" + value.replace("\\r", "\r").replace("\\n", "\n").replace("\\", ""))
+        value = str(tmp_path / "ca.pem")
+    path.write_text(f"bootstrap.servers=a:1\nsecurity.protocol=SSL\n{key}={value}\n")
+    found = translate(read_properties(path))
+    assert len(ssl.create_default_context(cadata=found.ca_pem).get_ca_certs()) == 2
+    assert found.ca_pem is not None
+    read = x509.load_pem_x509_certificates(found.ca_pem.encode())
+    assert read == x509.load_pem_x509_certificates(pem.encode())
+
+
+def test_a_key_and_its_chain_may_be_on_one_line_and_headers_stay(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
+    one_line = key.decode().strip().replace("\n", " ")
+    path.write_text(
+        "bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.keystore.type=PEM\nssl.key.password=secret\n"
+        f"ssl.keystore.certificate.chain={certificate().strip().replace(chr(10), ' ')}\nssl.keystore.key={one_line}\n"
+    )
+    found = translate(read_properties(path))
+    assert found.key_pem is not None
+    assert load_pem_private_key(found.key_pem.encode(), b"secret") is not None
+    old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+    assert _in_lines(old) == old
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SSL\nbootstrap.servers=a:1\n", encoding="utf-8-sig")
+    assert translate(read_properties(path)).protocol == "SSL"
+
+
+@pytest.mark.parametrize("line", ["[default]", " [ prod.eu ] ", "[]"])
+def test_a_section_of_an_ini_file_is_refused_by_name(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "client.ini"
+    path.write_text(f"# ours\n{line}\nbootstrap.servers=a:1\n")
+    with pytest.raises(SettingsError, match=rf"client\.ini:2: {re.escape(line.strip())} begins a section"):
+        read_properties(path)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ ROWS = st.lists(
     st.fixed_dictionaries(
         {
             "partition_index": st.integers(0, 2**31 - 1),
-            "committed_offset": st.integers(-1, 2**63 - 1),
+            "committed_offset": st.integers(-(2**63), 2**63 - 1),
             "committed_leader_epoch": st.integers(-1, 2**31 - 1),
             "metadata": st.one_of(st.just(""), st.none(), st.text(max_size=300)),
             "error_code": st.sampled_from([0, 0, 0, 88, -1]),
@@ -32,7 +32,7 @@ PLAIN_ROWS = st.lists(
     st.fixed_dictionaries(
         {
             "partition_index": st.integers(0, 300),
-            "committed_offset": st.integers(-1, 2**40),
+            "committed_offset": st.integers(-3, 2**40),
             "committed_leader_epoch": st.integers(-1, 300),
             "metadata": st.sampled_from(["", None]),
             "error_code": st.just(0),
@@ -84,8 +84,27 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
         for row in topic.partitions
         if row.error_code
     ]
+    negative = {
+        topic.name: found
+        for topic in theirs.topics
+        if (
+            found := {
+                row.partition_index: row.committed_offset
+                for row in topic.partitions
+                if row.committed_offset < 0 and not row.error_code
+            }
+        )
+    }
     rows = sum(len(topic.partitions) for topic in theirs.topics)
-    return GroupAnswer(group, theirs.error_code, commits, rows, failed[0] if failed else None)
+    return GroupAnswer(
+        group,
+        theirs.error_code,
+        commits,
+        rows,
+        failed[0] if failed else None,
+        negative,
+        frozenset(one[0] for one in failed),
+    )
 
 
 @given(GROUPS, st.integers(0, 1000))

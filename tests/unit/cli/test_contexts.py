@@ -112,3 +112,33 @@ def test_no_policy_is_not_the_contexts_either(kretain: Said, config: Path) -> No
     assert "--consumed-after" in kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", check=2).err
     both = kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", "-p", "x.yaml", check=2).err
     assert "leave one of them out" in " ".join(both.split())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("KRETAIN_BOOTSTRAP_SERVER", "other:9092", "bootstrap-server is b1:9092"),
+        ("KRETAIN_COMMAND_CONFIG", "other.properties", "command-config is not that"),
+        ("KRETAIN_POLICY", "other.yaml", "policy is "),
+    ],
+)
+def test_a_variable_that_contradicts_a_named_context_is_refused(
+    config: Path, variable: str, value: str, said: str
+) -> None:
+    """``--context prod`` beside another cluster's variable would apply prod's policy to that cluster."""
+    refused = run_cli("plan", "--context", "prod", check=2, KRETAIN_CONFIG=str(config), **{variable: value})
+    assert f"{variable} is {value}, and --context names context prod" in refused.err
+    assert said in refused.err
+    assert "unset" in refused.err
+
+
+def test_a_variable_that_agrees_with_a_named_context_is_no_contradiction(config: Path) -> None:
+    (config.parent / "prod.yaml").write_text("version: 1\ntopics: [{match: a, retention.ms: 1h}]\n")
+    shown = run_cli(
+        *("policy", "show", "--context", "prod"),
+        KRETAIN_CONFIG=str(config),
+        KRETAIN_BOOTSTRAP_SERVER="b1:9092",
+        KRETAIN_POLICY=str(config.parent / "prod.yaml"),
+        KRETAIN_TIMEOUT="1s",
+    )
+    assert "unset" not in shown.err

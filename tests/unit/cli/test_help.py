@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import typer
 
 from kretain.app import COMMANDS, app
 from kretain.completion import overview
+from kretain.options.common import FLAG_ONLY
 from tests.support.command_lines import parse as parse_words
 
 HEAVY = ("confluent_kafka", "kafka", "pydantic", "yaml", "pyarrow", "pyspark", "tabulate", "pandas", "cryptography")
@@ -108,11 +110,54 @@ def options() -> Iterator[tuple[str, str, Any]]:
                 yield " ".join(path), long, one
 
 
-def test_every_option_has_a_variable_named_after_it() -> None:
-    """README.md: each with a KRETAIN_ variable."""
+def test_every_option_has_a_variable_named_after_it_but_for_what_deletes() -> None:
+    """docs/connecting.md: each with a KRETAIN_ variable. Rules, and what lets records go, are flags only."""
     found = {(path, long): one.envvar for path, long, one in options()}
     assert len(found) > 50
-    assert found == {(path, long): "KRETAIN_" + long[2:].upper().replace("-", "_") for path, long in found}
+    assert {long for _path, long in found} >= FLAG_ONLY
+    of = {
+        "--from": ["profile", "restore"],
+        "--to": ["profile", "restore"],
+        "--since": ["history", "restore"],
+        "--plan": ["report", "trim"],
+        "--out": ["plan", "profile", "report", "segments scan"],
+    }
+    assert {long: sorted(path for path, one in found if one == long) for long in of} == of, (
+        "a name that means different things to commands"
+    )
+    assert found == {
+        (path, long): None
+        if long in FLAG_ONLY
+        else "_".join(["kretain", *(path.split() if long in of else ()), *long[2:].split("-")]).upper()
+        for path, long in found
+    }
+
+
+def test_each_variable_that_is_set_is_told_with_v(tmp_path: Path) -> None:
+    variables = {
+        "KRETAIN_STATE_DIR": str(tmp_path),
+        "KRETAIN_LIMIT": "3",
+        "KRETAIN_OUTPUT": "json",
+        "KRETAIN_YES": "1",
+        "KRETAIN_SPARK_CONF": "spark.secret=hush",
+        "KRETAIN_ERRORS": "text",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", "history", "--limit", "2", "-v"],
+        env={**{name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert [line for line in done.stderr.splitlines() if "KRETAIN_" in line and "(KRETAIN_" not in line] == [
+        "kretain: KRETAIN_ERRORS=text sets --errors",
+        "kretain: KRETAIN_LIMIT=3 gives way to --limit",
+        "kretain: KRETAIN_OUTPUT=json sets --output",
+        "kretain: KRETAIN_SPARK_CONF has no effect on this command",
+        f"kretain: KRETAIN_STATE_DIR={tmp_path} sets --state-dir",
+        "kretain: KRETAIN_YES=1 has no effect on this command",
+    ]
 
 
 def test_a_variable_is_read() -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import Floor, LookUp, Reason, Unknown, Usage, Watermark
+from retention_cli.core.model import INFINITE_MS, Floor, LookUp, Reason, Unknown, Usage, Watermark
 from retention_cli.decide.decision import decide, unread_below, weigh
 from retention_cli.decide.lookups import Wanted, wanted_lookups
 from retention_cli.decide.triggers import TRIGGERS, NotAsked
+from retention_cli.decide.triggers.consumed import live_retention
 from retention_cli.policy.settings import Settings
 from tests.unit.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
 
@@ -192,6 +193,17 @@ def test_r1_longer_than_the_forced_retention_is_unknown_and_names_both() -> None
     assert "12 h" in decision.reasons[0].text
 
 
+@pytest.mark.parametrize("policy", [frozenset(), frozenset({"compact"})])
+def test_without_delete_in_its_policy_a_topic_is_never_deleted_by_time(policy: frozenset[str]) -> None:
+    """R1: whatever ``retention.ms`` says. Since Kafka 4.2 the policy may be empty."""
+    about = topic(retention_ms=12 * HOUR, cleanup_policy=policy)
+    assert live_retention(about) == INFINITE_MS
+    if not policy:
+        assert decide(Log(0, [OLD] * 5, None, 5).facts(R1, about), R1, NOW).action == "trim"
+        by_policy = replace(R1, forced_age_ms=12 * HOUR)
+        assert decide(Log(0, [OLD] * 5, None, 5).facts(by_policy, about), by_policy, NOW).reasons[0].code == "R1"
+
+
 @pytest.mark.parametrize(
     ("about", "chosen", "action"),
     [
@@ -202,6 +214,13 @@ def test_r1_longer_than_the_forced_retention_is_unknown_and_names_both() -> None
         (topic("app-store-changelog"), replace(R1, named_in_full=True), "trim"),
         (topic("app-key-repartition"), R1, "skip"),
         (topic("changelog-of-orders"), R1, "trim"),
+        (topic("app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic"), R1, "skip"),
+        (topic("app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"), R1, "skip"),
+        (
+            topic("app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"),
+            replace(R1, named_in_full=True),
+            "trim",
+        ),
         (topic(cleanup_policy=frozenset({"compact"})), replace(R1, trim_compacted=True), "skip"),
         (topic(cleanup_policy=frozenset({"compact", "delete"})), R1, "skip"),
         (topic(cleanup_policy=frozenset({"compact", "delete"})), replace(R1, trim_compacted=True), "trim"),

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from retention_cli.core.extras import arrow
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.disks.inventory import inventory as inventory_module
 from retention_cli.disks.inventory import table as table_module
 from retention_cli.disks.inventory.inventory import InventoryError, by_dir, by_topic, read_inventory
 from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
 from retention_cli.disks.inventory.scan import scan
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY
+from retention_cli.disks.solve.inventory_view import InventoryView
 from tests.unit import logs
 
 pa, pq = arrow(), arrow("pyarrow.parquet")
@@ -231,6 +234,10 @@ def put(name: str, row: int, value: Any) -> Callable[[Any], Any]:
     return change
 
 
+def without(values: dict[str, Any], key: str) -> dict[str, Any]:
+    return {one: value for one, value in values.items() if one != key}
+
+
 def shuffled(table: Any) -> Any:
     return table.take(pa.array([1, 0, *range(2, len(table))]))
 
@@ -276,6 +283,11 @@ def test_rows_that_no_scan_writes_are_refused(
         (lambda said: said | {"incomplete": [{"topic": "x"}]}, "what it says of itself can't be read"),
         (lambda said: said | {"totals": {"segments": 13}}, "has 12 rows, and its scan wrote 13"),
         (lambda said: said | {"totals": {}}, "what it says of itself can't be read"),
+        (lambda said: said | {"dirs": [{}]}, "what it says of itself can't be read"),
+        (lambda said: said | {"dirs": [without(said["dirs"][0], "device")]}, "what it says of itself can't be read"),
+        (lambda said: said | {"dirs": [without(said["dirs"][0], "bytes")]}, "what it says of itself can't be read"),
+        (lambda said: said | {"dirs": [said["dirs"][0] | {"unread": "x"}]}, "what it says of itself can't be read"),
+        (lambda said: said | {"broker": 1e400}, "what it says of itself can't be read"),
     ],
 )
 def test_a_file_that_says_something_else_of_itself_is_refused(
@@ -309,6 +321,54 @@ def test_what_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_path:
             read_inventory([tmp_path / path])
         assert what in str(caught.value), path
         assert "\n" not in str(caught.value)
+
+
+def test_what_says_of_itself_without_end_is_refused(dirs: list[Path], tmp_path: Path) -> None:
+    scan_all(dirs, tmp_path / "out.parquet")
+    nested = pq.read_table(tmp_path / "out.parquet").replace_schema_metadata({METADATA_KEY: b"[" * 100_000})
+    pq.write_table(nested, tmp_path / "nested.parquet")
+    with pytest.raises(InventoryError, match="what it says of itself can't be read"):
+        read_inventory([tmp_path / "nested.parquet"])
+
+
+@pytest.mark.parametrize(("limit", "what"), [("MOST_ROWS", "has 12 rows, and at most 11"), ("MOST_BYTES", "MiB unco")])
+def test_what_is_too_large_is_refused_before_it_is_read(
+    dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
+) -> None:
+    """Equal rows take next to nothing in a file: 100 million were 5.5 MB there, and 11 GiB here."""
+    scan_all(dirs, tmp_path / "out.parquet")
+    monkeypatch.setattr(inventory_module, limit, 11)
+    monkeypatch.setattr(inventory_module, "doubt", pytest.fail)
+    with pytest.raises(InventoryError, match=what):
+        read_inventory([tmp_path / "out.parquet"])
+
+
+def test_a_pipe_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.parquet")
+    with pytest.raises(InventoryError, match="it is a pipe or a device"):
+        read_inventory([tmp_path / "pipe.parquet"])
+    (dirs[0] / "meta.properties").unlink()
+    os.mkfifo(dirs[0] / "meta.properties")
+    with pytest.raises(ScanError, match=r"meta\.properties can't be read: it is a pipe or a device"):
+        scan_all(dirs, tmp_path / "out.parquet")
+
+
+def test_a_file_that_cant_be_read_costs_its_broker_alone(tmp_path: Path) -> None:
+    for broker in (1, 2):
+        folder = logs.log_dir(tmp_path / f"{broker}", broker=broker)
+        logs.filled(logs.partition(folder, f"orders-{broker}"))
+        scan_all([folder], tmp_path / f"{broker}.parquet")
+    bad = edited(tmp_path / "2.parquet", tmp_path / "bad.parquet", put("base_offset", 0, -1))
+    inventory = read_inventory([tmp_path / "1.parquet", bad])
+    assert inventory.brokers == {1}
+    assert [str(bad) in one and "has a negative base offset" in one for one in inventory.unread] == [True]
+    tp = [TopicPartition("orders", 1), TopicPartition("orders", 2)]
+    found = InventoryView(inventory).bases({tp[0]: 1, tp[1]: 2}, dict.fromkeys(tp, logs.TOPIC_ID))
+    assert not isinstance(found[tp[0]], Unknown)
+    assert isinstance(found[tp[1]], Unknown), "what was not read is unknown, and holds"
+    done = kretain("segments", "show", str(tmp_path / "1.parquet"), str(bad), code=5)
+    assert f"{bad}: orders-2 at offset -1" in done.stderr
+    assert kretain("segments", "show", str(bad), code=1).stdout == ""
 
 
 def test_rows_that_were_damaged_on_the_way_are_never_read(dirs: list[Path], tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.engines.spark.parts import CLIENT, Source, Sum, cut
 from retention_cli.engines.spark.places import Places
 from retention_cli.engines.spark.values import from_bytes, to_bytes
+from retention_cli.memory.ages import Ages
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
+from retention_cli.observe.floors.latest import Latest
 
 EPOCHS = {"orders": {0: 4, 1: 4, 2: 4}, "payments": {0: 2, 3: 2}}
 REQUIRE = {"payments": ("g1", "g2")}
@@ -85,7 +87,7 @@ def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
 def test_folds_that_are_cut_and_added_up_are_one_fold(
     drawn: list[tuple[Any, ...]], folds: int, tasks: int, rng: random.Random, doubtful: bool
 ) -> None:
-    latest = ["g0"]
+    latest = Latest(frozenset({"g0", "g1"}), Ages({"orders": [(1, 0), (3, 7)]}, {"g1": 7}))
     task_of = np.array([rng.randrange(tasks) for _ in range(len(PLACES))], np.int32)
     arrived: dict[int, list[Any]] = {task: [] for task in range(tasks)}
     order = [*drawn]

@@ -70,6 +70,18 @@ def test_a_bare_environment_runs_the_wheel_and_says_what_it_lacks(dist: Path, tm
     lacks = kretain("archive", "list", "./archive/")
     assert lacks.returncode == 1
     assert f"Parquet needs pyarrow: pip install '{wheel}[parquet]'" in lacks.stderr
+    (tmp_path / "log" / "a-0").mkdir(parents=True)
+    for extra, asked in (
+        ("spark", ["plan", "a", "-b", "127.0.0.1:1", "--older-than", "1d", "--spark"]),
+        ("spark", ["profile", "a", "-b", "127.0.0.1:1", "--spark"]),
+        ("parquet", ["segments", "scan", str(tmp_path / "log"), "--broker-id", "1", "--out", "seen.parquet"]),
+        ("metrics", ["watch", "-b", "127.0.0.1:1", "-p", "policy.yaml"]),
+        ("demo", ["demo"]),
+    ):
+        lacks = kretain(*asked)
+        assert lacks.returncode in (1, 2), (asked, lacks.stderr)
+        assert f"pip install '{wheel}[{extra}]'" in lacks.stderr, (asked, lacks.stderr)
+        assert "internal error" not in lacks.stderr
     unreachable = kretain("plan", "-b", "127.0.0.1:1", "-p", "policy.yaml", "--timeout", "1s")
     assert (unreachable.returncode, unreachable.stdout) == (1, "")
     assert (bare / "share" / "man" / "man1" / "kretain.1").is_file()

@@ -49,7 +49,7 @@ def filled(folder: Path, groups: int = 3) -> Path:
                     memory = ledger.partition(topic, topic_id, number)
                     memory.continue_at(3, 5, at)
                     memory.add_sample(Sample(at, at))
-                    memory.add_newest(EventMax(at, 7))
+                    memory.add_newest(EventMax(at, 7), "CreateTime")
                     memory.set_front(Front(5, append_time=True))
                     memory.saw_stamps(at, append_time=at > 1_000)
             for number in range(groups):
@@ -279,16 +279,21 @@ def test_the_ledger_of_the_version_before_is_taken_on_as_it_is(tmp_path: Path) -
             group.update(commits, IDS, digest_of(commits, IDS), 10)
             group.judge(lambda _place: LogNow(900, 1))
             ledger.adopt_group("billing", group)
+            one = ledger.partition("orders", "id-1", 0)
+            one.add_newest(EventMax(5, 3), "")  # as the version before has it: under which settings is not known
             ledger.save(10)
         with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
             assert db.execute("SELECT hex(substr(doc, 1, 1)) FROM groups").fetchall() == [("78",)]  # zlib's mark
             if version is not None:
-                db.execute(f"PRAGMA user_version={version}")
+                before = "ALTER TABLE partitions DROP COLUMN newest_under; DROP TABLE widths; DROP TABLE born"
+                db.executescript(f"{before}; PRAGMA user_version={version}")
         moved: Rows = {"orders": [(0, 6, 1), (1, 900, None)]}
         with Ledger(folder) as ledger:
             assert not ledger.upgraded
             identity = ledger.ledger_id
             ledger.begin(IDS)
+            assert ledger.partition("orders", "id-1", 0).newest_of("CreateTime") is None
+            assert ledger.ages({"orders": 1, "clicks": 2}, ["billing"], 20).covered("billing", "orders", 2) == 2
             ledger.saw_group("billing", moved, 20, 0)
             ledger.judge(lambda _place: LogNow(1_000, 2), ["orders"], [])
             ledger.save(20)

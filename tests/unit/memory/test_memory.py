@@ -113,8 +113,22 @@ def test_the_largest_time_is_kept_whoever_saw_it() -> None:
     mine, theirs = PartitionMemory(newest=EventMax(5, 1)), PartitionMemory(newest=EventMax(9, 2), data_at=(3,))
     assert mine.merged(theirs).newest == theirs.merged(mine).newest == EventMax(9, 2)
     assert 3 in mine.merged(theirs).data_at
-    mine.add_newest(EventMax(4, 7))
+    mine.add_newest(EventMax(4, 7), "")
     assert mine.newest == EventMax(5, 1)
+
+
+def test_the_largest_time_belongs_to_the_settings_under_which_it_was_read() -> None:
+    """M0: what brokers stamped is no event time of a topic that its producers stamp, and the other way round."""
+    one, other = PartitionMemory(), PartitionMemory()
+    one.add_newest(EventMax(900, 3), "timestamp, LogAppendTime")
+    assert one.newest_of("CreateTime") is None
+    one.add_newest(EventMax(5, 4), "CreateTime")
+    assert (one.newest_of("CreateTime"), one.newest_of("timestamp, LogAppendTime")) == (EventMax(5, 4), None)
+    other.add_newest(EventMax(900, 3), "timestamp, LogAppendTime")
+    assert one.merged(other).newest_of("CreateTime") == EventMax(5, 4), "ours is kept"
+    assert PartitionMemory().merged(one).newest_of("CreateTime") == EventMax(5, 4)
+    one.add_newest(EventMax(4, 5), "CreateTime")
+    assert one.newest == EventMax(5, 4)
 
 
 IDS = {"orders": "id-1", "clicks": "id-2"}

@@ -204,7 +204,9 @@ def _carry_out(folder: Path, steps: list[tuple[str, list[tuple[int, int, int]]]]
             case "ask":
                 with ledger.sparing():
                     for look in looks:
-                        ledger.partition("a", "x", look.partition).add_newest(EventMax(look.high_watermark, 3))
+                        ledger.partition("a", "x", look.partition).add_newest(
+                            EventMax(look.high_watermark, 3), "CreateTime"
+                        )
             case "begin":
                 with ledger.sparing():
                     ledger.begin(IDS)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Floor, Reason, TopicPartition, Unknown
+from retention_cli.memory.ages import Ages
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
+from retention_cli.observe.floors.latest import Latest
 
 ORDERS0 = TopicPartition("orders", 0)
 THREE = {"orders": TopicScope([5, 5, 5])}
@@ -36,7 +39,7 @@ def test_a_group_without_a_commit_here_makes_the_floor_unknown_and_says_what_to_
     text = floor.reasons[0].text
     assert "stray" in text
     assert "orders-1 is 1,204" in text
-    assert "kafka-consumer-groups.sh --delete-offsets --group stray --topic orders" in text
+    assert "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --delete-offsets --group stray --topic orders" in text
     assert isinstance(fold.floor(TopicPartition("orders", 1), 0, 2000), Floor)
 
 
@@ -56,11 +59,68 @@ def test_a_live_member_that_has_committed_nothing_makes_the_topic_unknown() -> N
 
 
 def test_groups_that_start_at_the_end_need_no_commit() -> None:
-    fold = FloorFold(THREE, latest=["tail"])
+    fold = FloorFold(THREE, latest=Latest(frozenset({"tail"})))
     fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
     fold.add("tail", {"orders": [(1, 4, None)]})
     assert fold.floor(ORDERS0, 0, 10) == Floor(9, "group:done")
     assert fold.floor(TopicPartition("orders", 1), 0, 10) == Floor(4, "group:tail")
+
+
+def test_a_partition_that_is_younger_than_the_group_needs_its_commit() -> None:
+    """F2: with ``auto.offset.reset.new.partitions=earliest`` (KIP-1327) the group reads it from 0."""
+    ages = Ages({"orders": [(1, 0), (2, 100), (3, 200)]}, {"fresh": 200, "between": 150})
+    fold = FloorFold(THREE, latest=Latest(frozenset({"old", "between", "fresh"}), ages))
+    fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+    for group in ("old", "between", "fresh"):
+        fold.add(group, {"orders": [(0, 9, None)]}, reads=["orders"])
+    floors = [fold.floor(TopicPartition("orders", n), 0, 10) for n in range(3)]
+    assert isinstance(floors[0], Floor)
+    assert [str(floor).count("groups.latest does not cover") for floor in floors] == [0, 1, 2]
+    assert "group old " in str(floors[1])
+    assert "fresh" not in str(floors)
+
+
+@pytest.mark.parametrize("stored", [-1, -2, -(2**63)])
+@pytest.mark.parametrize("latest", [[], ["reset"]])
+def test_a_stored_offset_below_zero_is_unknown_whatever_is_remembered(stored: int, latest: list[str]) -> None:
+    """F1, F2: only the client knows where it starts. No remembered position and no ``groups.latest`` replaces it."""
+    scope = TopicScope([5, 5, 5], require=("reset",))
+    for remembered in ({}, {"orders": [(0, 10, 5)]}):
+        fold = FloorFold({"orders": scope}, latest=Latest(frozenset(latest)))
+        fold.add("done", {"orders": [(n, 10, None) for n in range(3)]})
+        fold.recall("reset", remembered, "before")
+        fold.no_position("reset", {"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}})
+        fold.add("reset", {"orders": [(1, 10, None), (2, 10, None)]})
+        floor = fold.floor(ORDERS0, 0, 10)
+        assert codes(floor) == ["F2", "F4"]
+        assert isinstance(floor, Unknown)
+        assert f"group reset stored offset {stored} here" in floor.reasons[0].text
+        assert isinstance(fold.floor(TopicPartition("orders", 1), 0, 10), Floor)
+
+
+def test_a_group_that_stored_nothing_but_offsets_below_zero_reads_the_whole_topic() -> None:
+    fold = FloorFold(THREE)
+    fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+    fold.no_position("reset", {"orders": {1: -2}})
+    fold.add("reset", {"orders": []})
+    assert [codes(fold.floor(TopicPartition("orders", n), 0, 10)) for n in range(3)] == [["F2"]] * 3
+
+
+def test_a_live_member_without_a_commit_reads_anew_whatever_is_remembered() -> None:
+    """F2: a group was deleted so that it reads again. Its member has started from 0 and has not committed yet."""
+    for commits in ({}, {"orders": [(1, 9, None), (2, 9, None)]}):
+        fold = FloorFold(THREE)
+        fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+        fold.recall("again", {"orders": [(0, 9, 5)]}, "before")
+        fold.add("again", commits, reads=["orders"])
+        assert codes(fold.floor(ORDERS0, 0, 10)) == ["F2"]
+    fold = FloorFold(THREE)
+    fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+    fold.recall("again", {"orders": [(n, 4, 5) for n in range(3)]}, "before")
+    fold.add("again", {}, reads=["elsewhere"])
+    floor = fold.floor(ORDERS0, 0, 10)
+    assert isinstance(floor, Floor)
+    assert (floor.offset, floor.by) == (4, "group:again"), "without a member here it counts where it stood (F6)"
 
 
 def test_no_group_at_all_is_unknown() -> None:

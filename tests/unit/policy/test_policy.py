@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
+from retention_cli.policy.readers import read_patterns, read_topic_patterns
 from retention_cli.policy.schema import json_schema
 from retention_cli.policy.settings import OneOff, Settings
 from retention_cli.reports.policy_check import check_alone
@@ -438,5 +439,25 @@ def test_checking_without_a_cluster_finds_what_the_file_alone_shows() -> None:
     assert any("groups.require" in note for note in found.notes)
     required = policy("version: 1\ngroups: {require: [a]}\ntopics: [{match: t, retention.ms: 1d}]\n")
     assert check_alone(required).notes == []
+    for age in ("7", "604800", "0"):
+        odd = policy(f"version: 1\ngroups: {{require: [a]}}\ntopics: [{{match: t, retention.ms: {age}}}]\n")
+        assert len(check_alone(odd).notes) == 1, age
+    assert (
+        "is 604,800 ms, 605 s: a bare number is in ms; write a unit"
+        in check_alone(
+            policy("version: 1\ngroups: {require: [a]}\ntopics: [{match: t, retention.ms: 604800}]\n")
+        ).notes[0]
+    )
+    for age in ("30m", "1h", "3600000", "-1"):
+        usual = policy(f"version: 1\ngroups: {{require: [a]}}\ntopics: [{{match: t, retention.ms: {age}}}]\n")
+        assert check_alone(usual).notes == [], age
     pointless = policy(entries("match: t, retention.commitoffset.hours: 1", "match: u, unconsumed: trim"))
     assert len(check_alone(pointless).notes) == 3
+
+
+def test_a_group_may_be_called_nothing_and_a_topic_may_not() -> None:
+    """Kafka has let clients without a group.id commit as the group ''."""
+    assert read_patterns(["", "tmp-*"]) == ["", "tmp-*"]
+    assert (matches([""], ""), matches([""], "a")) == (True, False)
+    with pytest.raises(ValueError, match="is empty"):
+        read_topic_patterns([""])

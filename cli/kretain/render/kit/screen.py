@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from kretain.errors import tell
+from kretain.reach import complete
 from retention_cli.core.printable import printable
 
 
@@ -47,7 +48,7 @@ def print_table(
     markdown: bool = False,
 ) -> None:
     """Print a table. ``styles`` are the rows' colors in a terminal."""
-    lines = [[printable(cell) for cell in row] for row in rows]
+    lines = [[printable(complete(cell)) for cell in row] for row in rows]
     if markdown or not is_terminal():
         from tabulate import tabulate
 
@@ -133,7 +134,7 @@ def _two_lines(title: str) -> int:
 def say(text: str = "", style: str | None = None) -> None:
     """Print a line of the result, wrapped at words in a terminal; a blank line follows if it ends with a newline."""
     line = text.rstrip("\n")
-    text = printable(line) + text[len(line) :]
+    text = printable(complete(line)) + text[len(line) :]
     if is_terminal():
         from rich.text import Text
 
@@ -150,7 +151,7 @@ def heading(text: str, *, markdown: bool = False) -> None:
 
 def bullet(text: str, style: str | None = None, indent: int = 2, *, markdown: bool = False) -> None:
     """Print an indented paragraph whose later lines are aligned with its first; in Markdown, a list's item."""
-    text = printable(text)
+    text = printable(complete(text))
     if markdown:
         print(" " * (indent - 2) + "- " + text)
     elif is_terminal():
@@ -164,7 +165,7 @@ def bullet(text: str, style: str | None = None, indent: int = 2, *, markdown: bo
 
 def verbatim(text: str) -> None:
     """Print an indented line for copying: it is never wrapped."""
-    print(f"    {printable(text)}")
+    print(f"    {printable(complete(text))}")
 
 
 def warn(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import email.utils
-import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,27 +62,16 @@ def _elsewhere(url: str) -> tuple[bytes, int | None]:
 
 
 def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:
-    import http.client
-    import urllib.error
-    import urllib.request
+    from retention_cli.core.http import HttpError, ask
 
     shown = url.partition("?")[0]
     try:
-        deadline = time.monotonic() + timeout_s
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  (http or https, as it was checked)
-            content = b""
-            while len(content) <= MAX_BYTES and (chunk := answer.read1(1 << 20)):
-                content += chunk
-                if time.monotonic() > deadline:
-                    raise SourceError(f"{shown}: not read within {timeout_s:g} s (timeout)")
-            if (length := answer.headers.get("Content-Length")) is not None and int(length) != len(content):
-                raise SourceError(f"{shown}: its answer was cut short")
-            return content, _moment_of(answer.headers)
-    except urllib.error.HTTPError as error:
-        raise SourceError(f"{shown}: HTTP {error.code}") from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise SourceError(f"{shown}: {getattr(reason, 'strerror', None) or type(reason).__name__}") from None
+        answer = ask(url, timeout_s=timeout_s, most_bytes=MAX_BYTES)
+    except HttpError as error:
+        raise SourceError(f"{shown}: {error}") from None
+    if answer.status != HTTPStatus.OK:
+        raise SourceError(f"{shown}: HTTP {answer.status}")
+    return answer.body, _moment_of(answer.headers)
 
 
 def _moment_of(headers: Any) -> int | None:

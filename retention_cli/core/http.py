@@ -1,0 +1,202 @@
+"""One HTTP request under one deadline and one limit: connecting, headers, redirects and body together.
+
+A server may send headers, "100 Continue" or chunks a byte at a time, and each byte renews a socket's time-out. So the
+connection itself is shut down at the deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from email.message import Message
+from typing import Any, Final, NamedTuple, Self
+
+_REDIRECTS: Final = 5
+
+
+class HttpError(Exception):
+    """There is no answer, or not a whole one. The text says why, without the URL."""
+
+
+class Answer(NamedTuple):
+    """An answer: the status code, the headers and the body."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+
+def ask(
+    url: str,
+    *,
+    timeout_s: float,
+    most_bytes: int,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    redirects: bool = True,
+    proxies: bool = True,
+) -> Answer:
+    """Send a GET, or a POST with a ``body``, and return the answer with any status.
+
+    The connection is closed when this returns, and at the deadline. Looking up a name is not interrupted: the system's
+    own limits end it.
+
+    Args:
+        url: http or https.
+        timeout_s: the time for all of it.
+        most_bytes: the longest body that is read.
+        body: what to send.
+        headers: what to send with it.
+        redirects: whether to follow them; otherwise they are the answer.
+        proxies: whether to use those that the environment names (``https_proxy`` and such).
+
+    Raises:
+        HttpError: it was not reached, was too slow, or sent too much or too little.
+    """
+    request = urllib.request.Request(url, body, dict(headers or {}))  # noqa: S310  (http or https, as it was checked)
+    with _Watch(timeout_s) as watch:
+        try:
+            answer = _opener(watch, redirects=redirects, proxies=proxies).open(request)
+            with contextlib.closing(answer):
+                parts, size = [], 0
+                while size <= most_bytes and (part := answer.read1(1 << 20)):
+                    parts.append(part)
+                    size += len(part)
+                watch.check()
+                if size > most_bytes:
+                    raise HttpError(f"its answer is longer than {most_bytes >> 10:,} KiB")
+                content = b"".join(parts)
+                length = answer.headers.get("Content-Length")
+                if length is not None and length.strip() != str(size):
+                    raise HttpError("its answer was cut short")
+                return Answer(answer.status, answer.headers, content)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            watch.check()
+            raise HttpError(_why(error, timeout_s)) from None
+
+
+def late(timeout_s: float) -> str:
+    """Return the text of an error after the deadline."""
+    return f"not read within {timeout_s:g} s (timeout)"
+
+
+def _why(error: Exception, timeout_s: float) -> str:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError):
+        return late(timeout_s)
+    if isinstance(reason, str):
+        return reason
+    return getattr(reason, "strerror", None) or f"no HTTP answer ({type(reason).__name__})"
+
+
+class _Watch:
+    """Shuts the connection down when the time is over."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._sockets: list[socket.socket] = []
+        self._late = False
+        self._timer = threading.Timer(timeout_s, self._hang_up)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        for one in self._sockets:
+            one.close()
+
+    def check(self) -> None:
+        """Raise an error if the time is over: what was read may be incomplete."""
+        if self._late or time.monotonic() > self._deadline:
+            raise HttpError(late(self._timeout_s))
+
+    def connect(self, address: tuple[str, int], _timeout: Any = None, _source: Any = None) -> socket.socket:
+        """Connect to one of a name's addresses, as :func:`socket.create_connection` does."""
+        failed: OSError | None = None
+        for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            self.check()
+            one = socket.socket(family, kind, protocol)
+            self._sockets.append(one.dup())  # for TLS takes a socket over
+            try:
+                one.settimeout(max(0.001, self._deadline - time.monotonic()))
+                one.connect(place)
+            except OSError as error:
+                failed = error
+                one.close()
+            else:
+                self.check()  # what was not connected yet could not be shut down
+                return one
+        raise failed or OSError("no address is known for its name")
+
+    def _hang_up(self) -> None:
+        self._late = True
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects without reading what is sent with them."""
+
+    max_redirections = _REDIRECTS
+
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        fp.read = lambda *_: b""
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+class _AsItIs(urllib.request.HTTPErrorProcessor):
+    """Takes any status for an answer, but for redirects that are followed."""
+
+    def __init__(self, *, redirects: bool) -> None:
+        self._redirects = redirects
+
+    def http_response(self, request: Any, response: Any) -> Any:
+        if self._redirects and response.status in (301, 302, 303, 307, 308):
+            return super().http_response(request, response)
+        return response
+
+    https_response = http_response
+
+
+def _opener(watch: _Watch, *, redirects: bool, proxies: bool) -> urllib.request.OpenerDirector:
+    def connection(kind: Any) -> Any:
+        def make(*args: Any, **more: Any) -> Any:
+            made = kind(*args, **more)
+            made._create_connection = watch.connect  # noqa: SLF001  (what it connects by)
+            return made
+
+        return make
+
+    class Plain(urllib.request.HTTPHandler):
+        def http_open(self, req: Any) -> Any:
+            return self.do_open(connection(http.client.HTTPConnection), req)
+
+    class Tls(urllib.request.HTTPSHandler):
+        def https_open(self, req: Any) -> Any:
+            return self.do_open(connection(http.client.HTTPSConnection), req)
+
+    opener = urllib.request.OpenerDirector()
+    for one in (
+        urllib.request.ProxyHandler(None if proxies else {}),
+        urllib.request.UnknownHandler(),
+        Plain(),
+        Tls(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        *((_Redirects(),) if redirects else ()),
+        _AsItIs(redirects=redirects),
+    ):
+        opener.add_handler(one)
+    return opener

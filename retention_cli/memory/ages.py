@@ -1,0 +1,174 @@
+"""Which partitions were added to a topic after a group was first seen (F2): ``groups.latest`` does not cover them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS widths (
+    topic_id TEXT NOT NULL, partitions INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, partitions)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS born (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
+"""
+Width = tuple[int, int]
+"""A number of partitions, and when a topic was first seen with so many (Unix ms); 0: it has never had fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """When topics were first seen with more partitions, and groups at all.
+
+    ``widths`` has only topics that have grown, by name, fewest partitions first. A group that is not in ``born`` was
+    there before any topic has grown.
+    """
+
+    widths: Mapping[str, Sequence[Width]] = field(default_factory=dict)
+    born: Mapping[str, int] = field(default_factory=dict)
+
+    def covered(self, group: str, topic: str, partitions: int) -> int:
+        """Return how many of a topic's partitions, the first ones, are not younger than a group."""
+        born_ms = self.born.get(group, 0)
+        for (fewer, _), (_, since_ms) in pairwise(self.widths.get(topic, ())):
+            if since_ms > born_ms:
+                return min(fewer, partitions)
+        return partitions
+
+
+class StoredAges:
+    """The tables of a ledger that :class:`Ages` come from. What is noted waits for :meth:`write`.
+
+    Groups are noted only once some topic has grown: until then there is nothing that they could be older than.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.new_widths: dict[tuple[str, int], int] = {}
+        self.new_groups: dict[str, int] = {}
+        self._read: tuple[dict[str, list[Width]], dict[str, int]] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything waits to be written."""
+        return bool(self.new_widths or self.new_groups)
+
+    def forget_read(self) -> None:
+        """Read the tables again the next time: others may have written them."""
+        self._read = None
+
+    def known_by_others(self, groups: Collection[str]) -> None:
+        """Take back groups that another process has written meanwhile: it has seen them earlier."""
+        self.new_groups = {name: seen_ms for name, seen_ms in self.new_groups.items() if name not in groups}
+
+    def note(
+        self, topics: Mapping[str, tuple[str, int]], groups: Iterable[str], known: Collection[str], now_ms: int
+    ) -> Ages:
+        """Note topics (by name: id and number of partitions) and groups; return what is known of their ages.
+
+        ``known`` are the groups that the ledger remembers. What is new in one call is equally old.
+        """
+        widths, born = self._stored()
+        for (topic_id, count), seen_ms in self.new_widths.items():
+            widths = {**widths, topic_id: merged(widths.get(topic_id, ()), [(count, seen_ms)])}
+        born = {**born, **self.new_groups}
+        last_ms = max((one for some in widths.values() for _, one in some), default=0)
+        stamp_ms = max(now_ms, last_ms + 1, max(born.values(), default=0) + 1)  # our clock may have been set back
+        most = None if all(one in widths for one, _ in topics.values()) else self._partitions()
+        for topic_id, count in topics.values():
+            rows = widths.get(topic_id) or ([(most[topic_id], 0)] if most and topic_id in most else [])
+            if not rows or count > rows[-1][0]:
+                self.new_widths |= {(topic_id, some): seen_ms for some, seen_ms in rows}
+                self.new_widths[topic_id, count] = seen_ms = stamp_ms if rows else 0
+                rows = [*rows, (count, seen_ms)]
+            widths[topic_id] = rows
+        if any(len(some) > 1 for some in widths.values()):
+            new = {name: stamp_ms for name in groups if name not in known and name not in born}
+            self.new_groups |= new
+            born |= new
+        grown = {name: widths[one] for name, (one, _) in topics.items() if len(widths[one]) > 1}
+        return Ages(grown, born if grown else {})
+
+    def write(self) -> set[str]:
+        """Write what was noted, before the groups are; return the ids of the topics that have grown."""
+        grown = {topic_id for (topic_id, _), seen_ms in self.new_widths.items() if seen_ms}
+        for (topic_id, count), seen_ms in self.new_widths.items():
+            self._put_width(topic_id, count, seen_ms)
+        for name, seen_ms in self.new_groups.items():  # one that another process has seen earlier is older
+            self._db.execute(
+                "INSERT OR IGNORE INTO born SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM groups WHERE name = ?)",
+                (name, seen_ms, name),
+            )
+        return grown
+
+    def written(self) -> None:
+        """Note that what waited is in the file: only now, as a failed write must change nothing."""
+        self.new_widths, self.new_groups, self._read = {}, {}, None
+
+    def widths_of(self, topic_id: str) -> tuple[Width, ...]:
+        """Return a topic's widths, none if it has never grown."""
+        rows = self._db.execute(
+            "SELECT partitions, seen_ms FROM widths WHERE topic_id = ? ORDER BY partitions", (topic_id,)
+        ).fetchall()
+        return tuple(rows) if len(rows) > 1 else ()
+
+    def born_ms(self, group: str) -> int:
+        """Return when a group was first seen, 0 if that was before any topic has grown."""
+        row = self._db.execute("SELECT seen_ms FROM born WHERE name = ?", (group,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def merge_widths(self, topic_id: str, theirs: Iterable[Width]) -> None:
+        """Merge what somebody else knows of a topic."""
+        for count, seen_ms in theirs:
+            self._put_width(topic_id, count, seen_ms)
+        self._read = None
+
+    def merge_born(self, group: str, seen_ms: int, *, known: bool) -> None:
+        """Merge when somebody else has first seen a group; ``known`` says that this ledger has seen it, too."""
+        mine = self.born_ms(group)
+        if known or mine:
+            seen_ms = min(mine, seen_ms)
+        self._db.execute("DELETE FROM born WHERE name = ?", (group,))
+        if seen_ms:
+            self._db.execute("INSERT INTO born VALUES (?, ?)", (group, seen_ms))
+        self._read = None
+
+    def forget(self, topics: Iterable[str], groups: Iterable[str]) -> None:
+        """Forget topic ids and groups."""
+        self._db.executemany("DELETE FROM widths WHERE topic_id = ?", ((one,) for one in topics))
+        self._db.executemany("DELETE FROM born WHERE name = ?", ((one,) for one in groups))
+        self._read = None
+
+    def _put_width(self, topic_id: str, count: int, seen_ms: int) -> None:
+        """Of two times the earlier one counts. 0 says only that its writer has never seen fewer: any other does."""
+        self._db.execute(
+            "INSERT INTO widths VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET seen_ms = "
+            "CASE WHEN seen_ms = 0 OR (excluded.seen_ms > 0 AND excluded.seen_ms < seen_ms) "
+            "THEN excluded.seen_ms ELSE seen_ms END",
+            (topic_id, count, seen_ms),
+        )
+
+    def _stored(self) -> tuple[dict[str, list[Width]], dict[str, int]]:
+        if self._read is None:
+            widths: dict[str, list[Width]] = {}
+            for topic_id, *width in self._db.execute(
+                "SELECT topic_id, partitions, seen_ms FROM widths ORDER BY topic_id, partitions"
+            ):
+                widths.setdefault(topic_id, []).append((width[0], width[1]))
+            self._read = widths, dict(self._db.execute("SELECT name, seen_ms FROM born"))
+        return dict(self._read[0]), self._read[1]
+
+    def _partitions(self) -> dict[str, int]:
+        """Return how many partitions the ledger remembers of each topic id: older versions noted no widths."""
+        return dict(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
+
+
+def merged(mine: Iterable[Width], theirs: Iterable[Width]) -> list[Width]:
+    """Return both histories of one topic as one."""
+    found: dict[int, int] = {}
+    for count, seen_ms in (*mine, *theirs):
+        known = found.get(count, 0)
+        found[count] = min(known, seen_ms) if known and seen_ms else known or seen_ms
+    return sorted(found.items())

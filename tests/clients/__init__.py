@@ -1,0 +1,1 @@
+"""Clients in other languages against embedded brokers."""

@@ -1,0 +1,34 @@
+"""Dead letters of share groups that only point into a topic (F3, KIP-1191)."""
+
+from __future__ import annotations
+
+import pytest
+
+from retention_cli.brokers.dead_letters import why
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.topic_configs import Values
+
+NAME, COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({NAME: "", COPY: "false"}, None),
+        ({NAME: "dlq.q", COPY: "true"}, None),
+        ({NAME: "dlq.q", COPY: "false"}, "its dead letters in dlq.q only point to records here"),
+        ({NAME: "dlq.q", COPY: None}, "only point to records here"),
+        ({NAME: "dlq.q"}, "only point to records here"),
+        ({}, "its broker does not say"),
+        ({NAME: None, COPY: "true"}, "its broker does not say"),
+        (
+            RequestFailedError("this user needs DESCRIBE_CONFIGS on the group", retriable=False),
+            "needs DESCRIBE_CONFIGS",
+        ),
+    ],
+)
+def test_a_group_is_known_only_without_dead_letters_or_with_copies(
+    values: Values | RequestFailedError, said: str | None
+) -> None:
+    found = why(values)
+    assert (found is None) if said is None else found is not None and said in found

@@ -1,0 +1,139 @@
+"""A request to a hostile server ends at its deadline, within its limit (retention_cli/core/http.py)."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from retention_cli.core.http import HttpError, ask
+
+Served = Callable[[Callable[[socket.socket], None]], str]
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """Serves each connection by a function of its socket; at the end none may be open any more."""
+    listeners: list[socket.socket] = []
+    ended: list[threading.Event] = []
+
+    def serve(answer: Callable[[socket.socket], None]) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def one(peer: socket.socket, over: threading.Event) -> None:
+            with peer:
+                peer.settimeout(10)
+                peer.recv(65536)
+                try:
+                    answer(peer)
+                    while peer.recv(65536):
+                        pass
+                except OSError:
+                    pass
+                over.set()
+
+        def loop() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                ended.append(threading.Event())
+                threading.Thread(target=one, args=(peer, ended[-1]), daemon=True).start()
+
+        threading.Thread(target=loop, daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/positions"
+
+    yield serve
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    assert all(one.wait(2) for one in ended), "a connection stayed open"
+    for one in threading.enumerate():
+        if isinstance(one, threading.Timer):
+            one.join(2)
+            assert not one.is_alive()
+
+
+def drip(before: bytes, again: bytes) -> Callable[[socket.socket], None]:
+    def answer(peer: socket.socket) -> None:
+        peer.sendall(before)
+        while True:
+            peer.sendall(again)
+            time.sleep(0.05)
+
+    return answer
+
+
+def flood(before: bytes) -> Callable[[socket.socket], None]:
+    def answer(peer: socket.socket) -> None:
+        peer.sendall(before)
+        for _ in range(4096):
+            peer.sendall(bytes(1 << 20))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        drip(b"", b"H"),
+        drip(OK, b"X-More: 1\r\n"[:3]),
+        drip(OK, b"a: b\r\n"),
+        drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        drip(OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        drip(OK + b"Content-Length: 1000000\r\n\r\n", b"x"),
+        drip(b"HTTP/1.1 302 Found\r\nLocation: /positions\r\n\r\n", b"x"),
+        lambda _peer: time.sleep(1.5),
+    ],
+    ids=["status", "a header", "headers", "100 Continue", "chunks", "body", "a redirect to itself", "nothing"],
+)
+def test_a_server_that_drips_costs_the_time_out_and_no_more(
+    served: Served, answer: Callable[[socket.socket], None]
+) -> None:
+    url, began = served(answer), time.monotonic()
+    with pytest.raises(HttpError, match=r"not read within 0\.5 s|got more than 100 headers|redirect"):
+        ask(url, timeout_s=0.5, most_bytes=1 << 20)
+    assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize("status", [b"302 Found\r\nLocation: /positions", b"200 OK", b"500 Oh"])
+@pytest.mark.parametrize("length", [b"Content-Length: 4294967296\r\n", b"", b"Transfer-Encoding: chunked\r\n"])
+def test_a_body_without_end_is_not_read_into_memory(served: Served, status: bytes, length: bytes) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    chunk = b"ffffffff\r\n" if b"chunked" in length else b""
+    url = served(flood(b"HTTP/1.1 " + status + b"\r\n" + length + b"\r\n" + chunk))
+    with pytest.raises(HttpError, match=r"longer than 1,024 KiB|redirect"):
+        ask(url, timeout_s=5, most_bytes=1 << 20)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_a_redirect_is_followed_where_it_may_be(served: Served) -> None:
+    there = served(lambda peer: peer.sendall(OK + b"Content-Length: 2\r\n\r\nok"))
+    here = served(
+        lambda peer: peer.sendall(f"HTTP/1.1 307 X\r\nLocation: {there}\r\nContent-Length: 0\r\n\r\n".encode())
+    )
+    assert ask(here, timeout_s=5, most_bytes=9).body == b"ok"
+    assert ask(here, timeout_s=5, most_bytes=9, redirects=False).status == 307
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
+def test_a_redirect_leads_to_no_file(served: Served, place: str) -> None:
+    here = served(lambda peer: peer.sendall(f"HTTP/1.1 302 X\r\nLocation: {place}\r\n\r\n".encode()))
+    with pytest.raises(HttpError):
+        ask(here, timeout_s=5, most_bytes=1 << 20)
+
+
+def test_an_answer_that_ends_early_is_none(served: Served) -> None:
+    def cut(peer: socket.socket) -> None:
+        peer.sendall(OK + b"Content-Length: 5\r\n\r\nab")
+        peer.shutdown(socket.SHUT_WR)
+
+    with pytest.raises(HttpError, match="cut short"):
+        ask(served(cut), timeout_s=5, most_bytes=9)

@@ -1,0 +1,128 @@
+"""Partitions that were added after a group was first seen (F2): what the ledger keeps of it, from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.memory import documents as docs
+from retention_cli.memory.ages import Ages, Width, merged
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger import Ledger
+
+IDS = {"a": "x", "b": "y"}
+
+
+def look(
+    ledger: Ledger, partitions: Mapping[str, int], groups: Collection[str], now_ms: int, ids: Mapping[str, str] = IDS
+) -> Ages:
+    """Look at topics and groups in one run, and save."""
+    ledger.begin(ids)
+    ages = ledger.ages(partitions, groups, now_ms)
+    for name in groups:
+        ledger.saw_group(name, {"a": [(0, 5, 1)]}, now_ms, 0)
+    assert ledger.ages(partitions, groups, now_ms + 1) == ages, "a recheck comes to the same"
+    ledger.save(now_ms)
+    return ages
+
+
+def test_a_partition_is_younger_than_the_groups_that_were_there_before_it(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as ledger:
+        assert look(ledger, {"a": 2}, ["old"], 1_000).covered("old", "a", 2) == 2
+        grown = look(ledger, {"a": 3}, ["old", "with it"], 2_000)
+        assert (grown.covered("old", "a", 3), grown.covered("with it", "a", 3)) == (2, 3)
+    with closing(Ledger(tmp_path / "c")) as ledger:  # another run, when another topic is there, too
+        later = look(ledger, {"a": 4, "b": 9}, ["old", "with it", "after"], 3_000)
+        assert [later.covered(one, "a", 4) for one in ("old", "with it", "after")] == [2, 3, 4]
+        assert later.covered("old", "b", 9) == 9, "the topic was first seen as it is"
+
+
+def test_a_group_that_could_not_be_read_when_the_topic_grew_is_as_old_as_it_was(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as ledger:
+        look(ledger, {"a": 2}, ["old"], 1_000)
+        look(ledger, {"a": 3}, [], 2_000)
+        assert look(ledger, {"a": 3}, ["old"], 3_000).covered("old", "a", 3) == 2
+
+
+def test_a_clock_that_was_set_back_makes_no_partition_older(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as ledger:
+        look(ledger, {"a": 1}, ["old"], 5_000)
+        look(ledger, {"a": 2}, ["old", "new"], 9_000)
+        assert look(ledger, {"a": 3}, ["old", "new"], 1_000).covered("new", "a", 3) == 2
+
+
+def test_a_recreated_topic_and_a_forgotten_group_start_over(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as ledger:
+        look(ledger, {"a": 1}, ["old"], 1_000)
+        assert look(ledger, {"a": 3}, ["old"], 2_000).covered("old", "a", 3) == 1
+        assert look(ledger, {"a": 3}, ["old"], 3_000, {"a": "z"}).covered("old", "a", 3) == 3
+        ledger.forget_group("old")
+        assert look(ledger, {"a": 3}, ["old"], 4_000).covered("old", "a", 3) == 3
+
+
+def test_what_another_process_has_seen_earlier_is_older(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
+        look(mine, {"a": 1}, [], 1_000)
+        look(theirs, {"a": 1}, ["g"], 2_000)
+        mine.begin(IDS)
+        assert mine.ages({"a": 2}, ["g"], 3_000).covered("g", "a", 2) == 1
+        theirs.begin(IDS)
+        theirs.ages({"a": 2}, ["g", "h"], 3_500)
+        theirs.saw_group("h", {}, 3_500, 0)
+        look(mine, {"a": 2}, ["g"], 4_000)
+        theirs.save(4_500)
+    with closing(Ledger(tmp_path / "c")) as again:
+        ages = look(again, {"a": 2}, ["g", "h"], 5_000)
+        assert (ages.covered("g", "a", 2), ages.covered("h", "a", 2)) == (1, 2)
+
+
+def test_a_group_that_two_processes_find_at_once_is_as_old_as_the_first_saw_it(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
+        look(mine, {"a": 1}, [], 1_000)
+        theirs.begin(IDS)
+        theirs.ages({"a": 1}, ["g"], 2_000)
+        theirs.saw_group("g", {}, 2_000, 0)
+        mine.begin(IDS)
+        assert mine.ages({"a": 2}, ["g"], 3_000).covered("g", "a", 2) == 2, "nobody has told it yet"
+        theirs.save(2_000)
+        mine.saw_group("g", {}, 3_000, 0)
+        mine.save(3_000)
+    with closing(Ledger(tmp_path / "c")) as again:
+        assert look(again, {"a": 2}, ["g"], 5_000).covered("g", "a", 2) == 1
+
+
+widths = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=4)
+
+
+@given(widths, widths, widths)
+def test_histories_merge_in_any_order(one: list[Width], other: list[Width], third: list[Width]) -> None:
+    assert merged(one, other) == merged(other, one)
+    assert merged(merged(one, other), third) == merged(one, merged(other, third))
+    assert merged(one, one) == merged(one, [])
+
+
+def test_who_has_never_seen_fewer_partitions_says_nothing_against_who_has() -> None:
+    assert merged([(2, 0), (3, 100)], [(3, 0), (5, 200)]) == [(2, 0), (3, 100), (5, 200)]
+
+
+def test_documents_carry_both() -> None:
+    written = docs.Written(5, 1)
+    topic = docs.TopicDocument("x" * 22, "a", 7, {}, ((2, 0), (3, 100)))
+    group = docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100)
+    for key, one in (("x" * 22, topic), ("group:g", group)):
+        assert docs.decode(key, docs.encode(one, written)) == (one, written)
+
+
+@pytest.mark.parametrize("broken", ["widths", "born"])
+def test_a_damaged_row_is_told(tmp_path: Path, broken: str) -> None:
+    with closing(Ledger(tmp_path / "c")) as ledger:
+        look(ledger, {"a": 1}, ["old"], 1_000)
+        look(ledger, {"a": 2}, ["old", "new"], 2_000)
+        ledger.db.execute({"widths": "DELETE FROM widths", "born": "DELETE FROM born"}[broken])
+    with pytest.raises(Exception, match="it is damaged: rows are missing"):
+        Ledger(tmp_path / "c")

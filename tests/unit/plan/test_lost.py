@@ -1,0 +1,35 @@
+"""Whose unread records a plan would trim (G2): of consumers that are gone, too (F6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from retention_cli.observe.floors.fold import Commit
+from retention_cli.plan.lost import GoneCommits, lost_of
+
+LOSING = {"orders": {0: (4, 10), 2: (0, 5)}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "lost"),
+    [
+        ([(0, 7, 1)], 3),
+        ([(0, 1, None)], 6),
+        ([(0, 10, 1)], 0),
+        ([(0, 12, 1), (2, 3, 1)], 2),
+        ([(1, 0, 1)], 0),
+        ([], 0),
+    ],
+)
+def test_a_consumer_loses_what_lies_between_its_position_and_the_target(rows: list[Commit], lost: int) -> None:
+    assert lost_of(LOSING, {"orders": rows, "invoices": [(0, 0, 1)]}) == lost
+
+
+def test_positions_of_commits_that_are_gone_count_and_others_are_not_kept() -> None:
+    gone = GoneCommits()
+    gone.add("live", {"orders": [(0, 4, 1)]})
+    gone.recall("part", {"orders": [(0, 6, 1)]}, "before")
+    gone.recall("part", {"orders": [(2, 4, None)]}, "before")
+    gone.add_gone("old", {"invoices": [(0, 0, 1)]}, "2026-11-01")
+    gone.add_gone("older", {"orders": [(0, 0, 1)]}, "2026-11-01")
+    assert gone.lost(LOSING) == {"part": 4 + 1, "older": 6}

@@ -1,0 +1,39 @@
+"""Who holds a row back by an open transaction (G1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from retention_cli.brokers.transactions import OpenTransaction
+from retention_cli.core.model import Decision, Reason
+from retention_cli.plan.open_transactions import owner_text, with_owners
+
+HELD = Reason("G1", "R1 would trim to 7, but an open transaction begins at 3")
+
+
+def kept(partition: int, *reasons: Reason) -> Decision:
+    return Decision("t", "id", partition, "keep", 3, 9, 3, 7, "group:g", None, 0, 0, 0, None, None, reasons)
+
+
+@pytest.mark.parametrize(
+    ("owner", "text"),
+    [
+        (
+            OpenTransaction(5, 1_000, "orders", 2_000),
+            "of transactional.id orders (producer 5), open since 1970-01-01T00:00:02.000Z",
+        ),
+        (OpenTransaction(5, 1_000, "orders"), "of transactional.id orders (producer 5)"),
+        (OpenTransaction(5, 1_000), "of producer 5, which last wrote there at 1970-01-01T00:00:01.000Z"),
+    ],
+)
+def test_what_is_known_of_the_owner_is_told(owner: OpenTransaction, text: str) -> None:
+    assert owner_text(owner) == text
+
+
+def test_only_the_reason_that_names_the_transaction_changes() -> None:
+    held = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark"))
+    other = kept(1, HELD)
+    owner = OpenTransaction(5, 1_000, "orders")
+    told = with_owners([held, other], {held.tp: 0, other.tp: 1}, {held.tp: owner})
+    assert [one.text for one in told[0].reasons] == [f"{HELD.text}, {owner_text(owner)}", held.reasons[1].text]
+    assert told[1] == other

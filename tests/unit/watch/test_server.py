@@ -1,0 +1,98 @@
+"""``watch`` answers health checks while other clients misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from retention_cli.watch import server as module
+from retention_cli.watch.board import Board
+from retention_cli.watch.metrics import NAMES, registry_of
+from retention_cli.watch.server import Server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server("127.0.0.1", 0, Board(300, lambda: True, lambda: True))
+    yield made
+    made.close()
+
+
+def get(server: Server, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=3) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def answering() -> int:
+    return sum(one.name == "kretain-http" for one in threading.enumerate())
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost"], ids=["idle", "in a header"])
+def test_clients_that_say_nothing_more_keep_no_health_check_out(server: Server, said: bytes) -> None:
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(200):
+            peer = open_ones.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            peer.sendall(said)
+        for _ in range(20):
+            assert get(server, "/healthz")[0] == 200
+            assert get(server, "/metrics")[0] == 200
+        assert get(server, "/readyz")[0] == 503
+        assert answering() <= 17
+
+
+def test_a_client_that_drips_is_ended_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_S", 1.0)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - began < 5:
+                peer.sendall(b"G")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 3
+
+
+def test_a_client_that_reads_nothing_is_ended_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_S", 1.0)
+
+    def large(_environ: object, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        return iter([bytes(256 << 20)])  # more than sockets buffer
+
+    server._server.set_app(large)  # noqa: SLF001  (its own answers fit into a socket's buffer)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
+        peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        began = time.monotonic()
+        while not answering() and time.monotonic() < began + 3:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert answering(), "it writes"
+        deadline = time.monotonic() + 5
+        while answering() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not answering()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_metric_is_found_by_its_name(name: str) -> None:
+    board = Board(300, lambda: True, lambda: True)
+    restricted = registry_of(board).restricted_registry([name])
+    everything = [one.name for family in registry_of(board).collect() for one in family.samples]
+    assert {one.name for family in restricted.collect() for one in family.samples} == {name} & set(everything)
+
+
+def test_the_leader_alone_can_be_asked_for(server: Server) -> None:
+    status, text = get(server, "/metrics?name[]=kretain_leader")
+    assert status == 200
+    assert "\nkretain_leader{" in text
+    assert "kretain_policy_valid" not in text
