@@ -14,15 +14,14 @@ from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
 
 _GROUP_ID_NOT_FOUND: Final = 69
-_UNTOUCHED: Final = -1
 
 
 async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnCommits, deadline: float) -> None:
     """Call ``on_group`` with each share group's start offsets in the shape of commits, or why they are unknown.
 
-    A partition that the group has not touched has no row (F2), a topic without any has an empty list. A group whose
-    dead letters only point into its topics has no known position there (F3). Start offsets carry no leader epoch: the
-    one in the answer is that of the group's state.
+    A partition that the group is set up for and has not read has start offset -1: no position, with members or without
+    (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
+    leader epoch: the one in the answer is that of the group's state.
     """
     coordinators, errors = await find_coordinators(wire, groups, deadline)
     for name, error in errors.items():
@@ -57,17 +56,18 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
 
 def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
     found: dict[str, list[Commit]] = {}
+    unset: dict[str, dict[int, int]] = {}
     for topic in topics:
         rows = found.setdefault(topic.topic_name, [])
         for one in topic.partitions:
             if (failed := error_named(one.error_code, one.error_message)) is not None:
                 place = f"{topic.topic_name}-{one.partition_index}"
                 return CommitsUnknown(name, f"{place}: {failed}", frozenset(other.topic_name for other in topics))
-            if one.start_offset < _UNTOUCHED:
-                return CommitsUnknown(name, f"a start offset of {one.start_offset}", None)
-            if one.start_offset != _UNTOUCHED:
+            if one.start_offset < 0:
+                unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset
+            else:
                 rows.append((one.partition_index, one.start_offset, None))
-    return GroupCommits(name, found)
+    return GroupCommits(name, found, unset)
 
 
 def _in_doubt(one: GroupCommits, why: str) -> CommitsUnknown:

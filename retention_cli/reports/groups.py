@@ -108,7 +108,7 @@ def list_all(
         summary.topics = sorted({*commits.no_position, *(topic for topic, rows in commits.topics.items() if rows)})
         stands.add(keys[commits.group], summary, commits.topics, passing_unknown=True)
         if commits.no_position and summary.counts == "counts":
-            summary.counts = "counts, and holds where it stored an offset below zero"
+            summary.counts = "counts, and holds where it has no position"
         if (
             not summary.partitions
             and summary.counts == "counts"

@@ -211,10 +211,68 @@ def test_a_share_group_that_has_touched_nothing_holds_what_it_reads(world: World
     with polled_share(share):
         wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the share group's hold")
         [reason] = world.decide(consumed(topic), topic).reasons
-        assert reason.text.startswith(
-            f"share:{topic}-share has a live member that reads {topic}, and no position there"
-        )
+        assert reason.text.startswith(f"share:{topic}-share is set up to read this partition and has no position here")
         assert world.decide(consumed(other), other).trim_to == 10
+
+
+def test_a_share_group_whose_only_member_left_before_it_read_holds(world: World) -> None:
+    """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
+    topic = world.topic("share")
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    group = f"{topic}-share"
+    from_the_start(world, group)
+    share_beats(world, group, topic)
+    for state in (world, World(world.bootstrap, world.state_dir / "fresh")):
+        decision = state.decide(consumed(topic), topic)
+        assert (decision.action, codes(decision)) == ("hold", {"F2"}), decision
+    listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+    assert (listed[group]["state"], listed[group]["counts"]) == ("Empty", "counts, and holds where it has no position")
+    world.delete_group(group)
+    wait_until(lambda: world.decide(consumed(topic), topic).trim_to == 10, "the group to be gone")
+
+
+def share_beats(world: World, group: str, topic: str) -> None:
+    """Join a share group until its partitions are set up, and leave it without fetching anything."""
+    from kafka.protocol.api_message import ApiMessage
+
+    from retention_cli.brokers.groups import find_coordinators
+    from retention_cli.brokers.metadata import deadline_after
+    from tests.kafka import schemas
+
+    class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas):
+        pass
+
+    class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas):
+        pass
+
+    with reader_for(world.bootstrap) as reader:
+
+        async def beat(epoch: int) -> int:
+            coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
+            if errors:
+                return epoch
+            request = ShareGroupHeartbeatRequest(
+                group_id=group,
+                member_id="bWVtYmVyLW9mLXRlc3Q",
+                member_epoch=epoch,
+                subscribed_topic_names=[topic] if epoch == 0 else None,
+            )
+            response = await reader.wire.ask(request, coordinators[group])
+            if response.error_code in (14, 15, 16):  # the coordinator is loading or moving
+                return epoch
+            assert response.error_code == 0, (response.error_code, response.error_message)
+            return int(response.member_epoch)
+
+        epoch = 0
+
+        def set_up() -> bool:
+            nonlocal epoch
+            epoch = reader.wire.run(beat, epoch)
+            return topic in share_offsets(world, group)
+
+        wait_until(set_up, "the share group to be set up")
+        wait_until(lambda: reader.wire.run(beat, -1) == -1, "its member to leave")
 
 
 def from_the_start(world: World, group: str) -> None:

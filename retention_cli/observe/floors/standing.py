@@ -255,7 +255,12 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
 
 
 def no_position_text(group: str, topic: str, partition: int, offset: int) -> str:
-    """Return what to do about a group that stored an offset below zero (F1, F2)."""
+    """Return what to do about a group that stored an offset below zero, or a share group without a start (F1, F2)."""
+    if is_share(group):
+        return (
+            f"{plain_name(group)} is set up to read this partition and has no position here yet: "
+            f"share.auto.offset.reset decides where it starts. {_SHARES_NOTHING.capitalize()}"
+        )
     place = ("--topic", f"{topic}:{partition}")
     reset = kafka_tool(_GROUPS_TOOL, "--reset-offsets", "--group", group, *place, "--to-earliest", "--execute")
     remedy = f", or set a position: {reset}" if group else " (Kafka's own tool can't set one for this group)"
