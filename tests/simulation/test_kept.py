@@ -300,6 +300,19 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
+    "a commit of another log that H has reached by the time it is read counts, also once its group is deleted (F5, F6)": (
+        "R4 G3 @one",
+        [
+            ("produce", 1, 0, 0, 0),
+            ("trim", 0, 0),
+            ("time", 3),
+            ("late", 0, 1, 0, 0),
+            ("trim", 0, 13),
+            ("produce", 1, 0, 0, 0),
+            ("delete_group", 0),
+            ("wipe", 0),
+        ],
+    ),
     "a process that is stopped before it writes a delete sends none that is too old": (
         "R1 @each",
         [("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 0), ("trim", 0, 1), ("until", 0, 13), ("time", 0), ("finish", 0)],

@@ -272,7 +272,7 @@ class Truth:
             if seen.stale and looks_right(reading, key, log, seen.commit):  # H has grown since it was read
                 counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
                 if counted is None or counted.commit != seen.commit or self._uncut(tp, seen.commit[0], counted.life):
-                    memory.counted[key] = seen._replace(looked_right=True)
+                    memory.counted[key] = reading.seen[key] = seen._replace(looked_right=True)
                     memory.saved[key] = self.number
             elif refused not in memory.refused and not seen.stale:
                 memory.counted[key] = seen
