@@ -268,17 +268,20 @@ class _Reading:
             epochs = [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
             scopes[name] = TopicScope(epochs, self._settings[name].require_groups)
         request = self._request
+        now_ms, groups = request.clock_ms(), request.groups
+        if request.clock is not None:  # a clock that is wrong forgets no group (F6, G8)
+            groups = replace(groups, remember_ms=now_ms)
         return read_group_floors(
             self._reader,
             scopes,
-            request.groups,
+            groups,
             metadata,
             patience_s=request.patience_s,
             progress=self._progress,
             listener=self._listener,
             begin_rows=request.begin_rows,
             memory=self._memory,
-            now_ms=request.clock_ms(),
+            now_ms=now_ms,
         )
 
     def _asked(self, leaders: Leaders) -> Leaders:

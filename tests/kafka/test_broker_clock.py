@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from retention_cli.core.clock import SYSTEM, Clock, SystemClock
+from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.memory.topics.make import look_at, read_stored
 from retention_cli.plan.make import make_plan
+from retention_cli.trim.recheck import recheck
 from retention_cli.trim.report import TrimReport, report_as_json
 from retention_cli.trim.run import Orders, run_trim
 from tests.kafka.stores import memories_of, renew_state_topic
@@ -77,6 +80,34 @@ def test_a_clock_that_is_minutes_off_holds_every_rule_that_goes_by_time(
     assert len(said) == 1
     assert f"s {which} the brokers': set it right (NTP) before trimming" in said.pop()
     assert report.clock == "checked"
+
+
+class AheadClock(SystemClock):
+    """A machine's clock that is 40 days ahead."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 40 * 24 * HOUR
+
+
+def test_a_clock_that_is_known_to_be_wrong_forgets_no_group(world: World) -> None:
+    """R5 and R6 have no now, but a group that is gone counts for 30 days by our clock (F6)."""
+    topic, policy = ready(world)
+    world.commit(f"{topic}-gone", topic, 4)
+    chosen = world.selection(policy)
+
+    def floor(clock: Clock, wrong: Unknown | None) -> int | None:
+        with reader_for(world.bootstrap, clock=clock) as reader:
+            memories = memories_of(world.state_dir, "cluster", reader, clock.wall_ms)
+            found = recheck(reader, chosen, now_ms(), None, epochs={}, patience_s=5, memories=memories, clock=wrong)
+            if wrong is None:
+                memories.save(clock.wall_ms())
+        return found.decisions[TopicPartition(topic, 0)].min_commit
+
+    assert floor(SYSTEM, None) == 4
+    world.delete_group(f"{topic}-gone")
+    assert floor(SYSTEM, None) == 4
+    assert floor(AheadClock(), None) == 7, "it was gone for 40 days"
+    assert floor(AheadClock(), Unknown.because("G8", "this machine's clock is ahead")) == 4
 
 
 def test_with_a_local_state_nobody_asks_the_brokers_and_the_report_says_so(world: World) -> None:
