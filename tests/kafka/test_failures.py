@@ -366,6 +366,7 @@ broker, sys.argv = int(sys.argv[1]), ["kretain", *sys.argv[2:]]
 honest = Deleter.delete
 
 def freeze_first(self, *arguments, **more):
+    Deleter.delete = honest
     os.kill(broker, signal.SIGSTOP)
     print("sending", flush=True)
     honest(self, *arguments, **more)
@@ -468,7 +469,11 @@ def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: 
                 time.sleep(0.2)  # it now reads back what it sent, from a broker that …
         finally:
             one.node(1).thaw()  # … answers again
-        out, err = trim.communicate(timeout=60)
+        try:
+            out, err = trim.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            trim.send_signal(signal.SIGABRT)  # faulthandler tells where each thread is
+            pytest.fail(f"it has not ended: {trim.communicate(timeout=60)}")
         history = world.cli("history", "-o", "json", check=0).json()["runs"]
         assert len(history) == 1
         assert history[0]["records"] == 8, "what may have gone counts as gone"

@@ -33,6 +33,8 @@ from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
 """Requests in flight per broker, of one call of :meth:`Wire.fan_out`."""
+_AT_LEAST_S: Final = 2.0
+"""Time for one request's answer where the deadline of all of them has passed."""
 _CLIENT_REFUSES: Final = 1_000
 """Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
 fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
@@ -198,13 +200,15 @@ class Wire:
     async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
         """Ask brokers in turn until one answers. ``request_for`` creates the request anew for each.
 
+        A deadline that others have used up ends the retries, and leaves a single request time for its answer.
+
         Raises:
             UnreachableError: no broker had answered at the deadline (of ``time.monotonic``).
             BrokerError: the cluster does not support this request.
         """
         while True:
             try:
-                left = max(0.1, deadline - time.monotonic())
+                left = max(_AT_LEAST_S, deadline - time.monotonic())
                 return await self.ask(request_for(), timeout_s=min(self.timeout_s, left))
             except RequestFailedError as error:
                 if not error.retriable:
