@@ -116,6 +116,10 @@ def aiokafka(bootstrap: str, group: str, topic: str, command: str, argument: str
         async with producer, producer.transaction():
             await producer.send_offsets_to_transaction({tp: int(argument)}, group)
 
+    async def called(work: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what is no coroutine and wants a running loop."""
+        return work(*arguments)
+
     async def started() -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
@@ -141,11 +145,11 @@ def aiokafka(bootstrap: str, group: str, topic: str, command: str, argument: str
 
         try:
             if command == "reset":
-                consumer.assign([tp])
+                runner.run(called(consumer.assign, [tp]))
                 ask = consumer.beginning_offsets if argument == "start" else consumer.end_offsets
                 runner.run(consumer.commit(runner.run(ask([tp]))))
                 return {}
-            consumer.subscribe([topic])
+            runner.run(called(consumer.subscribe, [topic]))
             return follow(command, argument, poll, lambda at: runner.run(consumer.commit(at)))
         finally:
             runner.run(consumer.stop())

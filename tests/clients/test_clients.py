@@ -128,7 +128,7 @@ def compare(world: World, client: Client, topic: str, step: str, partition: int 
     time.sleep(0.5)  # a share group's state and a transaction's marker are written soon after
     decision = world.decide(consumed(topic), topic, partition)
     end = world.ends(topic, partition)[1]
-    words = ["where", "2"] if client.name == "streams" and partition else ["where"]
+    words = ["where", "2"] if client.name in ("streams", "java-share") and partition else ["where"]
     answer = client.run(topic, *words)
     goes_on = answer.get(str(partition))
     floor = None if decision.action == "hold" else decision.min_commit

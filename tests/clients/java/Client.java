@@ -107,11 +107,12 @@ public class Client {
             consumer.subscribe(List.of(topic));
             long until = System.currentTimeMillis() + WAIT_MS;
             int read = 0, wanted = command.equals("read") ? Integer.parseInt(argument) : Integer.MAX_VALUE;
-            while (System.currentTimeMillis() < until && read < wanted) {
-                for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(200))) {
+            int partitions = argument.isEmpty() ? 1 : Integer.parseInt(argument);
+            while (System.currentTimeMillis() < until && read < wanted && (!command.equals("where") || first.size() < partitions)) {
+                for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(200))) { // each time is a delivery
                     if (command.equals("where")) {
                         consumer.acknowledge(one, AcknowledgeType.RELEASE);
-                        if (first.merge(one.partition(), one.offset(), Math::min) == one.offset() && read++ == 0) until = System.currentTimeMillis() + QUIET_MS;
+                        first.merge(one.partition(), one.offset(), Math::min);
                     } else if (read < wanted) {
                         consumer.acknowledge(one, AcknowledgeType.ACCEPT);
                         read++;
