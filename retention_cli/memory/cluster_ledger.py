@@ -19,8 +19,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
 from retention_cli.memory.disk import DiskMemory
-from retention_cli.memory.document_ledger import SEEN_AGAIN_MS, DocumentLedger, covers
-from retention_cli.memory.interface import Commits, Last, RecalledGroup
+from retention_cli.memory.document_ledger import DocumentLedger, covers
 from retention_cli.memory.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopic, SharedTopicError, Stored
 
 _MESSAGES_AT_ONCE: Final = 2_000
@@ -41,8 +40,6 @@ class ClusterLedger(DocumentLedger):
     Raises:
         StateError: the cache can't be used.
     """
-
-    slack_ms = SEEN_AGAIN_MS
 
     def __init__(
         self,
@@ -100,16 +97,6 @@ class ClusterLedger(DocumentLedger):
             except SharedTopicError:
                 return True
         return super().told_more()
-
-    def saw_group(
-        self, name: str, commits: Commits, now_ms: int, since_ms: int, digest: bytes | None = None
-    ) -> RecalledGroup:
-        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms, digest)
-
-    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
-        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
-        return super().gone_groups(present, since_ms - self.slack_ms, outside=outside)
 
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group, even if it can't be read."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import merged
+from retention_cli.memory.interface import Commits, Last, RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import Key
 from retention_cli.memory.partition import PartitionMemory
@@ -22,9 +23,21 @@ class DocumentLedger(Ledger):
     Everything except opening runs in the ledger's own transactions.
     """
 
+    slack_ms = SEEN_AGAIN_MS
+
     def _prepare(self, *, there: bool) -> None:
         super()._prepare(there=there)
         self._cache = SharedCache(self.db)
+
+    def saw_group(
+        self, name: str, commits: Commits, now_ms: int, since_ms: int, digest: bytes | None = None
+    ) -> RecalledGroup:
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
+        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms, digest)
+
+    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
+        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
+        return super().gone_groups(present, since_ms - self.slack_ms, outside=outside)
 
     def _to_tell(
         self,
@@ -102,6 +115,51 @@ class DocumentLedger(Ledger):
         name, seen_ms = row or ("", 0)
         widths = self._ages.widths_of(topic_id) if numbers.start == 0 else ()
         return docs.TopicDocument(topic_id, name, seen_ms, memories, widths)
+
+    # -- a copy that was planned with elsewhere ---------------------------------------------
+
+    def take_back(self, copy: DocumentLedger, revision: int) -> None:
+        """Take in what was added to a copy of this ledger, which was made at ``revision``.
+
+        If nothing was written here since, the copy's rows replace these; else its documents are merged into them, as
+        those of another operator are.
+
+        Raises:
+            StateError: either can't be used.
+        """
+        if not self._replaced(copy, revision):
+            with self.transaction():
+                self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+                keys = []
+                for key, document in copy.documents():
+                    self._merge_in(document)
+                    keys.append(key)
+                self._cache.mark(keys, self._meta("revision"))
+        with self._errors():
+            self._forget_read()
+
+    def _replaced(self, copy: DocumentLedger, revision: int) -> bool:
+        """Put the copy's rows in place of these, unless there was another write since; return whether they are."""
+        with self._errors():
+            self.db.execute("ATTACH ? AS copy", (str(copy.path),))
+            try:
+                with self.transaction():
+                    if self._meta("revision") != revision:
+                        return False
+                    tables = self.db.execute("SELECT name FROM copy.sqlite_master WHERE type = 'table'").fetchall()
+                    for (name,) in tables:
+                        self.db.execute(f"DELETE FROM main.{name}")  # noqa: S608
+                        self.db.execute(f"INSERT INTO main.{name} SELECT * FROM copy.{name}")  # noqa: S608
+                return True
+            finally:
+                self.db.execute("DETACH copy")
+
+    def documents(self) -> Iterator[tuple[str, docs.Document]]:
+        """Yield all that is remembered, by key."""
+        with self._errors():
+            for key in sorted(self._all_keys()):
+                if (document := self._document(key)) is not None:
+                    yield key, document
 
     def _all_keys(self) -> set[str]:
         groups = self.db.execute("SELECT name FROM groups")

@@ -121,6 +121,17 @@ class LedgerFile:
             finally:
                 self._used.release()
 
+    def copy_to(self, folder: Path) -> None:
+        """Copy the file, as it was last written, into another folder of the same name, that of this cluster.
+
+        Raises:
+            StateError: it can't be read, or the copy not be written.
+        """
+        with self._errors():
+            make_folder(folder)
+            with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as copy:
+                self.db.backup(copy)
+
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")
         if version > SCHEMA_VERSION:

@@ -87,9 +87,9 @@ class Memories:
                 try:
                     memory.save(now_ms)
                 except NotSharedError as error:
-                    self._forgets(f"this run is remembered on this machine alone: {error}")
+                    self.forgets(f"this run is remembered on this machine alone: {error}")
                 except StateError as error:
-                    self._forgets(f"nothing was remembered of this run: {error}")
+                    self.forgets(f"nothing was remembered of this run: {error}")
         self._collect_notes()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Memories:
         except StateError as error:
             if there or self.kind == "cluster":  # others remember more than this machine does
                 return lost(str(error))
-            self._forgets(f"nothing is remembered of this run: {error}")
+            self.forgets(f"nothing is remembered of this run: {error}")
             return NoMemory()
 
     def _ledger(self, folder: Path) -> Ledger:
@@ -123,7 +123,8 @@ class Memories:
 
         return ClusterLedger(folder, self._topic, self._clock_ms, known, will_save=self._will_save)
 
-    def _forgets(self, text: str) -> None:
+    def forgets(self, text: str) -> None:
+        """Note why what was seen is not remembered."""
         self.unsaved = Reason("ledger", text)
         self.notes.append(self.unsaved)
 

@@ -282,6 +282,7 @@ class _Reading:
             begin_rows=request.begin_rows,
             memory=self._memory,
             now_ms=now_ms,
+            outside=request.outside,
         )
 
     def _asked(self, leaders: Leaders) -> Leaders:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ from retention_cli.core.progress import Progress
 from retention_cli.memory.interface import Memory
 from retention_cli.memory.lineage import Cut, EpochEnds
 from retention_cli.observe.floors.kafka_groups import BeginRows, EpochChecks
+from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.times import Complete
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -114,6 +115,7 @@ class Request:
             commits are not available.
         disks: fills in what rules need to know about disks; None if no rule does.
         epochs: further leader epochs to ask about, by partition: those of a saved plan (M2).
+        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
         begin_rows: makes a sink that gets every consumer, beside the floors; unused with ``prepared``.
         complete: called with each partition that was looked up, while others still are.
     """
@@ -134,5 +136,6 @@ class Request:
     prepared: Prepared | None = None
     disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    outside: Sequence[Read] | None = None
     begin_rows: BeginRows | None = None
     complete: Complete | None = None

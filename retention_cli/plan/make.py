@@ -21,7 +21,7 @@ from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
-from retention_cli.observe.floors.outside import owns
+from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.lost import GoneCommits, lost_of
@@ -110,10 +110,13 @@ def make_plan(
     memories: Memories | None = None,
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     inventory: InventoryView | BatchSizes | None = None,
+    outside: Sequence[Read] | None = None,
     progress: Progress = silent,
     observed: Observed = lambda _whole: None,
 ) -> Plan:
     """Observe the cluster and return a plan. The cluster is not changed; ``memories`` (the ledger) stores observations.
+
+    ``outside`` is what the policy's ``floors`` gave, if they were read elsewhere (F7).
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -133,6 +136,7 @@ def make_plan(
         scan_all=True,
         clock_ms=clock_ms,
         disks=disks,
+        outside=outside,
         begin_rows=lambda _partitions, _latest: gone.anew(),
         complete=decider.ahead,
     )

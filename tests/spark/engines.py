@@ -17,7 +17,7 @@ from retention_cli.disks.inventory.inventory import read_inventory
 from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 from retention_cli.engines.spark.batch_runs import SparkRuns
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.engine import make_plans
+from retention_cli.engines.spark.engine import make_plans, plan_in_parts
 from retention_cli.engines.spark.prepare import Target
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here, ship_file
@@ -45,6 +45,8 @@ class Engines:
     local_state: str = "local"
     inventory: Path | None = None
     exact_bytes: bool = False
+    in_parts: bool = False
+    """Whether Spark plans the cluster in many tasks, as it does a giant one."""
     named: tuple[str, ...] = ()
     """TOPIC and TOPIC:PARTITION arguments."""
 
@@ -87,7 +89,7 @@ class Engines:
                 where = self.connection()
                 batches = BatchSizes(SparkRuns(self.session, where, OFFSETS)) if self.exact_bytes else None
                 target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
-                made = make_plans(lambda: self.sender, [target], now)
+                made = (plan_in_parts if self.in_parts else make_plans)(lambda: self.sender, [target], now)
                 assert not made.failures
                 plan = made.plans[""]
                 whole = replace(plan, decisions=tuple(plan.decisions), counted=None)

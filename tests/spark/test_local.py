@@ -30,9 +30,9 @@ from tests.spark.clusters import QUICK_START
 from tests.spark.engines import Engines, reasons_of
 
 
-@pytest.fixture
-def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
-    return Engines(local_spark, world, tmp_path)
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.thorough)], ids=["one task", "in parts"])
+def engines(local_spark: Any, world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Engines:
+    return Engines(local_spark, world, tmp_path, in_parts=request.param)
 
 
 @pytest.mark.parametrize(("seed", "in_memory"), [pytest.param(11, 50_000, marks=pytest.mark.thorough), (12, 0)])
@@ -84,6 +84,7 @@ class LateClock(SystemClock):
 @pytest.mark.thorough
 def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """F6: it counts for 30 days from when it was last there, not from when it last moved."""
+    engines = replace(engines, in_parts=True)  # a task has its machine's clock, and refuses one that is behind
     world = engines.world
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 10)

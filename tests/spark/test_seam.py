@@ -17,7 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.engines.spark import commits, engine, preparing
 from retention_cli.engines.spark.commits import CommitsRead
-from retention_cli.engines.spark.engine import make_plans
+from retention_cli.engines.spark.engine import plan_in_parts
 from retention_cli.engines.spark.prepare import Prepared, Target, open_memory
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.kafka_groups import Doubt, changed_since
@@ -28,7 +28,7 @@ from tests.spark.engines import Engines, past_day, reasons_of
 
 @pytest.fixture
 def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
-    return Engines(local_spark, world, tmp_path)
+    return Engines(local_spark, world, tmp_path, in_parts=True)
 
 
 @pytest.mark.thorough
@@ -138,6 +138,6 @@ def _planned(engines: Engines, topic: str, meanwhile: Callable[[], None]) -> Pla
     with reader_for(engines.world.bootstrap) as reader, pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparing, "open_memory", opened)
         selection, memories = engines.world.selection(consumed(topic)), Memories(engines.folder / "spark")
-        made = make_plans(spark, [Target("", reader, selection, engines.connection, past_day, memories)], now_ms())
+        made = plan_in_parts(spark, [Target("", reader, selection, engines.connection, past_day, memories)], now_ms())
     memories.close()
     return made.plans[""]

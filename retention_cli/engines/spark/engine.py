@@ -18,6 +18,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.batches import PARTITIONS_A_BATCH, Threads, in_batches
+from retention_cli.engines.spark.cluster_plans import PARTITIONS_A_TASK, identified, plan_clusters
 from retention_cli.engines.spark.commits import CommitsRead, read_commits
 from retention_cli.engines.spark.disks import ClusterDisks, look, with_bases, with_bytes
 from retention_cli.engines.spark.environment import check_executors
@@ -57,17 +58,53 @@ def make_plans(
     *,
     connections: int = CONNECTIONS,
     partitions: int = PARTITIONS_A_BATCH,
+    a_task: int = PARTITIONS_A_TASK,
 ) -> SparkPlans:
-    """Read and decide every target. No cluster is changed; observations are stored in the ledgers.
+    """Plan every target: a cluster in a task, and one with more than ``a_task`` partitions in many.
 
-    A cluster that fails is in ``failures``, and the others continue. While ``spark`` opens a session, the client reads
-    its own part of the first clusters. At most so many ``connections`` read from a broker at a time. Clusters are
-    planned in batches (:mod:`.batches`) of so many ``partitions``.
+    No cluster is changed; observations are stored in the ledgers. A cluster that fails is in ``failures``, and the
+    others continue. ``connections`` and ``partitions`` are for :func:`plan_in_parts`.
 
     Raises:
         SameClusterError: two targets are one cluster. Nothing was saved.
         SparkError: Spark can't be used, or does not hand back what the tasks have written. Of clusters whose plan was
             made by then the ledgers are saved.
+    """
+    made = SparkPlans()
+    large = [*targets]
+    if a_task:
+        clusters = identified(targets, made.failures)
+        for one in targets:
+            if one.name in made.failures:
+                one.done()
+        found = [one for one in targets if one.name in clusters]
+        if not found:
+            return made
+        sender = spark()
+        if runs_here(sender.session):  # elsewhere executors were asked when Spark was opened
+            check_executors(sender.session, 1)
+        large = plan_clusters(sender, found, clusters, now_ms, a_task, made.plans, made.failures, progress)
+    if large:
+        parts = plan_in_parts(spark, large, now_ms, progress, connections=connections, partitions=partitions)
+        made.plans.update(parts.plans)
+        made.failures.update(parts.failures)
+    return made
+
+
+def plan_in_parts(
+    spark: Callable[[], Sender],
+    targets: Sequence[Target],
+    now_ms: int,
+    progress: Progress = silent,
+    *,
+    connections: int = CONNECTIONS,
+    partitions: int = PARTITIONS_A_BATCH,
+) -> SparkPlans:
+    """Read and decide clusters in many tasks each; see :func:`make_plans`.
+
+    While ``spark`` opens a session, the client reads its own part of the first clusters. At most so many
+    ``connections`` read from a broker at a time. Clusters are planned in batches (:mod:`.batches`) of so many
+    ``partitions``.
     """
     made = SparkPlans()
     with contextlib.ExitStack() as stack, Threads() as threads:

@@ -7,6 +7,7 @@ sent as often as there are tasks; as rows it would pass through the driver's mem
 from __future__ import annotations
 
 import functools
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,11 @@ class Sent(Generic[T]):
         value: T = _loaded(self)
         return value
 
+    def load_once(self) -> T:
+        """Return the value, in the one task that needs it."""
+        value: T = from_bytes(SentFile(self.path, self.travels).here().read_bytes())
+        return value
+
     def here(self) -> T:
         """Return the value, in the client, which has written it."""
         value: T = from_bytes(Path(self.path).read_bytes())
@@ -41,8 +47,19 @@ class Sent(Generic[T]):
 
 @functools.lru_cache(_KEPT)
 def _loaded(one: Sent[Any]) -> Any:
-    file = shipped(Path(one.path).name) if one.travels else Path(one.path)
-    return from_bytes(file.read_bytes())
+    return one.load_once()
+
+
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file for tasks, as :class:`Sent`."""
+
+    path: str
+    travels: bool
+
+    def here(self) -> Path:
+        """Return where it is, in a task."""
+        return shipped(Path(self.path).name) if self.travels else Path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +76,18 @@ class Sender:
         """Write a value to a file, and have Spark send it unless tasks run on this machine."""
         path = self.folder / f"kretain-{uuid.uuid4().hex}.values"
         path.write_bytes(to_bytes(value))
+        return Sent(str(path), self._travels(path))
+
+    def send_file(self, path: Path) -> SentFile:
+        """Have Spark send a file unless tasks run on this machine."""
+        if runs_here(self.session):
+            return SentFile(str(path.resolve()), travels=False)
+        own = self.folder / f"kretain-{uuid.uuid4().hex}{path.suffix}"  # two files of one name would be one
+        shutil.copyfile(path, own)
+        return SentFile(str(own), self._travels(own))
+
+    def _travels(self, path: Path) -> bool:
         travels = not runs_here(self.session)
         if travels:
             ship_file(self.session, path)
-        return Sent(str(path), travels)
+        return travels

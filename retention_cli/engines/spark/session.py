@@ -24,6 +24,9 @@ REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|
 """Matches the names of settings whose values Spark must not show."""
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
 _CONNECT_RETRIES: Final = 5
+_CONNECT_SLOTS: Final = 8
+_LOCAL: Final = re.compile(r"local\[(\d+|\*)\]")
+_ATTEMPTS: Final = 4
 """About 20 seconds."""
 _DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TASK: Final = "most recent failure: "
@@ -130,6 +133,8 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path, joins: b
 
     given = dict(SparkConf().getAll()) | dict(conf)  # includes the settings of spark-submit
     master = master or given.get("spark.master") or "local[*]"
+    if (local := _LOCAL.fullmatch(master)) is not None:  # else a Python worker that is killed ends the job
+        master = f"local[{local[1]},{_ATTEMPTS}]"
     log = folder / "log4j2.properties"
     log.write_text(_QUIET_LOG, encoding="utf-8")
     defaults = _SQL | {
@@ -185,6 +190,11 @@ def _stderr_to(file: Path) -> Iterator[None]:
 def runs_here(session: Any) -> bool:
     """Return whether tasks run on this machine, in a local Spark of this process."""
     return not _over_connect(session) and str(session.sparkContext.master).startswith("local")
+
+
+def slots(session: Any) -> int:
+    """Return how many tasks may run at once; of a server over Connect, which does not tell, a guess."""
+    return _CONNECT_SLOTS if _over_connect(session) else max(1, int(session.sparkContext.defaultParallelism))
 
 
 def _over_connect(session: Any) -> bool:

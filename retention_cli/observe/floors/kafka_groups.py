@@ -20,7 +20,7 @@ from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
 from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink, TopicScope
 from retention_cli.observe.floors.latest import NOBODY, Latest
-from retention_cli.observe.floors.outside import fold_outside
+from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.policy.model import matches
@@ -62,6 +62,7 @@ def read_group_floors(
     begin_rows: BeginRows | None = None,
     memory: Memory | None = None,
     now_ms: int = 0,
+    outside: Sequence[Read] | None = None,
 ) -> FloorFold:
     """Return the fold over every group that counts. What could not be read is unknown in it, with its reason.
 
@@ -76,6 +77,7 @@ def read_group_floors(
         begin_rows: makes a second sink, which gets all that the fold gets.
         memory: remembers each group, and recalls those that are gone (F6).
         now_ms: our wall clock (Unix ms), for the memory.
+        outside: what the sources of other consumers gave, if they were read elsewhere (F7).
     """
     deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
     recall = Recall(memory or NoMemory(), rules, now_ms)
@@ -89,7 +91,7 @@ def read_group_floors(
         before = reader.metadata([OFFSETS_TOPIC])
     if doubt is not None:
         sink.fail_all(doubt.reason)
-    fold_outside(sink, rules.sources, scopes, metadata, recall, reader, listener)
+    fold_outside(sink, rules.sources, scopes, metadata, recall, reader, listener, outside)
     return fold
 
 

@@ -122,6 +122,7 @@ def fold_outside(
     recall: Recall,
     reader: ClusterReader,
     listener: Callable[[GroupCommits], None] | None = None,
+    given: Sequence[Read] | None = None,
 ) -> None:
     """Read the sources and hand over what they say; call it before any log end is read (F5).
 
@@ -133,10 +134,12 @@ def fold_outside(
         recall: what is remembered (F5, F6).
         reader: the cluster.
         listener: sees each consumer's positions, as of groups.
+        given: what the sources gave, if they were read elsewhere.
     """
     if not sources:
         return
-    reading = checked(sources, read_sources(sources, Reach(reader, metadata, managed)), metadata.topics)
+    found = read_sources(sources, Reach(reader, metadata, managed)) if given is None else given
+    reading = checked(sources, found, metadata.topics)
     for key, one in reading.consumers.items():
         if not proves_itself(key):
             recall.complete(sink, key, one.rows)

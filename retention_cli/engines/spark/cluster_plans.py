@@ -1,0 +1,161 @@
+"""Plan clusters over Spark: a task each, which runs the local engine (:mod:`.cluster_task`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, MutableMapping, Sequence
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from typing import Final
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.core.clock import SYSTEM
+from retention_cli.core.progress import Progress
+from retention_cli.core.state_dir import StateError
+from retention_cli.engines.fleet.planning import ClusterNames
+from retention_cli.engines.spark.at_once import as_they_end
+from retention_cli.engines.spark.cluster_task import (
+    ANSWER,
+    ClusterWork,
+    TooLargeError,
+    cluster_planner,
+    inventory_files,
+    plan_in,
+)
+from retention_cli.engines.spark.failures import as_spark_error
+from retention_cli.engines.spark.prepare import CLIENTS, Target
+from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.sent import Sender
+from retention_cli.engines.spark.session import slots
+from retention_cli.memory.handover import hand_over, take_back
+from retention_cli.memory.ledger import Ledger
+from retention_cli.observe.floors.outside import Read, read_sources
+from retention_cli.observe.floors.sources.interface import Reach, SourceError
+from retention_cli.plan.value import Plan
+
+PARTITIONS_A_TASK: Final = 300_000
+"""The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
+
+
+def identified(targets: Sequence[Target], failures: MutableMapping[str, BaseException]) -> dict[str, str]:
+    """Return each target's cluster id by its name; of those that can't be reached, ``failures`` gets the reason.
+
+    Raises:
+        SameClusterError: two targets are one cluster.
+    """
+    names = ClusterNames([one.name for one in targets])
+
+    def identify(target: Target) -> str | BrokerError:
+        try:
+            cluster: str = target.reader.metadata([]).cluster_id
+        except BrokerError as error:
+            return error
+        names.claim(cluster, target.name)
+        return cluster
+
+    with ThreadPool(max(1, min(CLIENTS, len(targets)))) as pool:  # its threads are daemons
+        found = dict(zip([one.name for one in targets], pool.map(identify, targets, chunksize=1), strict=True))
+    failures.update({name: one for name, one in found.items() if isinstance(one, BrokerError)})
+    return {name: one for name, one in found.items() if isinstance(one, str)}
+
+
+def plan_clusters(
+    sender: Sender,
+    targets: Sequence[Target],
+    clusters: Mapping[str, str],
+    now_ms: int,
+    partitions: int,
+    plans: MutableMapping[str, Plan],
+    failures: MutableMapping[str, BaseException],
+    progress: Progress,
+) -> list[Target]:
+    """Plan each target in a task of its own, the large ones first; return those with more than ``partitions``.
+
+    A cluster that fails is in ``failures``, and the others continue.
+
+    Args:
+        sender: the session.
+        targets: the clusters, each with an open reader.
+        clusters: their ids, by target name.
+        now_ms: the time from which all cutoffs are calculated (Unix ms).
+        partitions: the most that one task plans.
+        plans: gets the plans.
+        failures: gets the reasons of the others.
+        progress: called with the number of clusters that are done.
+    """
+    ordered = sorted(targets, key=lambda one: -_remembered(one, clusters[one.name]))
+    jobs = [partial(_planned, sender, one, clusters[one.name], now_ms, partitions, len(targets)) for one in ordered]
+    large: list[Target] = []
+    progress("clusters", 0, len(jobs))
+    with contextlib.closing(as_they_end(sender.session, jobs, slots(sender.session))) as ended:
+        for done, future in enumerate(ended, 1):
+            target, found = future.result()
+            if isinstance(found, Plan):
+                plans[target.name] = found
+            elif isinstance(found, TooLargeError):
+                large.append(target)
+            else:
+                failures[target.name] = found
+            if not isinstance(found, TooLargeError):
+                target.done()
+            progress("clusters", done, len(jobs))
+    return large
+
+
+def _remembered(target: Target, cluster: str) -> int:
+    """Return the size of a cluster's ledger (bytes), 0 without one: it grows with partitions and groups."""
+    memory = None if target.memories is None else target.memories(cluster)
+    try:
+        return memory.path.stat().st_size if isinstance(memory, Ledger) else 0
+    except OSError:
+        return 0
+
+
+def _planned(
+    sender: Sender, target: Target, cluster: str, now_ms: int, partitions: int, plans: int
+) -> tuple[Target, Plan | BaseException]:
+    """Have a task plan a cluster, and remember what it has seen."""
+    memories = target.memories
+    try:
+        memory = None if memories is None else hand_over(memories, cluster)
+        work = ClusterWork(
+            cluster,
+            target.connect(),
+            target.reader.timeout_s,
+            target.selection,
+            now_ms,
+            SYSTEM.wall_ms(),
+            partitions,
+            target.past_day(cluster),
+            memory,
+            _outside(target),
+            tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
+            exact_bytes=target.batches is not None,
+        )
+        sent = sender.send(work)
+        frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sent), ddl(ANSWER))
+        [row] = frame.collect()
+        found = plan_in(row, target.reader.settings.bootstrap, plans)
+    except (BrokerError, StateError, OSError) as error:
+        return target, error
+    except Exception as error:
+        if (failed := as_spark_error(error)) is None:
+            raise
+        return target, failed
+    if memories is not None and memory is not None:
+        take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, now_ms)
+        if isinstance(found, Plan):
+            found = found.with_notes(memories.notes)
+    return target, found
+
+
+def _outside(target: Target) -> Sequence[Read] | None:
+    """Return what the policy's ``floors`` say, None if it has none: files and commands are this machine's (F7)."""
+    sources = target.selection.policy.groups.sources
+    if not sources:
+        return None
+    metadata = target.reader.metadata()
+    managed = [name for name in metadata.topics if target.selection.settings_for(name) is not None]
+    found = read_sources(sources, Reach(target.reader, metadata, managed))
+    # An error's cause may be an object that can't be sent.
+    return [SourceError(str(one)) if isinstance(one, SourceError) else one for one in found]

@@ -1,0 +1,240 @@
+"""A task plans one cluster with the local engine, and hands back its plan and what its memory has added.
+
+Spark runs a lost task again, against the live cluster. The client unpickles nothing of what a task returns: a plan's
+rows are Parquet, the rest is JSON that is checked, and a ledger's file.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.clock import SYSTEM
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.state_dir import StateError
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
+from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.disks.inventory.inventory import InventoryError, read_inventory
+from retention_cli.disks.solve.inventory_view import COLUMNS as INVENTORY
+from retention_cli.disks.solve.inventory_view import InventoryView
+from retention_cli.disks.solve.outcome import DiskOutcome, Space
+from retention_cli.engines.spark.connections import ConnectionRef, Readers
+from retention_cli.engines.spark.frames import ArrowTask
+from retention_cli.engines.spark.sent import Sent, SentFile
+from retention_cli.engines.spark.session import SparkError
+from retention_cli.memory.handover import Handed, HandedMemories
+from retention_cli.observe.floors.outside import Read
+from retention_cli.plan.kept import KeptRows
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.selection import NothingMatchesError, Selection
+
+ANSWER: Final = pa.schema(
+    [("failure", pa.string()), ("head", pa.string()), ("rows", pa.binary()), ("ledger", pa.binary())]
+)
+"""A task's only row: why there is no plan, or the plan without its rows as JSON, these as Parquet (:mod:`.kept`), and
+the file of the ledger. The ledger comes back in either case, as what an interrupted plan has seen is remembered."""
+_ROWS_AT_A_TIME: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWork:
+    """What a task needs to plan a cluster.
+
+    ``sent_ms`` is the client's time when it sent this (Unix ms), ``partitions`` the most that one task plans. ``past``
+    is what was trimmed there in the last 24 hours (G6), ``outside`` what the policy's ``floors`` gave to the client
+    (F7), ``inventory`` the files of its segments; ``exact_bytes``: without one, logs above R5's limits are read.
+    """
+
+    cluster: str
+    connection: ConnectionRef
+    timeout_s: float
+    selection: Selection
+    now_ms: int
+    sent_ms: int
+    partitions: int
+    past: Amount
+    memory: Handed | None = None
+    outside: Sequence[Read] | None = None
+    inventory: tuple[SentFile, ...] = ()
+    exact_bytes: bool = False
+
+
+def cluster_planner(work: Sent[ClusterWork]) -> ArrowTask:
+    """Return the task that plans a cluster: it yields a row of :data:`ANSWER`."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        deque(batches, 0)  # Spark ends a Python worker whose task leaves some
+        with tempfile.TemporaryDirectory(prefix="kretain-task-") as folder:
+            yield pa.RecordBatch.from_pylist([_answer(work.load_once(), Path(folder))], schema=ANSWER)
+
+    return run
+
+
+def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
+    clock_ms = _clock(work.sent_ms)
+    memories = None if work.memory is None else HandedMemories(work.memory, folder, clock_ms)
+    row: dict[str, Any] = {}
+    try:
+        _check_clock(work.sent_ms)
+        with Readers() as readers:
+            row = _planned(work, readers.opened(work.cluster, work.connection, work.timeout_s), memories, clock_ms)
+    except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError, TooLargeError) as error:
+        row = {"failure": _failures().dump_json(_failure_of(error)).decode()}
+    finally:
+        if memories is not None:
+            memories.close()
+    return row if memories is None else {**row, "ledger": memories.added(work.cluster)}
+
+
+class TooLargeError(Exception):
+    """The cluster has more partitions than one task plans."""
+
+
+def inventory_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the files of an inventory, those in folders included."""
+    return [file for one in paths for file in (sorted(one.glob("*.parquet")) if one.is_dir() else [one])]
+
+
+def _check_clock(sent_ms: int) -> None:
+    """Check that this machine's clock is not behind that of the client, whose work was sent before.
+
+    Raises:
+        BrokerError: it is.
+    """
+    behind_ms = sent_ms - SYSTEM.wall_ms()
+    if behind_ms > MAX_SKEW_MS:
+        here = socket.gethostname()
+        raise BrokerError(
+            f"the clock of executor {here} is {behind_ms // 1000:,} s behind that of this machine: set it right (NTP)"
+        )
+
+
+def _clock(sent_ms: int) -> Callable[[], int]:
+    """Return the clock for what is remembered: this machine's, or the client's if that is later.
+
+    A time that is too late only remembers a group longer (F6), and keeps records longer (G3).
+    """
+    began = time.monotonic()
+    return lambda: max(SYSTEM.wall_ms(), sent_ms + round(1000 * (time.monotonic() - began)))
+
+
+def _planned(
+    work: ClusterWork, reader: ClusterReader, memories: HandedMemories | None, clock_ms: Callable[[], int]
+) -> dict[str, Any]:
+    if sum(len(one.partitions) for one in reader.metadata().topics.values()) > work.partitions:
+        raise TooLargeError
+    inventory: InventoryView | BatchSizes | None = BatchSizes() if work.exact_bytes else None
+    if work.inventory:
+        segments = read_inventory([one.here() for one in work.inventory], INVENTORY)
+        if segments.unread:
+            raise InventoryError(segments.unread[0])
+        inventory = InventoryView(segments)
+    plan = make_plan(
+        reader,
+        work.selection,
+        work.now_ms,
+        past_day=lambda _cluster: work.past,
+        memories=memories,
+        clock_ms=clock_ms,
+        inventory=inventory,
+        outside=work.outside,
+    )
+    kept = KeptRows()
+    kept.add(plan.decisions, _ROWS_AT_A_TIME)
+    return {"head": _heads().dump_json(_Head.of(plan)).decode(), "rows": kept.path.read_bytes()}
+
+
+# -- in the client -----------------------------------------------------------------------
+
+
+def plan_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
+    """Return the plan in a task's answer, or why there is none. It is one of so many ``plans``.
+
+    Raises:
+        SparkError: it is no answer of a task of ours.
+    """
+    try:
+        if row["failure"] is not None:
+            return _failures().validate_json(row["failure"]).as_error()
+        head = _heads().validate_json(row["head"]).whole()
+        kept = KeptRows()
+        kept.take(bytes(row["rows"]))
+    except (ValidationError, pa.ArrowException, OSError) as error:
+        raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
+    if head.counted != kept.totals:
+        raise SparkError("what a task has written is not whole: rows are missing; run again")
+    return replace(head, bootstrap=bootstrap, topics=tuple(head.topics), decisions=kept.decisions(plans))
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A plan without its rows. JSON has no keys that are partitions: ``replicas`` are those of each of its disks."""
+
+    plan: Plan
+    replicas: Sequence[Sequence[tuple[str, int, int]]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Head:
+        replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
+        disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
+        return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
+
+    def whole(self) -> Plan:
+        disks = []
+        for one, rows in zip(self.plan.disks, self.replicas, strict=True):
+            replicas = {TopicPartition(topic, number): size_bytes for topic, number, size_bytes in rows}
+            disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
+        return replace(self.plan, disks=disks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error of a task: which one of :data:`_KINDS`, its texts, or a policy's problems."""
+
+    kind: str
+    texts: tuple[str, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
+
+    def as_error(self) -> Exception:
+        if self.kind == PolicyError.__name__:
+            return PolicyError(self.problems)
+        return _KINDS.get(self.kind, BrokerError)(*self.texts)
+
+
+_KINDS: Final[dict[str, type[Exception]]] = {
+    one.__name__: one for one in (BrokerError, NothingMatchesError, StateError, InventoryError, TooLargeError)
+}
+
+
+def _failure_of(error: Exception) -> _Failure:
+    if isinstance(error, PolicyError):
+        return _Failure(PolicyError.__name__, problems=tuple(error.problems))
+    texts = error.problems if isinstance(error, NothingMatchesError) else (str(error),)
+    return _Failure(next((name for name, one in _KINDS.items() if isinstance(error, one)), ""), texts)
+
+
+@cache
+def _heads() -> TypeAdapter[_Head]:
+    heads: TypeAdapter[_Head] = TypeAdapter(_Head)
+    heads.rebuild(_types_namespace={"DiskOutcome": DiskOutcome, "Space": Space})
+    return heads
+
+
+@cache
+def _failures() -> TypeAdapter[_Failure]:
+    return TypeAdapter(_Failure)

@@ -1,0 +1,109 @@
+"""Hand a cluster's memory to a plan that is made on another machine, and take back what that has added."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.memory.document_ledger import DocumentLedger
+from retention_cli.memory.interface import Memory, NoMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger_file import FILE_NAME
+from retention_cli.memory.stores import Kind, Memories
+
+_NOTHING: Final = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A cluster's memory as a value.
+
+    ``ledger`` is the content of its file, empty if nothing can be remembered. ``revision`` is the ledger's, ``lost``
+    why it may be incomplete. ``notes`` are what opening it had to say.
+    """
+
+    kind: Kind
+    ledger: bytes = _NOTHING
+    revision: int = 0
+    lost: Unknown | None = None
+    notes: tuple[Reason, ...] = ()
+
+
+def hand_over(memories: Memories, cluster_id: str) -> Handed:
+    """Return a cluster's memory, with all that was saved by now. Its notes go with it.
+
+    Raises:
+        StateError: it can't be read.
+    """
+    memory = memories(cluster_id)
+    notes, memories.notes = tuple(memories.notes), []
+    if not isinstance(memory, Ledger):
+        return Handed(memories.kind, lost=memory.lost, notes=notes)
+    with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
+        folder = cluster_folder(Path(name), cluster_id)
+        memory.copy_to(folder)
+        with contextlib.closing(DocumentLedger(folder)) as copy:
+            revision = copy.revision
+        return Handed(memories.kind, (folder / FILE_NAME).read_bytes(), revision, memory.lost, notes)
+
+
+class HandedMemories(Memories):
+    """The memory of one cluster that was handed to this process, in a folder of its own."""
+
+    def __init__(self, handed: Handed, folder: Path, clock_ms: Callable[[], int]) -> None:
+        super().__init__(folder, clock_ms=clock_ms)
+        self.kind = handed.kind
+        self.notes = list(handed.notes)
+        self._handed = handed
+
+    def _opened(self, cluster_id: str) -> Memory:
+        handed = self._handed
+        if not handed.ledger:
+            return NoMemory(handed.lost)
+        folder = cluster_folder(self._state_dir, cluster_id)
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / FILE_NAME).write_bytes(handed.ledger)
+        ledger = DocumentLedger(folder)
+        ledger.lost = handed.lost
+        if handed.kind == "local":
+            ledger.slack_ms = 0
+        return ledger
+
+    def added(self, cluster_id: str) -> bytes:
+        """Return the content of the ledger's file, for :func:`take_back`; empty if there is none."""
+        file = cluster_folder(self._state_dir, cluster_id) / FILE_NAME
+        return file.read_bytes() if file.exists() else _NOTHING
+
+
+def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, now_ms: int) -> None:
+    """Remember what a plan elsewhere has added to a copy of ``revision``. A failure is only noted, as by ``save``."""
+    memory = memories(cluster_id)
+    if not added or not isinstance(memory, Ledger):
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name, _opened(memory) as ledger:
+            folder = cluster_folder(Path(name), cluster_id)
+            folder.mkdir(mode=0o700)
+            (folder / FILE_NAME).write_bytes(added)
+            with contextlib.closing(DocumentLedger(folder)) as copy:
+                ledger.take_back(copy, revision)
+    except (StateError, OSError) as error:
+        memories.forgets(f"nothing was remembered of this run: {error}")
+    if isinstance(memory, DocumentLedger):  # tells others
+        memories.save(now_ms)
+
+
+@contextlib.contextmanager
+def _opened(ledger: Ledger) -> Iterator[DocumentLedger]:
+    """Yield a ledger that takes documents: the one of ``state: cluster``, or this machine's own, opened once more."""
+    if isinstance(ledger, DocumentLedger):
+        yield ledger
+        return
+    with contextlib.closing(DocumentLedger(ledger.path.parent)) as again:
+        yield again
