@@ -183,4 +183,4 @@ def test_the_command_says_the_same(world: World) -> None:
     assert said[0].out == said[1].out
     assert f"{topic}-a" in said[0].out
     for alone in (("--spark-conf", "spark.ui.enabled=false"), ("--connections-per-broker", "3")):
-        assert "need --spark" in world.cli(*arguments, *alone, check=2).err
+        assert "needs --spark" in world.cli(*arguments, *alone, check=2).err

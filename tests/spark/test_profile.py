@@ -151,4 +151,4 @@ def test_the_command_says_the_same(world: World, tmp_path: Path) -> None:
     assert said[0] == said[1]
     assert said[0]["topics"][0]["records"] == 300
     refused = world.cli("profile", topic, "--spark-conf", "spark.ui.enabled=false", check=2)
-    assert "need --spark" in refused.err
+    assert "needs --spark" in refused.err

@@ -223,10 +223,11 @@ class OneOutOfReach(EmbeddedKafka):
         return found
 
 
-def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
-    tmp_path: Path, spark_standalone: Standalone
+@pytest.mark.parametrize("in_parts", [False, True], ids=["one task", "in parts"])
+def test_an_executor_that_cannot_reach_one_broker_holds_what_it_can_not_know(
+    tmp_path: Path, spark_standalone: Standalone, in_parts: bool
 ) -> None:
-    """F3: the partitions that it leads are unknown and named, the others go on."""
+    """All partitions, whose groups that broker did not list (F9); in parts, whose groups the client lists, its own."""
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
     settings = {
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
@@ -251,6 +252,7 @@ def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
         done = command.run(
             *("-p", str(policy), "--spark", "--master", spark_standalone.url, *SMALL),
             *("--executor-command-config", str(far)),
+            *(("--partitions-per-task", "0") if in_parts else ()),
             state="far",
         )
     assert done.returncode == 0, done.stderr
@@ -258,8 +260,11 @@ def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
     assert set(leaders.values()) == {1, 2, 3}
     for partition, leader in leaders.items():
         row = rows[partition]
-        assert (row["action"], row["trim_to"]) == (("hold", None) if leader == 2 else ("trim", 3)), row["reasons"]
-        if leader == 2:
+        held = leader == 2 or not in_parts
+        assert (row["action"], row["trim_to"]) == (("hold", None) if held else ("trim", 3)), row["reasons"]
+        if not in_parts:
+            assert "broker 2 did not list its groups" in str(row["reasons"])
+        elif leader == 2:
             assert row["reasons"][0]["code"] == "offsets"
             assert re.search("broker 2 can't be reached|connection refused", row["reasons"][0]["text"]), row["reasons"]
 

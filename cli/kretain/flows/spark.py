@@ -164,8 +164,14 @@ def plan_one(
 
         given.batches.read = SparkRuns(shared.get(progress).session, connect())
     target = Target("", reader, selection, connect, past_day, memories, given.paths, given.batches)
-    most = shared.flags.connections
-    made = make_plans(lambda: shared.get(progress).sender, [target], now_ms, progress, connections=most)
+    made = make_plans(
+        lambda: shared.get(progress).sender,
+        [target],
+        now_ms,
+        progress,
+        connections=shared.flags.connections,
+        a_task=shared.flags.a_task,
+    )
     if "" in made.failures:
         raise made.failures[""]
     return made.plans[""]
@@ -185,7 +191,7 @@ def fleet_engine(shared: SharedSpark) -> Iterator[Engine]:
         there = shared.get(progress)
         return there.sender, there.connection
 
-    yield SparkEngine(spark, shared.flags.connections)
+    yield SparkEngine(spark, shared.flags.connections, shared.flags.a_task)
 
 
 @contextmanager

@@ -55,6 +55,16 @@ class SparkFlags(OptionGroup):
             help="How many tasks may read from one broker at a time. Default: 2.",
         ),
     ] = None
+    partitions_per_task: Annotated[
+        int | None,
+        option(
+            "--partitions-per-task",
+            metavar="N",
+            min=0,
+            panel=SPARK,
+            help="Plan a cluster with more partitions in many tasks. Default: 300000.",
+        ),
+    ] = None
 
     def check(self) -> None:
         """Check that Spark's options are valid, and given only with ``--spark``.
@@ -63,8 +73,15 @@ class SparkFlags(OptionGroup):
             UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
             MissingPartError: PySpark, or what it needs, is not installed.
         """
-        if not self.spark and (self.spark_conf or self.executor_command_config or self.connections_per_broker):
-            raise UsageError("--spark-conf, --executor-command-config and --connections-per-broker need --spark")
+        given = {
+            "--spark-conf": self.spark_conf,
+            "--executor-command-config": self.executor_command_config,
+            "--connections-per-broker": self.connections_per_broker,
+            "--partitions-per-task": self.partitions_per_task,
+        }
+        for name, value in given.items():
+            if value is not None and not self.spark:
+                raise UsageError(f"{name} needs --spark")
         self.conf()
         if self.spark:
             from retention_cli.core.extras import require_spark
@@ -77,6 +94,13 @@ class SparkFlags(OptionGroup):
         from retention_cli.engines.spark.packing import CONNECTIONS
 
         return CONNECTIONS if self.connections_per_broker is None else self.connections_per_broker
+
+    @property
+    def a_task(self) -> int:
+        """The most partitions that one task plans."""
+        from retention_cli.engines.spark.cluster_plans import PARTITIONS_A_TASK
+
+        return PARTITIONS_A_TASK if self.partitions_per_task is None else self.partitions_per_task
 
     def conf(self) -> dict[str, str]:
         """Return the given Spark settings."""

@@ -34,7 +34,7 @@ from retention_cli.disks.solve.outcome import DiskOutcome, Space
 from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
-from retention_cli.engines.spark.session import SparkError
+from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.observe.floors.outside import Read
 from retention_cli.plan.kept import KeptRows
@@ -79,7 +79,8 @@ def cluster_planner(work: Sent[ClusterWork]) -> ArrowTask:
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         deque(batches, 0)  # Spark ends a Python worker whose task leaves some
-        with tempfile.TemporaryDirectory(prefix="kretain-task-") as folder:
+        # Spark removes its own folder, also if this process is killed.
+        with tempfile.TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder:
             yield pa.RecordBatch.from_pylist([_answer(work.load_once(), Path(folder))], schema=ANSWER)
 
     return run

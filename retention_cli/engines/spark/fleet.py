@@ -33,11 +33,13 @@ class SparkEngine:
     Args:
         spark: opens the session.
         connections: how many tasks read from a broker at a time, at most.
+        a_task: the most partitions that one task plans.
     """
 
-    def __init__(self, spark: Open, connections: int) -> None:
+    def __init__(self, spark: Open, connections: int, a_task: int) -> None:
         self._open = spark
         self._connections = connections
+        self._a_task = a_task
 
     def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
         """See :class:`retention_cli.engines.fleet.planning.Engine`."""
@@ -54,7 +56,7 @@ class SparkEngine:
             if not targets:
                 return
             sender = partial(self._sender, progress)
-            made = make_plans(sender, targets, now_ms, progress, connections=self._connections)
+            made = make_plans(sender, targets, now_ms, progress, connections=self._connections, a_task=self._a_task)
             for name, failed in made.failures.items():
                 yield name, failure_of(failed)
             yield from made.plans.items()

@@ -225,6 +225,13 @@ def shipped(name: str) -> Path:
     return Path(SparkFiles.get(name))
 
 
+def scratch() -> str:
+    """Return Spark's own folder for files, in a task."""
+    from pyspark import SparkFiles
+
+    return str(SparkFiles.getRootDirectory())
+
+
 def zip_engine(folder: Path) -> Path:
     """Zip ``retention_cli`` as it runs here; return the file, which is named after its content."""
     root = Path(retention_cli.__file__).parent

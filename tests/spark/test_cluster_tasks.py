@@ -1,0 +1,168 @@
+"""A cluster's plan in one task: clusters that fail, tasks that are killed, and clusters that are too large for one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.engines.fleet.planning import SameClusterError
+from retention_cli.engines.spark import cluster_task
+from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+from retention_cli.engines.spark.engine import SparkPlans, make_plans
+from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.sent import Sender
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.value import Plan
+from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
+from tests.spark.engines import Engines, past_day, text_of
+
+
+@pytest.fixture
+def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
+    return Engines(local_spark, world, tmp_path)
+
+
+def ready(world: World, partitions: int = 1) -> str:
+    """Return a new topic of ten records a partition, of which a group has read four."""
+    topic = world.topic(partitions=partitions)
+    for partition in range(partitions):
+        world.produce(topic, [5 * HOUR] * 10, partition)
+    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), 4))
+    return topic
+
+
+def planned(
+    engines: Engines, addresses: Sequence[str], policy: str, done: list[str], *, a_task: int = 100, lost: str = ""
+) -> SparkPlans:
+    """Plan clusters at these addresses, by the names 0, 1, …; ``done`` gets those that are done.
+
+    The connection's file of ``lost`` is not where its task runs.
+    """
+    with ExitStack() as stack:
+        targets = []
+        for number, address in enumerate(addresses):
+            reader = reader_for(address, timeout_s=5)
+            path = write_connection(reader.settings, engines.folder, f"connection-{number}-{time.monotonic_ns()}")
+            where = ConnectionRef(path=str(path.with_name("gone") if str(number) == lost else path))
+            memories = Memories(engines.folder / f"state-{number}")
+            stack.callback(memories.close)
+            stack.enter_context(reader)
+            selection = engines.selection(policy)
+            ended = partial(done.append, str(number))
+            connect = partial(lambda one: one, where)
+            targets.append(Target(str(number), reader, selection, connect, past_day, memories, done=ended))
+        return make_plans(lambda: Sender(engines.session, engines.folder), targets, now_ms(), a_task=a_task)
+
+
+def workers() -> list[int]:
+    """Return the Python workers of Spark below this process."""
+    daemons: set[int] = set()
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
+                daemons.add(int(folder.name))
+        except OSError:
+            continue
+
+    def below(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return [pid for pid in daemons if parents.get(pid) in daemons and below(pid)]
+
+
+def test_a_task_that_is_killed_is_run_again_and_holds_nothing(engines: Engines, kafka: EmbeddedKafka) -> None:
+    """A broker is frozen meanwhile, so that the task is under way when its Python worker is killed."""
+    topic = ready(engines.world, partitions=3)
+    assert [one.trim_to for one in engines.spark(consumed(topic), now_ms()).decisions] == [4, 4, 4]
+    plans: list[Plan] = []
+    kafka.node(2).freeze()
+    try:
+        thread = threading.Thread(target=lambda: plans.append(engines.spark(consumed(topic), now_ms())))
+        thread.start()
+        time.sleep(1.5)
+        killed = workers()
+        assert killed, "there was a worker to kill"
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        kafka.node(2).thaw()
+    thread.join(120)
+    [plan] = plans
+    assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 4)] * 3, plan.decisions
+
+
+def test_a_cluster_that_a_task_can_not_reach_fails_alone(engines: Engines) -> None:
+    with EmbeddedKafka(1) as other:
+        topic, done = ready(engines.world), list[str]()
+        made = planned(engines, [other.bootstrap, engines.world.bootstrap], consumed(topic), done, lost="0")
+    assert (list(made.plans), list(made.failures), sorted(done)) == (["1"], ["0"], ["0", "1"])
+    assert made.plans["1"].decisions[0].trim_to == 4
+    assert "the connection's file gone can't be read here" in str(made.failures["0"])
+
+
+def test_two_names_of_one_cluster_are_refused(engines: Engines) -> None:
+    topic = ready(engines.world)
+    with pytest.raises(SameClusterError, match="0 and 1 are one cluster"):
+        planned(engines, [engines.world.bootstrap] * 2, consumed(topic), [])
+    assert not list(engines.folder.glob("state-*"))
+
+
+def test_an_error_in_a_task_is_the_one_of_the_local_engine(engines: Engines) -> None:
+    from retention_cli.policy.selection import NothingMatchesError
+
+    made = planned(engines, [engines.world.bootstrap], consumed("no-such-topic"), [])
+    failure = made.failures["0"]
+    assert isinstance(failure, NothingMatchesError)
+    with pytest.raises(NothingMatchesError) as local:
+        engines.local(consumed("no-such-topic"), now_ms())
+    assert failure.problems == local.value.problems
+
+
+def test_a_cluster_that_is_too_large_for_a_task_has_the_same_plan(engines: Engines) -> None:
+    topic, done = ready(engines.world, partitions=2), list[str]()
+    now = now_ms()
+    made = planned(engines, [engines.world.bootstrap], consumed(topic), done, a_task=1)
+    assert done == ["0"]
+    plan = replace(made.plans["0"], created_at_ms=now, memory_since_ms=None)
+    local = engines.local(consumed(topic), now)
+    assert text_of(replace(local, memory_since_ms=None)) == text_of(plan)
+
+
+def test_what_a_task_has_seen_is_remembered_by_the_client(engines: Engines) -> None:
+    """F6: its group is gone by the next plan, which is another task's."""
+    world, topic = engines.world, ready(engines.world)
+    world.commit(f"{topic}-ahead", topic, 9)
+    assert engines.spark(consumed(topic), now_ms()).decisions[0].trim_to == 4
+    world.delete_group(f"{topic}-g")
+    [decision] = engines.spark(consumed(topic), now_ms()).decisions
+    assert (decision.trim_to, [one.code for one in decision.reasons]) == (4, ["F6"])
+
+
+def test_an_executor_whose_clock_is_behind_is_refused() -> None:
+    """Else what it remembers would be forgotten too soon (F6), and be older than it is (G3)."""
+    cluster_task._check_clock(now_ms() + 50_000)  # noqa: SLF001  (no executor's clock can be set here)
+    with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: set it right"):
+        cluster_task._check_clock(now_ms() + 3_590_000)  # noqa: SLF001
+
+
+def test_the_clock_of_what_is_remembered_is_never_before_the_clients() -> None:
+    sent_ms = now_ms() + 30_000
+    clock = cluster_task._clock(sent_ms)  # noqa: SLF001
+    assert sent_ms <= clock() < sent_ms + 10_000
+    assert abs(cluster_task._clock(0)() - now_ms()) < 10_000  # noqa: SLF001
