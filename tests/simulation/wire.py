@@ -55,7 +55,12 @@ def _or_simulated(real: Callable[..., Awaitable[Any]], simulated: Callable[..., 
     """Return a function of the engine that asks the simulated reader, where it is given a simulated wire."""
 
     async def either(wire: Any, *args: Any) -> Any:
-        return simulated(wire.reader, *args) if isinstance(wire, SimWire) else await real(wire, *args)
+        if not isinstance(wire, SimWire):
+            return await real(wire, *args)
+        try:
+            return simulated(wire.reader, *args)
+        finally:
+            wire.goes_on()
 
     return either
 
@@ -77,9 +82,13 @@ class SimWire:
         self._kafka = kafka
         self._hub = hub
 
+    def goes_on(self) -> None:
+        """Have the engine's modules read this cluster's clock again: another process ran meanwhile, and has ended."""
+        _ELAPSED.kafka = self._kafka
+
     def run(self, work: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
         """Carry out a coroutine of the engine, whose first argument is this wire."""
-        _ELAPSED.kafka = self._kafka
+        self.goes_on()
         try:
             work(self, *args).send(None)
         except StopIteration as done:
@@ -126,7 +135,7 @@ class SimWire:
                 if call == "read_commits" and job.request.groups[0].topics is not None:
                     call = "read_pending"
                 self._hub.pause(f"list_groups {broker}" if call == "list_groups" else call)
-                _ELAPSED.kafka = self._kafka
+                self.goes_on()
                 if self._kafka.lose(call):
                     self._kafka.pass_time(int(1000 * self.reader.timeout_s))
                     on_reply(job.about, RequestFailedError(f"{call}: timed out", retriable=True))
