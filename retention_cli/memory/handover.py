@@ -48,7 +48,7 @@ def hand_over(memories: Memories, cluster_id: str) -> Handed:
     with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
         folder = cluster_folder(Path(name), cluster_id)
         memory.copy_to(folder)
-        with contextlib.closing(DocumentLedger(folder)) as copy:
+        with contextlib.closing(_copy(memories.kind, folder)) as copy:
             revision = copy.revision
         return Handed(memories.kind, (folder / FILE_NAME).read_bytes(), revision, memory.lost, notes)
 
@@ -69,16 +69,19 @@ class HandedMemories(Memories):
         folder = cluster_folder(self._state_dir, cluster_id)
         folder.mkdir(mode=0o700, parents=True)
         (folder / FILE_NAME).write_bytes(handed.ledger)
-        ledger = DocumentLedger(folder)
+        ledger = _copy(handed.kind, folder)
         ledger.lost = handed.lost
-        if handed.kind == "local":
-            ledger.slack_ms = 0
         return ledger
 
     def added(self, cluster_id: str) -> bytes:
         """Return the content of the ledger's file, for :func:`take_back`; empty if there is none."""
         file = cluster_folder(self._state_dir, cluster_id) / FILE_NAME
         return file.read_bytes() if file.exists() else _NOTHING
+
+
+def _copy(kind: Kind, folder: Path) -> Ledger:
+    """Open the copy of a ledger; of a shared one, it also notes what to tell others."""
+    return Ledger(folder) if kind == "local" else DocumentLedger(folder)
 
 
 def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, now_ms: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,8 +54,7 @@ class OpenSpark:
 
         if self.flags.executor_command_config is not None:
             return ConnectionRef(path=self.flags.executor_command_config, bootstrap=settings.bootstrap)
-        number = sum(1 for _ in self.folder.glob("kretain-connection-*"))
-        path = write_connection(settings, self.folder, f"kretain-connection-{self.folder.name}-{number}.json")
+        path = write_connection(settings, self.folder, f"kretain-connection-{uuid.uuid4().hex}.json")
         if runs_here(self.session):
             return ConnectionRef(path=str(path))
         ship_file(self.session, path)
