@@ -109,7 +109,7 @@ def test_a_secret_is_in_the_file_that_executors_open_and_nowhere_else(tmp_path: 
         assert SECRET not in text, f"the password stands in {place}"
         assert FAKE not in text, f"the key stands in {place}"
     holding = {file for file in spark_yarn.files() if SECRET.encode() in file.read_bytes()}
-    assert {file.name.partition("-kretain")[0] for file in holding} == {"kretain-connection"}
+    assert {file.name.rpartition("-")[0] for file in holding} == {"kretain-connection"}
     assert not [file for file in holding if file.stat().st_mode & 0o044], "others may read it"
 
 
