@@ -32,7 +32,7 @@ _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
 _PROOF: Final = "observe/floors/sources/proof.py"
-_WALK: Final = "engines/spark/walk_slabs.py"
+_TASK: Final = "engines/spark/cluster_task.py"
 _PREPARE: Final = "engines/spark/prepare.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
@@ -175,33 +175,26 @@ MUTANTS: Final = (
         "saw_again(name, one.listed_ms)",
         "saw_again(name, now_ms)",
     ),
-    Mutant("R6: the walk reaches too little", "disks/solve/steps.py", "upto >= remaining[disk]", "upto > 0"),
     Mutant(
-        "R6: of its steps a disk loses bytes", "disks/solve/steps.py", "np.add.reduceat(size, begins)", "size[ends]"
-    ),
-    Mutant(
-        "R6 over Spark: another topic's segments go",
-        _WALK,
-        "    if not ours.all():\n",
-        "    if False:\n",
-    ),
-    Mutant("R6 over Spark: what can't be judged goes", _WALK, "    if OF_BROKEN in numbers:", "    if False:"),
-    Mutant(
-        "R6 over Spark: the walk frees nothing", _WALK, "if (trims := others.get(OF_TRIMS)) is not None:", "if False:"
-    ),
-    Mutant("R6 over Spark: a partition may be named twice", _WALK, "np.bincount(of_facts, minlength=count)", "1"),
-    Mutant(
-        "an inventory over Spark: any file will do",
-        "engines/spark/inventory_runs.py",
-        "if footer_digest(opened) != piece.digest:",
+        "Spark: a ledger that comes back drops what others wrote",
+        "memory/document_ledger.py",
+        'if self._meta("revision") != revision:',
         "if False:",
     ),
+    Mutant("Spark: an executor's clock may be behind", _TASK, "if behind_ms > MAX_SKEW_MS:", "if False:"),
     Mutant(
-        "an inventory over Spark: runs are not compared",
-        "engines/spark/inventory_checks.py",
-        "    if flaw is None and not adjacent.all():",
-        "    if False:",
+        "Spark: what a task has seen is not remembered",
+        "engines/spark/cluster_plans.py",
+        "    if memories is not None and memory is not None:\n",
+        "    if False:\n",
     ),
+    Mutant(
+        "F2: a share group that has read nothing is no group",
+        "brokers/share_offsets.py",
+        "unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset",
+        "pass",
+    ),
+    Mutant("G8: a wrong clock forgets groups", "observe/cluster.py", "if request.clock is not None:", "if False:"),
     Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(sink, key, one.rows)", "bool(key)"),
     Mutant(
         "F7: a source that failed is let be",
@@ -249,6 +242,11 @@ NEAREST: Final = {
         "tests/kafka/test_failures.py",
     ),
     "observe/event": ("tests/kafka/test_event_time.py", "tests/kafka/test_lineage.py"),
+    "observe/cluster": (
+        "tests/kafka/test_broker_clock.py",
+        "tests/kafka/test_lookups.py",
+        "tests/kafka/test_observe.py",
+    ),
     "observe/": ("tests/kafka/test_lookups.py", "tests/kafka/test_time_guards.py", "tests/kafka/test_observe.py"),
     "memory/": ("tests/kafka/test_lineage.py", "tests/kafka/test_floors.py"),
     "brokers/": ("tests/kafka/test_lookups.py", "tests/kafka/test_observe.py", "tests/kafka/test_floors.py"),
@@ -266,8 +264,7 @@ NEAREST: Final = {
         "tests/simulation/test_spark_runs.py",
         "tests/spark/test_local.py",
     ),
-    "engines/spark/walk": ("tests/spark/test_segment_rules.py",),
-    "engines/spark/inventory": ("tests/spark/test_segment_rules.py",),
+    "engines/spark/cluster_": ("tests/spark/test_cluster_tasks.py",),
     "engines/spark/": ("tests/spark/test_local.py",),
 }
 """Which tests on brokers are nearest, by how a file's path begins."""

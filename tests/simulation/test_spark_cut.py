@@ -28,29 +28,6 @@ if TYPE_CHECKING:
     from retention_cli.engines.spark.prepare import Prepared
 
 
-def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() -> None:
-    pytest.importorskip("pyarrow")
-    from retention_cli.engines.spark.disks import look
-    from retention_cli.engines.spark.prepare import Target, open_memory, prepare
-
-    with World("R1") as world:
-        for step in CUT:
-            world.apply(step)
-        one = world.operators[0]
-        _, reader = reading_of(world, one)
-        with closing(memories_of(world, one)) as memories:
-            target = Target("", reader, selection_of(world, one), ConnectionRef, lambda _: Amount(), memories)
-            prepared = prepare(target, one.clock.wall_ms())
-            open_memory(prepared)
-            prepared.metadata = reader.metadata()  # as where rules speak of disks
-            look(None, prepared)
-            at = prepared.job.places.position("a", 0)
-            assert at is not None
-            [proof] = prepared.recalled.at(np.array([at]))
-    assert proof is not None
-    assert (prepared.job.places.epochs[at], proof.leader_epoch, proof.high_watermark) == (1, 0, 12)
-
-
 def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -> None:
     pytest.importorskip("pyarrow")
     from retention_cli.engines.spark.prepare import Target, open_memory, prepare

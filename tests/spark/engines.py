@@ -15,7 +15,6 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
 from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
-from retention_cli.engines.spark.batch_runs import SparkRuns
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from retention_cli.engines.spark.engine import make_plans, plan_in_parts
 from retention_cli.engines.spark.prepare import Target
@@ -26,9 +25,6 @@ from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.selection import Selection
 from tests.kafka.world import World, reader_for
-
-OFFSETS = 40
-"""How many offsets a task reads for a log's bytes: few, so that logs are cut."""
 
 
 def past_day(_cluster: str) -> Amount:
@@ -87,7 +83,7 @@ class Engines:
                 selection = self.selection(policy)
                 segment_table = () if self.inventory is None else (self.inventory,)
                 where = self.connection()
-                batches = BatchSizes(SparkRuns(self.session, where, OFFSETS)) if self.exact_bytes else None
+                batches = BatchSizes() if self.exact_bytes else None
                 target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
                 made = (plan_in_parts if self.in_parts else make_plans)(lambda: self.sender, [target], now)
                 assert not made.failures

@@ -10,13 +10,12 @@ import pytest
 
 from retention_cli.engines.spark.commit_tasks import commit_reader, read_batch
 from retention_cli.engines.spark.commits import CommitsRead, task_rows
-from retention_cli.engines.spark.fact_frames import decider, fact_reader
 from retention_cli.engines.spark.fact_tasks import slice_reader
 from retention_cli.engines.spark.frames import as_frame
 from retention_cli.engines.spark.packing import Piece
-from retention_cli.engines.spark.schemas import DECIDED, FACTS, READ, WRITTEN, ddl
+from retention_cli.engines.spark.schemas import READ, WRITTEN, ddl
 from retention_cli.engines.spark.shuffle_keys import keys
-from retention_cli.engines.spark.write import Outbox, plan_writer, row_writer
+from retention_cli.engines.spark.write import Outbox, plan_writer
 
 TASKS = [(Piece("c", broker, 0, 1, 2_000),) for broker in range(3)]
 
@@ -32,22 +31,19 @@ def test_sparks_hash_puts_each_task_into_its_own_partition(local_spark: Any, tas
 
 
 def queries(session: Any) -> dict[str, Any]:
-    """The three main queries, planned and not run: docs/spark.md has them."""
+    """The two queries, planned and not run: docs/spark.md has them."""
     outbox = Outbox("/nowhere", "")
     folded = task_rows(session, TASKS).mapInArrow(commit_reader({}, {}, TASKS, TASKS), ddl(READ)).persist()
     commits = CommitsRead(session, {}, TASKS, 2, frames=[folded.where(folded.cluster.isin("c"))])
     read = slice_reader({}, {}, TASKS, {})
-    facts = commits.arrived().mapInArrow(fact_reader(read), ddl(FACTS)).persist()
     folded.unpersist()
-    facts.unpersist()
     return {
         "commits": folded,
         "plan": commits.arrived().mapInArrow(plan_writer(read, outbox), ddl(WRITTEN)),
-        "disks": facts.mapInArrow(decider({}, {}), ddl(DECIDED)).mapInArrow(row_writer(outbox), ddl(WRITTEN)),
     }
 
 
-@pytest.mark.parametrize(("query", "exchanges", "python"), [("commits", 0, 1), ("plan", 1, 2), ("disks", 1, 4)])
+@pytest.mark.parametrize(("query", "exchanges", "python"), [("commits", 0, 1), ("plan", 1, 2)])
 def test_a_plan_is_moved_once(
     local_spark: Any, capsys: pytest.CaptureFixture[str], query: str, exchanges: int, python: int
 ) -> None:

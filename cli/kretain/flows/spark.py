@@ -104,7 +104,6 @@ class SharedSpark:
 
             share_one_heap()
         self.flags = flags
-        self.joins = False  # whether Spark itself has much to do
         self._stack = contextlib.ExitStack()
         self._open: OpenSpark | None = None
         self._connections: dict[str, ConnectionRef] = {}
@@ -122,7 +121,7 @@ class SharedSpark:
             SparkError: Spark can't be used, or an executor lacks something.
         """
         if self._open is None:
-            self._open = self._stack.enter_context(opened(self.flags, progress, joins=self.joins))
+            self._open = self._stack.enter_context(opened(self.flags, progress))
         return self._open
 
     def archiver(self) -> ArchiverFor | None:
@@ -159,10 +158,6 @@ def plan_one(
     def connect() -> ConnectionRef:
         return shared.get(progress).connection(reader.settings)
 
-    if given.batches is not None:
-        from retention_cli.engines.spark.batch_runs import SparkRuns
-
-        given.batches.read = SparkRuns(shared.get(progress).session, connect())
     target = Target("", reader, selection, connect, past_day, memories, given.paths, given.batches)
     made = make_plans(
         lambda: shared.get(progress).sender,
@@ -284,8 +279,6 @@ def maker(shared: SharedSpark, inventory: InventoryOption) -> Callable[..., Plan
         from retention_cli.plan.make import make_plan
 
         return partial(make_plan, inventory=inventory.view())
-
-    shared.joins = bool(inventory.paths)
 
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
         return plan_one(shared, reader, selection, now_ms, inventory, progress=progress, **more)

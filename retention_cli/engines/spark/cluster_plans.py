@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import partial
 from multiprocessing.pool import ThreadPool
@@ -32,6 +33,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.plan.value import Plan
+from retention_cli.policy.disks import needs_disks
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
@@ -116,6 +118,8 @@ def _planned(
 ) -> tuple[Target, Plan | BaseException]:
     """Have a task plan a cluster, and remember what it has seen."""
     memories = target.memories
+    if target.inventory or target.batches is not None or needs_disks(target.selection.policy):
+        partitions = sys.maxsize  # R6 is decided over all of them
     try:
         memory = None if memories is None else hand_over(memories, cluster)
         work = ClusterWork(

@@ -7,7 +7,7 @@ columns; all others by :func:`~retention_cli.decide.decision.decide`, one by one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -37,19 +37,13 @@ class _Plain(NamedTuple):
     size_bytes: int
 
 
-def decided_batch(
-    facts: Sequence[PartitionFacts],
-    settings: Mapping[str, Settings],
-    now_ms: int,
-    decide_one: Callable[[int], Decision] | None = None,
-) -> pa.RecordBatch:
+def decided_batch(facts: Sequence[PartitionFacts], settings: Mapping[str, Settings], now_ms: int) -> pa.RecordBatch:
     """Return the partitions' decisions, in order, as a batch of the plan's columns.
 
     Args:
         facts: the partitions, a topic's together.
         settings: the topics' settings.
         now_ms: the time from which all cutoffs are calculated.
-        decide_one: decides a partition by its index, for those that are not plain; None: ``decide``.
     """
     plain: list[_Plain] = []
     rest: list[int] = []
@@ -63,10 +57,7 @@ def decided_batch(
             rest.append(index)
         else:
             plain.append(found)
-    if decide_one is None:
-        others = [decide(facts[n], settings[facts[n].topic.name], now_ms) for n in rest]
-    else:
-        others = [decide_one(n) for n in rest]
+    others = [decide(facts[n], settings[facts[n].topic.name], now_ms) for n in rest]
     if not plain:
         return decisions_batch(others)
     if not rest:

@@ -10,33 +10,29 @@ import contextlib
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.batches import PARTITIONS_A_BATCH, Threads, in_batches
 from retention_cli.engines.spark.cluster_plans import PARTITIONS_A_TASK, identified, plan_clusters
 from retention_cli.engines.spark.commits import CommitsRead, read_commits
-from retention_cli.engines.spark.disks import ClusterDisks, look, with_bases, with_bytes
 from retention_cli.engines.spark.environment import check_executors
-from retention_cli.engines.spark.fact_frames import Asked, decider, fact_reader, limiter
 from retention_cli.engines.spark.fact_tasks import slice_reader
 from retention_cli.engines.spark.frames import kept as kept_frame
 from retention_cli.engines.spark.gather import in_order, received
 from retention_cli.engines.spark.heap import give_back
-from retention_cli.engines.spark.jobs import Recalled
 from retention_cli.engines.spark.lost import lost_by_group
 from retention_cli.engines.spark.packing import CONNECTIONS
 from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target
 from retention_cli.engines.spark.preparing import all_prepared
 from retention_cli.engines.spark.remember import remember
-from retention_cli.engines.spark.schemas import DECIDED, FACTS, LIMITS, WRITTEN, ddl
-from retention_cli.engines.spark.sent import Sender, Sent
+from retention_cli.engines.spark.schemas import WRITTEN, ddl
+from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here
-from retention_cli.engines.spark.write import Outbox, plan_writer, row_writer
+from retention_cli.engines.spark.write import Outbox, plan_writer
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.make import plan_of
 from retention_cli.plan.value import Plan
@@ -60,7 +56,7 @@ def make_plans(
     partitions: int = PARTITIONS_A_BATCH,
     a_task: int = PARTITIONS_A_TASK,
 ) -> SparkPlans:
-    """Plan every target: a cluster in a task, and one with more than ``a_task`` partitions in many.
+    """Plan every target: a cluster in a task, and one with more than ``a_task`` partitions and no disk rules in many.
 
     No cluster is changed; observations are stored in the ledgers. A cluster that fails is in ``failures``, and the
     others continue. ``connections`` and ``partitions`` are for :func:`plan_in_parts`.
@@ -71,19 +67,17 @@ def make_plans(
             made by then the ledgers are saved.
     """
     made = SparkPlans()
-    large = [*targets]
-    if a_task:
-        clusters = identified(targets, made.failures)
-        for one in targets:
-            if one.name in made.failures:
-                one.done()
-        found = [one for one in targets if one.name in clusters]
-        if not found:
-            return made
-        sender = spark()
-        if runs_here(sender.session):  # elsewhere executors were asked when Spark was opened
-            check_executors(sender.session, 1)
-        large = plan_clusters(sender, found, clusters, now_ms, a_task, made.plans, made.failures, progress)
+    clusters = identified(targets, made.failures)
+    for one in targets:
+        if one.name in made.failures:
+            one.done()
+    found = [one for one in targets if one.name in clusters]
+    if not found:
+        return made
+    sender = spark()
+    if runs_here(sender.session):  # elsewhere executors were asked when Spark was opened
+        check_executors(sender.session, 1)
+    large = plan_clusters(sender, found, clusters, now_ms, a_task, made.plans, made.failures, progress)
     if large:
         parts = plan_in_parts(spark, large, now_ms, progress, connections=connections, partitions=partitions)
         made.plans.update(parts.plans)
@@ -100,7 +94,7 @@ def plan_in_parts(
     connections: int = CONNECTIONS,
     partitions: int = PARTITIONS_A_BATCH,
 ) -> SparkPlans:
-    """Read and decide clusters in many tasks each; see :func:`make_plans`.
+    """Read and decide clusters without disk rules in many tasks each; see :func:`make_plans`.
 
     While ``spark`` opens a session, the client reads its own part of the first clusters. At most so many
     ``connections`` read from a broker at a time. Clusters are planned in batches (:mod:`.batches`) of so many
@@ -134,13 +128,12 @@ class _Batch:
     prepared: list[Prepared]
     stack: contextlib.ExitStack
     commits: CommitsRead | None = None
-    disks: dict[str, ClusterDisks] = field(default_factory=dict)
     files: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Free what Spark keeps of it, and let go of the rest."""
         self.stack.close()
-        self.prepared, self.commits, self.disks, self.files = [], None, {}, {}
+        self.prepared, self.commits, self.files = [], None, {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +163,11 @@ class _Run:
     def decided(self, batch: _Batch) -> _Batch:
         """Have tasks read log ends, and decide; all commits of these clusters were read before."""
         assert batch.commits is not None  # noqa: S101  (they were read)
-        batch.disks = _looked_at(self.sender, batch.prepared, self.made, self.progress)
         known = {one.cluster: self.sender.send(one.recalled) for one in batch.prepared}
         self.progress("log ends, look-ups and decisions")
-        written = _written(
-            self.sender, batch.commits, known, batch.disks, self.outbox, self.now_ms, batch.stack, self.progress
-        )
-        batch.files = received(written, self.folder)
+        read = slice_reader(batch.commits.jobs, known, batch.commits.tasks, batch.commits.sources)
+        written = batch.commits.arrived().mapInArrow(plan_writer(read, self.outbox), ddl(WRITTEN))
+        batch.files = received(kept_frame(written, batch.stack), self.folder)
         give_back()
         return batch
 
@@ -185,10 +176,10 @@ class _Run:
         assert batch.commits is not None  # noqa: S101  (they were read)
         for one in batch.prepared:
             self.progress("the plan" + (f" of {one.target.name}" if one.target.name else ""))
-            theirs, disks = batch.files.get(one.cluster, ()), batch.disks.get(one.cluster)
+            theirs = batch.files.get(one.cluster, ())
             try:
                 self.made.plans[one.target.name] = _plan(
-                    self.sender, one, batch.commits, theirs, disks, self.now_ms, self.plans
+                    self.sender, one, batch.commits, theirs, self.now_ms, self.plans
                 )
             except StateError as error:  # the audit log can't be read, or its chain is broken (G6)
                 self.made.failures[one.target.name] = error
@@ -197,71 +188,11 @@ class _Run:
         give_back()
 
 
-def _looked_at(
-    sender: Sender, prepared: list[Prepared], made: SparkPlans, progress: Progress
-) -> dict[str, ClusterDisks]:
-    """Look at the disks of the clusters that have rules for them; one that can't be read fails."""
-    disks: dict[str, ClusterDisks] = {}
-    for one in [one for one in prepared if one.looks_at_disks]:
-        progress(f"disks{f' of {one.target.name}' if one.target.name else ''}")
-        try:
-            disks[one.cluster] = looked = look(sender.session, one)
-            one.recalled = replace(one.recalled, disk_facts=looked.disk_facts(progress))
-        except BrokerError as error:
-            made.failures[one.target.name] = error
-            prepared.remove(one)
-            one.done()
-    return disks
-
-
-def _written(
-    sender: Sender,
-    commits: CommitsRead,
-    known: Mapping[str, Sent[Recalled]],
-    disks: Mapping[str, ClusterDisks],
-    outbox: Outbox,
-    now_ms: int,
-    stack: contextlib.ExitStack,
-    progress: Progress,
-) -> Any:
-    """Return the frame of what tasks have written (``schemas.WRITTEN``), which ``stack`` frees.
-
-    If a disk has a ceiling, R6 is decided last, over all partitions of a cluster.
-    """
-    with_ceiling = []
-    for one in disks.values():
-        stack.callback(one.close)
-        if one.state.rules.percent is None:
-            one.state.without_ceiling()
-        else:
-            with_ceiling.append(one)
-    arrived = with_bases(commits, disks.values())
-    read = slice_reader(commits.jobs, known, commits.tasks, commits.sources)
-    scanned = [one for one in disks.values() if one.inventory is not None]
-    if not with_ceiling and not scanned:
-        return kept_frame(arrived.mapInArrow(plan_writer(read, outbox), ddl(WRITTEN)), stack)
-    facts = kept_frame(arrived.mapInArrow(fact_reader(read), ddl(FACTS)), stack)
-    asked: dict[str, Sent[Asked]] = {}
-    if with_ceiling:
-        few = facts.where(facts.cluster.isin(*(one.prepared.cluster for one in with_ceiling)))
-        limits = kept_frame(few.mapInArrow(limiter(commits.jobs), ddl(LIMITS)), stack)
-        limits.count()
-        progress("the oldest on disks above their ceilings")
-        for one in with_ceiling:
-            cluster = one.prepared.cluster
-            asked[cluster] = sender.send(one.decide(limits.where(limits.cluster == cluster), now_ms))
-    decided = facts.mapInArrow(decider(commits.jobs, asked), ddl(DECIDED))
-    if scanned:
-        decided = with_bytes(kept_frame(decided, stack), scanned)
-    return kept_frame(decided.mapInArrow(row_writer(outbox), ddl(WRITTEN)), stack)
-
-
 def _plan(
     sender: Sender,
     one: Prepared,
     commits: CommitsRead,
     files: Sequence[Path],
-    of_disks: ClusterDisks | None,
     now_ms: int,
     plans: int,
 ) -> Plan:
@@ -296,5 +227,5 @@ def _plan(
         sizes_problem=kept.note,
         past_day=one.target.past_day,
         memories=one.target.memories,
-        disks=None if of_disks is None else of_disks.state,
+        disks=None,
     )

@@ -1,11 +1,10 @@
-"""Convert facts to rows of the data sources (``schemas.OFFSETS``), and unknowns to rows and back. Pure."""
+"""Convert facts to rows of the data sources (``schemas.OFFSETS``), and unknowns to rows. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from retention_cli.core.model import LookUp, PartitionFacts, Reason, TopicFacts, Unknown
+from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts, Unknown
 
 Row = dict[str, Any]
 _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
@@ -57,13 +56,3 @@ def _lookup_row(time_ms: int, found: LookUp | None) -> Row:
         if found.note is not None:
             row |= {"code": found.note.code, "text": found.note.text}
     return row
-
-
-def reason_rows(value: Unknown) -> list[Row]:
-    """Return an unknown's reasons as rows of ``schemas.REASON``."""
-    return [{"code": one.code, "text": one.text} for one in value.reasons]
-
-
-def unknown_of(rows: Iterable[Mapping[str, str]] | None) -> Unknown | None:
-    """Return the unknown with these reasons (see :func:`reason_rows`); None if there are no rows."""
-    return Unknown(tuple(Reason(one["code"], one["text"]) for one in rows)) if rows else None

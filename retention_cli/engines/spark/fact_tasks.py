@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.engines.spark.connections import Readers
 from retention_cli.engines.spark.fact_rows import Row
 from retention_cli.engines.spark.jobs import ClusterJob, Recalled
@@ -29,9 +29,6 @@ from retention_cli.observe.topic_facts import bare_facts, configured, unread_fac
 
 PARTITIONS_A_SLICE: Final = 2_000
 """So many are read at a time, and held in memory."""
-
-Bases = Mapping[int, Maybe[Sequence[int]]]
-"""The base offsets of segments from an inventory, by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +47,6 @@ Reading = Callable[[Iterator[Any]], Iterator[tuple[Piece, Iterator[Slice]]]]
 """Reads the pieces of the tasks that Arrow batches of ``schemas.READ`` are for, slice by slice."""
 
 
-class SliceDisks:
-    """The client's facts about disks, and an inventory's (:class:`retention_cli.observe.request.Disks`)."""
-
-    def __init__(self, recalled: Recalled, bases: Mapping[TopicPartition, Maybe[Sequence[int]]]) -> None:
-        self._facts = recalled.disk_facts
-        self._bases = bases
-
-    def with_disks(
-        self, reader: Any, facts: Mapping[TopicPartition, PartitionFacts], *_more: object
-    ) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts with the slice's facts about disks."""
-        del reader
-        return {tp: self._with_disks(tp, one) for tp, one in facts.items()}
-
-    def _with_disks(self, tp: TopicPartition, facts: PartitionFacts) -> PartitionFacts:
-        if (bases := self._bases.get(tp)) is not None:
-            facts = facts._replace(segment_bases=bases)
-        if (known := self._facts.get(tp)) is None:
-            return facts
-        usage, tails = known
-        return facts._replace(usage=usage, tails=tails)
-
-
-@dataclass(slots=True)
-class _Arrived:
-    """What has arrived for one task, of one cluster."""
-
-    parts: list[Part] = field(default_factory=list)
-    bases: dict[int, Maybe[Sequence[int]]] = field(default_factory=dict)
-
-
 def slice_reader(
     jobs: Mapping[str, Sent[ClusterJob]],
     recalled: Mapping[str, Sent[Recalled]],
@@ -96,44 +62,38 @@ def slice_reader(
     """
 
     def run(batches: Iterator[Any]) -> Iterator[tuple[Piece, Iterator[Slice]]]:
-        arrived: dict[int, dict[str, _Arrived]] = {}
+        arrived: dict[int, dict[str, list[Part]]] = {}
         for row in (row for batch in batches for row in batch.to_pylist()):
             of_task = arrived.setdefault(row["task"], {})
             if row["kind"] == "part":
-                of_task.setdefault(row["cluster"], _Arrived()).parts.append(from_bytes(row["value"]))
-            elif row["kind"] == "bases":
-                of_task.setdefault(row["cluster"], _Arrived()).bases.update(from_bytes(row["value"]))
+                of_task.setdefault(row["cluster"], []).append(from_bytes(row["value"]))
         with Readers() as readers:
             for number, of_task in arrived.items():
                 for cluster, pieces in itertools.groupby(tasks[number], lambda one: one.cluster):
                     if cluster not in recalled:  # it has failed since
                         continue
                     job, known = jobs[cluster].load(), recalled[cluster].load()
-                    here, theirs = of_task.get(cluster, _Arrived()), list(pieces)
+                    here, theirs = of_task.get(cluster, []), list(pieces)
                     places = {piece: job.places.of_piece(piece) for piece in theirs}
-                    total = Sum(job.places, np.sort(np.concatenate([*places.values()])), here.parts, sources[cluster])
+                    total = Sum(job.places, np.sort(np.concatenate([*places.values()])), here, sources[cluster])
                     for piece, positions in places.items():
-                        yield piece, _slices(job, known, readers, total, positions, here.bases)
+                        yield piece, _slices(job, known, readers, total, positions)
 
     return run
 
 
-def _slices(
-    job: ClusterJob, known: Recalled, readers: Readers, total: Sum, positions: Any, bases: Bases
-) -> Iterator[Slice]:
+def _slices(job: ClusterJob, known: Recalled, readers: Readers, total: Sum, positions: Any) -> Iterator[Slice]:
     for first in range(0, len(positions), PARTITIONS_A_SLICE):
-        yield _read(job, known, readers, total, positions[first : first + PARTITIONS_A_SLICE], bases)
+        yield _read(job, known, readers, total, positions[first : first + PARTITIONS_A_SLICE])
 
 
-def _read(job: ClusterJob, known: Recalled, readers: Readers, total: Sum, positions: Any, bases: Bases) -> Slice:
+def _read(job: ClusterJob, known: Recalled, readers: Readers, total: Sum, positions: Any) -> Slice:
     metadata, tps = job.places.metadata(positions), job.places.tps(positions)
     memory = SliceMemory(lost=None if known.lost is None else Unknown.because("ledger", known.lost))
     for there, tp in zip(known.at(positions), tps, strict=True):
         topic_id = metadata.topics[tp.topic].topic_id
         if topic_id is not None and there is not None:
             memory.partitions[topic_id, tp.partition] = there
-    named = {tp: bases[at] for at, tp in zip(positions.tolist(), tps, strict=True) if at in bases} if bases else {}
-    disks = SliceDisks(known, named)
     request = Request(
         job.settings.get,
         job.groups,
@@ -147,13 +107,12 @@ def _read(job: ClusterJob, known: Recalled, readers: Readers, total: Sum, positi
         adds=any(map(job.needs_memory, metadata.topics)),
         clock_ms=lambda: max(SYSTEM.wall_ms(), job.now_ms),  # this machine's clock may be behind (G3)
         prepared=Prepared(metadata, total.fold(positions, job.scopes(metadata.topics)), job.configs),
-        disks=disks,
     )
     try:
         seen = observe(readers.opened(job.cluster, job.connection, job.timeout_s), request)
     except BrokerError as error:
         why = Unknown.because("offsets", f"could not be read: {error}")
-        seen = Observation(job.cluster, 0, disks.with_disks(None, _unread(job, metadata, why)), {}, {})
+        seen = Observation(job.cluster, 0, _unread(job, metadata, why), {}, {})
     told = {"at": positions.tolist(), **_told(seen, tps), "memory": _memories(job, metadata, tps, memory)}
     return Slice(job, [seen.facts[tp] for tp in tps], told)
 

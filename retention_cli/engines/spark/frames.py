@@ -14,7 +14,6 @@ from retention_cli.engines.spark.schemas import ddl
 ArrowTask = Callable[[Iterator[Any]], Iterator[Any]]
 """A function for ``mapInArrow``."""
 ROWS_A_BATCH: Final = 5_000
-PLACE: Final = ("cluster", "topic", "partition")
 
 
 def as_frame(session: Any, table: Any) -> Any:
@@ -26,11 +25,6 @@ def as_frame(session: Any, table: Any) -> Any:
         return session.createDataFrame([], ddl(table.schema))
     some = [batch for batch in table.to_batches() if batch.num_rows]
     return session.createDataFrame(pa.Table.from_batches(some, table.schema))
-
-
-def frame_of(session: Any, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Any:
-    """Return rows as a frame, packed into columns as they arrive."""
-    return as_frame(session, pa.Table.from_batches(batches_of(rows, schema), schema))
 
 
 def kept(frame: Any, stack: contextlib.ExitStack) -> Any:

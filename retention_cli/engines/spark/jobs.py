@@ -16,7 +16,6 @@ import numpy as np
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.packing import Piece, share
 from retention_cli.engines.spark.places import Places
@@ -183,13 +182,12 @@ class Recalled:
     """What the client knows of a cluster's partitions before their ends are read, by position.
 
     ``memories`` are the ledger's records that rules need, ``proofs`` what shows of the others whether their logs were
-    cut; ``lost`` is why nothing can be recalled. ``disk_facts`` are R7's usage and R5's tails.
+    cut; ``lost`` is why nothing can be recalled.
     """
 
     memories: Mapping[int, bytes] = field(default_factory=dict)
     proofs: Proofs | None = None
     lost: str | None = None
-    disk_facts: Mapping[TopicPartition, tuple[Any, Any]] = field(default_factory=dict)
 
     def at(self, positions: Any) -> list[PartitionMemory | None]:
         """Return what is known of these positions, new objects; None where nothing is."""

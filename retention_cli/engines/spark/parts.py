@@ -17,7 +17,6 @@ import numpy as np
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.engines.spark.packing import NO_BROKER
-from retention_cli.engines.spark.parcels import stretches
 from retention_cli.engines.spark.places import Places
 from retention_cli.observe.floors.fold import NO_COMMIT, NO_HIGHEST, Columns, FloorFold, TopicScope
 from retention_cli.observe.floors.odd import Odd
@@ -75,7 +74,7 @@ def cut(fold: FloorFold, places: Places, task_of: Any, source: Source) -> Iterat
     at, *columns, names = _columns(fold, places)
     tasks = task_of[at]
     order = np.argsort(tasks, kind="stable")
-    there = {task: order[start:end] for task, start, end in stretches(tasks[order])}
+    there = {task: order[start:end] for task, start, end in _stretches(tasks[order])}
     odd: dict[int, dict[int, Odd]] = {}
     for (topic, number), one in fold.odd.items():
         if (position := places.position(topic, number)) is not None:
@@ -212,3 +211,20 @@ class Sum:
         fold.failed = self._failed
         fold.failed_topics = self._failed_topics
         return fold
+
+
+def _begins(*columns: Any) -> Any:
+    """Return a mask of the rows that differ from the row before them."""
+    found = np.ones(len(columns[0]), dtype=np.bool_)
+    if len(found):
+        found[1:] = False
+        for column in columns:
+            found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def _stretches(column: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield each value of a sorted column, with the row where it begins and the one before which it ends."""
+    first = np.flatnonzero(_begins(column))
+    ends = np.append(first, len(column))[1:]
+    yield from zip(column[first].tolist(), first.tolist(), ends.tolist(), strict=True)

@@ -12,7 +12,7 @@ from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.spark.commits import read_commits
 from retention_cli.engines.spark.fact_tasks import Reading, slice_reader
-from retention_cli.engines.spark.frames import PLACE, ArrowTask, batches_of, kept
+from retention_cli.engines.spark.frames import ArrowTask, batches_of, kept
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.packing import CONNECTIONS
 from retention_cli.engines.spark.places import Places
@@ -26,6 +26,7 @@ from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floo
 from retention_cli.reports.unread import ORDER, sort_key
 from retention_cli.reports.unread import Rows as UnreadRows
 
+_PLACE: Final = ("topic", "partition")
 IN_MEMORY: Final = 50_000
 """At most this many rows are sorted by the client."""
 
@@ -119,7 +120,7 @@ def _groups(floors: Any, commits: Any, patterns: Collection[str]) -> Any:
     ends = floors.select("topic", "partition", "high_watermark")
     lag = f.col("high_watermark") - f.col("offset")
     columns = ("topic", "partition", "group", f.col("offset").alias("committed"), lag.alias("lag"))
-    return mine.join(ends, [*PLACE[1:]]).select(*columns)
+    return mine.join(ends, [*_PLACE]).select(*columns)
 
 
 def _chosen(commits: Any, patterns: Collection[str]) -> Any:
@@ -171,7 +172,7 @@ class FrameFloors(FrameRows):
     def __init__(self, frame: Any) -> None:
         from pyspark.sql import functions as f
 
-        super().__init__(frame, PLACE[1:])
+        super().__init__(frame, _PLACE)
         self._without = frame.where(f.col("min_commit").isNull() & (f.size("reasons") > 0))
         self.with_floor: int = frame.where(f.col("min_commit").isNotNull()).count()
         self.unknown: int = self._without.count()

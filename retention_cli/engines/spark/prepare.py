@@ -39,7 +39,6 @@ from retention_cli.observe.topic_facts import bare_facts, configured, never_touc
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import PastDay, with_live
-from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection, check_matches
 
 CLIENTS: Final = 8
@@ -76,7 +75,7 @@ class Target:
 class Prepared:
     """A target, as far as the client has read it.
 
-    ``metadata`` is the first metadata read, without topics unless a rule speaks of disks or the policy of consumers
+    ``metadata`` is the first metadata read, without topics unless the policy speaks of consumers
     outside Kafka's groups: ``job`` has the managed ones in columns. ``before`` is that of the groups' coordinators,
     which F9 compares, and ``listed_ms`` when it was about to be read (Unix ms): no commit was read before that.
     ``cuts`` are where this client itself found logs to be cut, ``outside`` the positions of consumers outside Kafka's
@@ -112,11 +111,6 @@ class Prepared:
     def connected(self) -> None:
         """Send the connection settings to executors."""
         self.job = replace(self.job, connection=self.target.connect())
-
-    @property
-    def looks_at_disks(self) -> bool:
-        """Whether there are disk rules, or an inventory."""
-        return bool(self.target.inventory) or needs_disks(self.selection.policy)
 
 
 def prepare(target: Target, now_ms: int) -> Prepared:
@@ -155,7 +149,7 @@ def prepare(target: Target, now_ms: int) -> Prepared:
 
 def let_go_of_metadata(prepared: Prepared) -> None:
     """Let go of metadata that is not needed any more."""
-    if not prepared.looks_at_disks and not prepared.selection.policy.groups.sources:
+    if not prepared.selection.policy.groups.sources:
         prepared.metadata = replace(prepared.metadata, topics={})
 
 
@@ -169,9 +163,7 @@ def open_memory(prepared: Prepared) -> None:
         prepared.memory = prepared.target.memories(prepared.cluster)
     memory = prepared.memory
     for _ in range(_SNAPSHOTS_AT_MOST):
-        # Where this process itself looks at logs it needs all of them, as they were before its look.
-        sparing = isinstance(memory, Ledger) and not prepared.looks_at_disks
-        with memory.sparing() if isinstance(memory, Ledger) and sparing else nullcontext():
+        with memory.sparing() if isinstance(memory, Ledger) else nullcontext():
             memory.begin(prepared.job.topic_ids)
         prepared.recalled = recalled(prepared.job, memory)
         # One snapshot: another run notes a cut for groups and partitions together.

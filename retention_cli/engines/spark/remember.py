@@ -232,7 +232,7 @@ def _written_by_others(one: Prepared, rows: Iterable[SeenPartition]) -> frozense
     mine = {
         row.at: one.memory.partition(row.topic, row.topic_id, row.partition) for row in rows if row.topic_id is not None
     }  # from the file as it is now, unless all was read when this run began
-    if not mine or one.looks_at_disks or not isinstance(one.memory, Ledger) or not one.memory.others_wrote:
+    if not mine or not isinstance(one.memory, Ledger) or not one.memory.others_wrote:
         return frozenset()
     began = one.recalled.at(np.array(list(mine)))
     return frozenset(at for at, before in zip(mine, began, strict=True) if _proof(before) != _proof(mine[at]))

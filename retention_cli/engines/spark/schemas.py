@@ -43,7 +43,6 @@ source   parts of one were sent (:class:`retention_cli.engines.spark.parts.Sourc
          ``partition`` its part, ``text`` its run
 memory   a ``group`` was read; ``value`` are its commits, if the client's ledger has others
 task     there is such a ``task``
-bases    ``value`` are base offsets of segments from an inventory, by position
 =======  ===================================================================================================
 
 Rows of other kinds are commits, where they are wanted. Spark's hash puts a row with the ``key`` of a task into the
@@ -103,29 +102,6 @@ OFFSETS: Final = pa.schema(
     ]
 )
 """One row per partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null if unknown."""
-
-FACTS: Final = pa.schema(
-    [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("read", pa.binary())]
-)
-"""One row per partition that was read, for later tasks: ``read`` is a
-:class:`retention_cli.engines.spark.fact_tasks.ReadPartition`."""
-
-LIMITS: Final = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("topic_id", pa.string()),
-        ("skipped", pa.bool_()),
-        ("log_start", pa.int64()),
-        ("trim_to", pa.int64()),
-        ("limit_offset", pa.int64()),
-        ("limit_guard", pa.string()),
-        ("limit_text", pa.string()),
-        ("limit_reasons", pa.list_(REASON)),
-    ]
-)
-"""The other rules' bound of a partition, and how far its guards let R6 trim; ``limit_reasons`` if that is unknown."""
 
 FLOORS: Final = pa.schema(
     [
@@ -198,18 +174,6 @@ PIECES: Final = pa.schema(
 )
 """One row per piece of a partition read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
 
-BATCH_RUNS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("start", pa.int64()),
-        ("error", pa.string()),
-        ("moved", pa.bool_()),
-        *((name, pa.list_(pa.int64())) for name in ("base_offset", "next_offset", "size_bytes", "largest_timestamp")),
-    ]
-)
-"""One row per piece of a log read for its bytes (:class:`retention_cli.brokers.wire.runs.Runs`)."""
-
 TOLD: Final = pa.schema(
     [
         ("at", pa.int32()),
@@ -230,9 +194,6 @@ failed. ``doubt``: whether the log was cut is unknown (M4). ``note`` is why size
 
 CHUNK: Final = pa.schema([*(one.with_nullable(True) for one in plan_schema(COLUMNS)), *TOLD])
 """The plan's rows of one cluster, with the columns that are not saved, and what the client remembers of each."""
-
-DECIDED: Final = pa.schema([("cluster", pa.string()), *CHUNK])
-"""Likewise, of several clusters."""
 
 LOST: Final = pa.schema([("group", pa.string()), ("lost", pa.int64()), ("error", pa.string())])
 """How many records would be trimmed before a group has read them; or why a slice of groups could not be read."""

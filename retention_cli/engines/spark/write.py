@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_cli.engines.spark.decided import decided_batch
-from retention_cli.engines.spark.fact_tasks import PARTITIONS_A_SLICE, Reading, Slice
+from retention_cli.engines.spark.fact_tasks import Reading, Slice
 from retention_cli.engines.spark.frames import ArrowTask
-from retention_cli.engines.spark.schemas import CHUNK, DECIDED, TOLD, WRITTEN
+from retention_cli.engines.spark.schemas import CHUNK, TOLD, WRITTEN
 
 SIGN: Final = "kretain-is-here"
 """A file in the client's folder, by whose content a task knows that it sees that very folder."""
@@ -76,16 +75,3 @@ def chunk_of(one: Slice) -> pa.RecordBatch:
     decided = decided_batch(one.facts, one.job.settings, one.job.now_ms)
     told = [pa.array(one.told[field.name], field.type) for field in TOLD]
     return pa.RecordBatch.from_arrays([*decided.columns, *told], schema=CHUNK)
-
-
-def row_writer(outbox: Outbox) -> ArrowTask:
-    """Return the task that writes rows which are decided already (``schemas.DECIDED``), of any clusters and order."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        some = [*batches]
-        table = pa.Table.from_batches(some).cast(DECIDED) if some else DECIDED.empty_table()
-        for cluster in table.column("cluster").unique().to_pylist():
-            theirs = table.filter(pc.equal(table.column("cluster"), cluster)).select(CHUNK.names).sort_by("at")
-            yield outbox.write(cluster, theirs.cast(CHUNK).to_batches(PARTITIONS_A_SLICE))
-
-    return run

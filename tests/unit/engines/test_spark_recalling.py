@@ -58,11 +58,6 @@ def read_at_1_000(commits: Rows) -> bytes:
     return ReadCommits(1_000, digest_of(commits, IDS), columns_of(commits) or commits).as_bytes()
 
 
-@pytest.fixture(autouse=True)
-def _no_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Prepared, "looks_at_disks", False)
-
-
 KIND = st.sampled_from([None, "CreateTime", "LogAppendTime"])
 KNOWN = st.builds(
     PartitionMemory,
