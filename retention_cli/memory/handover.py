@@ -47,9 +47,7 @@ def hand_over(memories: Memories, cluster_id: str) -> Handed:
         return Handed(memories.kind, lost=memory.lost, notes=notes)
     with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
         folder = cluster_folder(Path(name), cluster_id)
-        memory.copy_to(folder)
-        with contextlib.closing(_copy(memories.kind, folder)) as copy:
-            revision = copy.revision
+        revision = memory.copy_to(folder)
         return Handed(memories.kind, (folder / FILE_NAME).read_bytes(), revision, memory.lost, notes)
 
 

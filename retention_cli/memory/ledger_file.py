@@ -121,8 +121,8 @@ class LedgerFile:
             finally:
                 self._used.release()
 
-    def copy_to(self, folder: Path) -> None:
-        """Copy the file, as it was last written, into another folder of the same name, that of this cluster.
+    def copy_to(self, folder: Path) -> int:
+        """Copy the file into another folder of the same name, that of this cluster; return the copy's revision.
 
         Raises:
             StateError: it can't be read, or the copy not be written.
@@ -131,6 +131,7 @@ class LedgerFile:
             make_folder(folder)
             with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as copy:
                 self.db.backup(copy)
+                return int(copy.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])
 
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")
