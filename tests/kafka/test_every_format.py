@@ -90,7 +90,9 @@ def told(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return world, names
 
 
-@pytest.mark.parametrize("output", ["table", "json", "yaml", "csv"])
+@pytest.mark.parametrize(
+    "output", ["table", "json", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("yaml", "csv"))]
+)
 @pytest.mark.parametrize("command", sorted(ARGUMENTS))
 def test_every_format(told: tuple[World, dict[str, str]], command: str, output: str) -> None:
     world, names = told

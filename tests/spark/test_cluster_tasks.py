@@ -24,6 +24,7 @@ from retention_cli.engines.spark.engine import SparkPlans, make_plans
 from retention_cli.engines.spark.prepare import Target
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.memory.stores import Memories
+from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.value import Plan
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 from tests.spark.engines import Engines, past_day, text_of
@@ -86,6 +87,7 @@ def workers() -> list[int]:
     return [pid for pid in daemons if parents.get(pid) in daemons and below(pid)]
 
 
+@pytest.mark.thorough
 def test_a_task_that_is_killed_is_run_again_and_holds_nothing(engines: Engines, kafka: EmbeddedKafka) -> None:
     """A broker is frozen meanwhile, so that the task is under way when its Python worker is killed."""
     topic = ready(engines.world, partitions=3)
@@ -107,6 +109,7 @@ def test_a_task_that_is_killed_is_run_again_and_holds_nothing(engines: Engines, 
     assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 4)] * 3, plan.decisions
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_a_task_can_not_reach_fails_alone(engines: Engines) -> None:
     with EmbeddedKafka(1) as other:
         topic, done = ready(engines.world), list[str]()
@@ -134,6 +137,7 @@ def test_an_error_in_a_task_is_the_one_of_the_local_engine(engines: Engines) -> 
     assert failure.problems == local.value.problems
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_is_too_large_for_a_task_has_the_same_plan(engines: Engines) -> None:
     topic, done = ready(engines.world, partitions=2), list[str]()
     now = now_ms()
@@ -166,3 +170,17 @@ def test_the_clock_of_what_is_remembered_is_never_before_the_clients() -> None:
     clock = cluster_task._clock(sent_ms)  # noqa: SLF001
     assert sent_ms <= clock() < sent_ms + 10_000
     assert abs(cluster_task._clock(0)() - now_ms()) < 10_000  # noqa: SLF001
+
+
+def test_an_answer_that_is_none_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client takes no plan of which rows are missing."""
+    topic = ready(engines.world)
+    honest = KeptRows.take
+
+    def short(kept: Any, content: bytes) -> None:
+        honest(kept, content)
+        kept.totals = replace(kept.totals, partitions=kept.totals.partitions + 1)
+
+    monkeypatch.setattr(KeptRows, "take", short)
+    made = planned(engines, [engines.world.bootstrap], consumed(topic), [])
+    assert "rows are missing" in str(made.failures["0"])

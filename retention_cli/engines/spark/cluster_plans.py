@@ -27,13 +27,14 @@ from retention_cli.engines.spark.failures import as_spark_error
 from retention_cli.engines.spark.prepare import CLIENTS, Target
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.sent import Sender
-from retention_cli.engines.spark.session import slots
+from retention_cli.engines.spark.session import SparkError, slots
 from retention_cli.memory.handover import hand_over, take_back
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import needs_disks
+from retention_cli.policy.errors import PolicyError
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
@@ -140,10 +141,11 @@ def _planned(
         frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sent), ddl(ANSWER))
         [row] = frame.collect()
         found = plan_in(row, target.reader.settings.bootstrap, plans)
-    except (BrokerError, StateError, OSError) as error:
+    except (BrokerError, PolicyError, StateError, SparkError) as error:
         return target, error
     except Exception as error:
-        if (failed := as_spark_error(error)) is None:
+        failed = as_spark_error(error) or (error if isinstance(error, OSError) else None)
+        if failed is None:
             raise
         return target, failed
     if memories is not None and memory is not None:
