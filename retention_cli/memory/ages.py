@@ -120,13 +120,13 @@ class StoredAges:
         return 0 if row is None else int(row[0])
 
     def merge_widths(self, topic_id: str, theirs: Iterable[Width]) -> None:
-        """Merge what somebody else knows of a topic."""
+        """Merge what another operator knows of a topic."""
         for count, seen_ms in theirs:
             self._put_width(topic_id, count, seen_ms)
         self._read = None
 
     def merge_born(self, group: str, seen_ms: int, *, known: bool) -> None:
-        """Merge when somebody else has first seen a group; ``known`` says that this ledger has seen it, too."""
+        """Merge when another operator first saw a group; ``known`` says that this ledger has seen it, too."""
         mine = self.born_ms(group)
         if known or mine:
             seen_ms = min(mine, seen_ms)

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError, cluster_folder
@@ -16,8 +15,6 @@ from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.memory.stores import Kind, Memories
-
-_NOTHING: Final = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Handed:
     """
 
     kind: Kind
-    ledger: bytes = _NOTHING
+    ledger: bytes = b""
     revision: int = 0
     lost: Unknown | None = None
     notes: tuple[Reason, ...] = ()
@@ -64,22 +61,24 @@ class HandedMemories(Memories):
         handed = self._handed
         if not handed.ledger:
             return NoMemory(handed.lost)
-        folder = cluster_folder(self._state_dir, cluster_id)
-        folder.mkdir(mode=0o700, parents=True)
-        (folder / FILE_NAME).write_bytes(handed.ledger)
-        ledger = _copy(handed.kind, folder)
+        folder = _unpacked(handed.ledger, self._state_dir, cluster_id)
+        # That of a shared ledger also notes what to tell others.
+        ledger = Ledger(folder) if handed.kind == "local" else DocumentLedger(folder)
         ledger.lost = handed.lost
         return ledger
 
     def added(self, cluster_id: str) -> bytes:
         """Return the content of the ledger's file, for :func:`take_back`; empty if there is none."""
         file = cluster_folder(self._state_dir, cluster_id) / FILE_NAME
-        return file.read_bytes() if file.exists() else _NOTHING
+        return file.read_bytes() if file.exists() else b""
 
 
-def _copy(kind: Kind, folder: Path) -> Ledger:
-    """Open the copy of a ledger; of a shared one, it also notes what to tell others."""
-    return Ledger(folder) if kind == "local" else DocumentLedger(folder)
+def _unpacked(content: bytes, state_dir: Path, cluster_id: str) -> Path:
+    """Write a ledger's file; return its folder."""
+    folder = cluster_folder(state_dir, cluster_id)
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / FILE_NAME).write_bytes(content)
+    return folder
 
 
 def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, now_ms: int) -> None:
@@ -88,12 +87,12 @@ def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, 
     if not added or not isinstance(memory, Ledger):
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name, _opened(memory) as ledger:
-            folder = cluster_folder(Path(name), cluster_id)
-            folder.mkdir(mode=0o700)
-            (folder / FILE_NAME).write_bytes(added)
-            with contextlib.closing(DocumentLedger(folder)) as copy:
-                ledger.take_back(copy, revision)
+        with (
+            tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name,
+            contextlib.closing(DocumentLedger(_unpacked(added, Path(name), cluster_id))) as copy,
+            _opened(memory) as ledger,
+        ):
+            ledger.take_back(copy, revision)
     except (StateError, OSError) as error:
         memories.forgets(f"nothing was remembered of this run: {error}")
     if isinstance(memory, DocumentLedger):  # tells others

@@ -8,14 +8,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, overload
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Decision
-from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json
+from retention_cli.plan.columns import COLUMNS, NAMES, decision_of
 from retention_cli.plan.parquet import ROWS_A_GROUP, schema
 from retention_cli.plan.rows import ORDER, StoredDecisions, TopicRows, importance
 from retention_cli.plan.value import Totals
@@ -66,15 +66,6 @@ class KeptRows:
 
             yield write
             flush()
-
-    def add(self, decisions: Iterable[Decision], rows: int = _AT_A_TIME) -> None:
-        """Write decisions, in order, so many at a time."""
-        pa, columns, waiting = arrow(), schema(COLUMNS), iter(decisions)
-        with self.writing() as write:
-            while some := list(itertools.islice(waiting, rows)):
-                write(
-                    pa.Table.from_pylist([{**row_as_json(one), "bytes_exact": one.size_exact} for one in some], columns)
-                )
 
     def take(self, content: bytes) -> None:
         """Write the rows of another one's file.

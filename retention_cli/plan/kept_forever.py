@@ -16,7 +16,7 @@ _NAMED: Final = 3
 def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Settings], policy: Policy) -> list[Reason]:
     """Return a note that names topics with ``retention.ms=-1`` that R4, R5 or R6 reaches through a pattern.
 
-    Such a topic is often somebody's database: schemas, a journal, a history of changes. It is not held.
+    Such a topic is often a database: schemas, a journal, a history of changes. It is not held.
     """
     by_disk = policy.disks.percent is not None
     names = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from retention_cli import __version__
@@ -118,10 +118,6 @@ class Plan:
     def totals(self) -> Totals:
         """Counts over all decisions."""
         return Totals.of(self.decisions) if self.counted is None else self.counted
-
-    def with_notes(self, notes: Iterable[Reason]) -> Plan:
-        """Return the plan with further notes."""
-        return replace(self, notes=[*self.notes, *notes])
 
     @property
     def rules(self) -> Rules:

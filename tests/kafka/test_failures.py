@@ -403,15 +403,21 @@ main()
 """A real trim that is stopped between computing how long its recheck is good and writing its request."""
 
 
+def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
+    """Return a cluster, a new topic of which a group has read eight records, and a policy that trims them."""
+    world = World(kafka.bootstrap, folder / "state")
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit("a", topic, 8)
+    policy = folder / "policy.yaml"
+    policy.write_text(consumed(topic))
+    return world, topic, policy
+
+
 def test_a_process_that_was_stopped_sends_nothing_stale(tmp_path: Path) -> None:
     """The group goes back while it is stopped. Its delete was written 42 s after its recheck; now it is decided anew."""
     with EmbeddedKafka(1, settings=SETTINGS) as one:
-        world = World(one.bootstrap, tmp_path / "state")
-        topic = world.topic()
-        world.produce(topic, OLD)
-        world.commit("a", topic, 8)
-        policy = tmp_path / "policy.yaml"
-        policy.write_text(consumed(topic))
+        world, topic, policy = eight_read(one, tmp_path)
         named = ["-b", world.bootstrap, "-p", str(policy), "--state-dir", str(world.state_dir)]
         asked = [sys.executable, "-c", STOPPED_TRIM, "trim", *named, "--yes", "-o", "json"]
         trim = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -436,12 +442,7 @@ def test_a_process_that_was_stopped_sends_nothing_stale(tmp_path: Path) -> None:
 def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: signal.Signals) -> None:
     """Interrupted: exit 130, and whatever may have been deleted is in the audit log. Killed: the log still announces it."""
     with EmbeddedKafka(1, settings=SETTINGS) as one:
-        world = World(one.bootstrap, tmp_path / "state")
-        topic = world.topic()
-        world.produce(topic, OLD)
-        world.commit("a", topic, 8)
-        policy = tmp_path / "policy.yaml"
-        policy.write_text(consumed(topic))
+        world, _topic, policy = eight_read(one, tmp_path)
         trim = subprocess.Popen(
             [
                 sys.executable,

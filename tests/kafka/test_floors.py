@@ -314,17 +314,23 @@ def polled_share(share: Any) -> Iterator[None]:
         share.close()
 
 
+def pend(world: World, group: str, source: str, offset: int, sink: str) -> Any:
+    """Send a group's offset on ``source`` in a transaction that stays open; return its producer."""
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    producer = world.transaction(sink, [], end="open")
+    producer.produce(sink, b"x")
+    producer.send_offsets_to_transaction([TopicPartition(source, 0, offset)], consumer.consumer_group_metadata(), 30)
+    producer.flush(30)
+    consumer.close()
+    return producer
+
+
 def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topics(world: World) -> None:
     """A group whose offsets a transaction may still lower: the stable ones are asked for (require_stable)."""
     topic, source = world.topic("sink"), world.topic("source")
     world.produce(source, OLD)
     world.commit(f"{topic}-tx", source, 8)
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-tx"})
-    producer = world.transaction(topic, [], end="open")
-    producer.produce(topic, b"x")
-    producer.send_offsets_to_transaction([TopicPartition(source, 0, 3)], consumer.consumer_group_metadata(), 30)
-    producer.flush(30)
-    consumer.close()
+    producer = pend(world, f"{topic}-tx", source, 3, topic)
     held = world.cli("plan", source, "--consumed-after", "1h", "-o", "json", "--timeout", "3s", check=0).json()[
         "partitions"
     ][0]
@@ -342,12 +348,7 @@ def test_a_first_offset_that_is_pending_holds_its_topic_and_no_other(world: Worl
         world.produce(name, OLD)
         world.commit(f"{sink}-done", name, 10)
     world.commit(group, other, 6)
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
-    producer = world.transaction(sink, [], end="open")
-    producer.produce(sink, b"x")
-    producer.send_offsets_to_transaction([TopicPartition(source, 0, 7)], consumer.consumer_group_metadata(), 30)
-    producer.flush(30)
-    consumer.close()
+    producer = pend(world, group, source, 7, sink)
     policy = world.state_dir.parent / "pending.yaml"
     policy.parent.mkdir(parents=True, exist_ok=True)
     policy.write_text(consumed("*"))
@@ -386,12 +387,7 @@ def test_doubts_about_one_group_add_up(world: World) -> None:
     assert world.decide(policy, other).trim_to == 3
     delete_offsets(world, group, other)
     assert world.decide(policy, other).trim_to == 3, "a commit that is gone counts (F6)"
-    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
-    producer = world.transaction(topic, [], end="open")
-    producer.produce(topic, b"x")
-    producer.send_offsets_to_transaction([TopicPartition(source, 0, 4)], consumer.consumer_group_metadata(), 30)
-    producer.flush(30)
-    consumer.close()
+    producer = pend(world, group, source, 4, topic)
     unsettled = RequestFailedError("rebalancing", retriable=True)
     told: list[tuple[str, Any]] = []
 

@@ -20,6 +20,7 @@ from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from tests.kafka.world import HOUR, World, now_ms, reader_for, wait_until
 from tests.simulation import logs
+from tests.simulation.both import walk
 from tests.simulation.clock import SimClock
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.hub import Hub
@@ -228,14 +229,9 @@ def sequences(world: World, kafka: EmbeddedKafka, seeds: range) -> Iterator[Call
         wait_until(lambda: all_led(reader, topic), "leaders that know that they lead")
 
         def run(seed: int) -> None:
-            chance = random.Random(seed)
             both = Both(world, reader, TopicPartition(topic, seed - seeds.start), len(seeds))
-            taken: list[str] = []
             try:
-                for _ in range(STEPS_A_SEQUENCE):
-                    taken.append(chance.choice(STEPS))
-                    getattr(both, taken[-1])(chance)
-                    both.compare(f"(seed {seed}: {' '.join(taken)})")
+                walk(both, STEPS, STEPS_A_SEQUENCE, seed)
             finally:
                 for producer, _txn in both.open:
                     producer.abort_transaction(30)

@@ -15,6 +15,7 @@ from retention_cli.core.model import TopicPartition
 from tests.kafka.test_failures import SETTINGS, move_leader
 from tests.kafka.world import World, reader_for, wait_until
 from tests.simulation import logs
+from tests.simulation.both import walk
 from tests.simulation.test_contract import STEPS, Both, all_led
 
 MORE_STEPS: Final = (*STEPS, "elect", "elect", "elect", "recreate")
@@ -80,16 +81,12 @@ def test_both_answer_the_same_with_leaders_that_move(
     three: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(logs, "SEGMENT_RECORDS", 1_000_000)  # a real log of a few records is one segment
-    world, chance = World(three.bootstrap, tmp_path_factory.mktemp("state")), random.Random(seed)
+    world = World(three.bootstrap, tmp_path_factory.mktemp("state"))
     with reader_for(three.bootstrap) as reader:
         both = BothOfThree(world, reader)
         wait_until(lambda: all_led(reader, both.name), "leaders that know that they lead")
-        taken: list[str] = []
         try:
-            for _ in range(STEPS_A_SEQUENCE):
-                taken.append(chance.choice(MORE_STEPS))
-                getattr(both, taken[-1])(chance)
-                both.compare(f"(seed {seed}: {' '.join(taken)})")
+            walk(both, MORE_STEPS, STEPS_A_SEQUENCE, seed)
         finally:
             for producer, _txn in both.open:
                 producer.abort_transaction(30)

@@ -17,6 +17,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup, MembersRead
 from retention_cli.brokers.reader import ClusterReader
 from tests.kafka.world import QUIET, World, commit_raw, reader_for, wait_until
+from tests.simulation.both import walk
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import Group, SimKafka
@@ -139,14 +140,10 @@ class BothGroups:
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.long) for one in range(4, 60))])
 def test_both_tell_the_same_of_a_groups_offsets(world: World, kafka: EmbeddedKafka, seed: int) -> None:
-    chance, taken = random.Random(seed), list[str]()
     with reader_for(kafka.bootstrap) as reader:
         both = BothGroups(world, reader)
         try:
-            for _ in range(STEPS_A_SEQUENCE):
-                taken.append(chance.choice(STEPS))
-                getattr(both, taken[-1])(chance)
-                both.compare(f"(seed {seed}: {' '.join(taken)})")
+            walk(both, STEPS, STEPS_A_SEQUENCE, seed)
         finally:
             for producer in both.open.values():
                 producer.abort_transaction(30)

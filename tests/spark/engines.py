@@ -15,6 +15,7 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
 from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
+from retention_cli.engines.spark.cluster_plans import SparkPlans
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from retention_cli.engines.spark.engine import make_plans, plan_in_parts
 from retention_cli.engines.spark.prepare import Target
@@ -85,7 +86,11 @@ class Engines:
                 where = self.connection()
                 batches = BatchSizes() if self.exact_bytes else None
                 target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
-                made = (plan_in_parts if self.in_parts else make_plans)(lambda: self.sender, [target], now)
+                if self.in_parts:
+                    made = SparkPlans()
+                    plan_in_parts(self.sender, [target], now, made)
+                else:
+                    made = make_plans(lambda: self.sender, [target], now)
                 assert not made.failures
                 plan = made.plans[""]
                 whole = replace(plan, decisions=tuple(plan.decisions), counted=None)

@@ -19,8 +19,9 @@ from bench.synthetic.start import synthetic
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.engines.fleet.planning import SameClusterError
+from retention_cli.engines.spark.cluster_plans import SparkPlans
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.engine import SparkPlans, plan_in_parts
+from retention_cli.engines.spark.engine import plan_in_parts
 from retention_cli.engines.spark.fact_tasks import slice_reader
 from retention_cli.engines.spark.gather import received
 from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, prepare
@@ -85,7 +86,9 @@ def plans(local_spark: Any, tmp_path: Path) -> Plans:
                 opened = stack.enter_context(reader)
                 targets.append(Target(name, opened, policy, partial(_same, where), past_day, memories, done=closed))
             sender = Sender(local_spark, tmp_path)
-            return plan_in_parts(lambda: sender, targets, now or now_ms(), partitions=partitions)
+            made = SparkPlans()
+            plan_in_parts(sender, targets, now or now_ms(), made, partitions=partitions)
+            return made
 
     return make
 

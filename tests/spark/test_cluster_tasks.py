@@ -19,8 +19,9 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.fleet.planning import SameClusterError
 from retention_cli.engines.spark import cluster_task
+from retention_cli.engines.spark.cluster_plans import SparkPlans
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.engine import SparkPlans, make_plans
+from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.prepare import Target
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.memory.stores import Memories

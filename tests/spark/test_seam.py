@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.engines.spark import commits, engine, preparing
+from retention_cli.engines.spark.cluster_plans import SparkPlans
 from retention_cli.engines.spark.commits import CommitsRead
 from retention_cli.engines.spark.engine import plan_in_parts
 from retention_cli.engines.spark.prepare import Prepared, Target, open_memory
@@ -123,21 +123,17 @@ def _topic(world: World, **positions: int) -> str:
 
 
 def _planned(engines: Engines, topic: str, meanwhile: Callable[[], None]) -> Plan:
-    """Return a plan by Spark, which starts slowly: this happens after the client has opened its ledger."""
-    prepared = threading.Event()
+    """Return a plan by Spark; this happens once the client has opened its ledger."""
 
     def opened(one: Prepared) -> None:
         open_memory(one)
-        prepared.set()
-
-    def spark() -> Any:
-        assert prepared.wait(60)
         meanwhile()
-        return engines.sender
 
     with reader_for(engines.world.bootstrap) as reader, pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparing, "open_memory", opened)
         selection, memories = engines.world.selection(consumed(topic)), Memories(engines.folder / "spark")
-        made = plan_in_parts(spark, [Target("", reader, selection, engines.connection, past_day, memories)], now_ms())
+        target = Target("", reader, selection, engines.connection, past_day, memories)
+        made = SparkPlans()
+        plan_in_parts(engines.sender, [target], now_ms(), made)
     memories.close()
     return made.plans[""]

@@ -10,8 +10,8 @@ was sent before it. Only one that deletes keeps the time that it was sent with: 
 
 What is asked of a broker that throttles (KIP-219) is sent once its time is over; the client would refuse it.
 
-A request that deletes says until when it may be sent (``too_late``). That is looked up right before each write to the
-socket: whatever happened since, a buffer, a throttle or a process that was stopped, nothing stale goes out.
+A request that deletes carries the time until which it may be sent (``too_late``). It is checked right before each write
+to the socket, so a buffer, a throttle or a stopped process never sends a stale delete.
 """
 
 from __future__ import annotations

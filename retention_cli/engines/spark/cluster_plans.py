@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing.pool import ThreadPool
 from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
-from retention_cli.engines.fleet.planning import ClusterNames
 from retention_cli.engines.spark.at_once import as_they_end
 from retention_cli.engines.spark.cluster_task import (
     ANSWER,
@@ -24,7 +23,7 @@ from retention_cli.engines.spark.cluster_task import (
     plan_in,
 )
 from retention_cli.engines.spark.failures import as_spark_error
-from retention_cli.engines.spark.prepare import CLIENTS, Target
+from retention_cli.engines.spark.prepare import Target
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import SparkError, slots
@@ -40,66 +39,48 @@ PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
 
 
-def identified(targets: Sequence[Target], failures: MutableMapping[str, BaseException]) -> dict[str, str]:
-    """Return each target's cluster id by its name; of those that can't be reached, ``failures`` gets the reason.
+@dataclass(frozen=True, slots=True)
+class SparkPlans:
+    """The clusters' plans by target name; ``failures`` are why the other targets have no plan."""
 
-    Raises:
-        SameClusterError: two targets are one cluster.
-    """
-    names = ClusterNames([one.name for one in targets])
-
-    def identify(target: Target) -> str | BrokerError:
-        try:
-            cluster: str = target.reader.metadata([]).cluster_id
-        except BrokerError as error:
-            return error
-        names.claim(cluster, target.name)
-        return cluster
-
-    with ThreadPool(max(1, min(CLIENTS, len(targets)))) as pool:  # its threads are daemons
-        found = dict(zip([one.name for one in targets], pool.map(identify, targets, chunksize=1), strict=True))
-    failures.update({name: one for name, one in found.items() if isinstance(one, BrokerError)})
-    return {name: one for name, one in found.items() if isinstance(one, str)}
+    plans: dict[str, Plan] = field(default_factory=dict)
+    failures: dict[str, BaseException] = field(default_factory=dict)
 
 
 def plan_clusters(
     sender: Sender,
-    targets: Sequence[Target],
-    clusters: Mapping[str, str],
+    targets: Sequence[tuple[Target, str]],
     now_ms: int,
     partitions: int,
-    plans: MutableMapping[str, Plan],
-    failures: MutableMapping[str, BaseException],
+    made: SparkPlans,
     progress: Progress,
 ) -> list[Target]:
     """Plan each target in a task of its own, the large ones first; return those with more than ``partitions``.
 
-    A cluster that fails is in ``failures``, and the others continue.
+    A cluster that fails is in the failures, and the others continue.
 
     Args:
         sender: the session.
-        targets: the clusters, each with an open reader.
-        clusters: their ids, by target name.
+        targets: the clusters, each with an open reader, and their ids.
         now_ms: the time from which all cutoffs are calculated (Unix ms).
         partitions: the most that one task plans.
-        plans: gets the plans.
-        failures: gets the reasons of the others.
+        made: gets the plans, and the reasons of clusters without one.
         progress: called with the number of clusters that are done.
     """
-    ordered = sorted(targets, key=lambda one: -_remembered(one, clusters[one.name]))
-    jobs = [partial(_planned, sender, one, clusters[one.name], now_ms, partitions, len(targets)) for one in ordered]
+    ordered = sorted(targets, key=lambda one: -_remembered(*one))
+    jobs = [partial(_planned, sender, *one, now_ms, partitions, len(targets)) for one in ordered]
     large: list[Target] = []
     progress("clusters", 0, len(jobs))
     with contextlib.closing(as_they_end(sender.session, jobs, slots(sender.session))) as ended:
         for done, future in enumerate(ended, 1):
             target, found = future.result()
-            if isinstance(found, Plan):
-                plans[target.name] = found
-            elif isinstance(found, TooLargeError):
+            if isinstance(found, TooLargeError):
                 large.append(target)
             else:
-                failures[target.name] = found
-            if not isinstance(found, TooLargeError):
+                if isinstance(found, Plan):
+                    made.plans[target.name] = found
+                else:
+                    made.failures[target.name] = found
                 target.done()
             progress("clusters", done, len(jobs))
     return large
@@ -151,7 +132,7 @@ def _planned(
     if memories is not None and memory is not None:
         take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, now_ms)
         if isinstance(found, Plan):
-            found = found.with_notes(memories.notes)
+            found = replace(found, notes=[*found.notes, *memories.notes])
     return target, found
 
 

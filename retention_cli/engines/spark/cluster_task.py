@@ -6,6 +6,7 @@ rows are Parquet, the rest is JSON that is checked, and a ledger's file.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import tempfile
 import time
@@ -32,7 +33,8 @@ from retention_cli.disks.solve.inventory_view import COLUMNS as INVENTORY
 from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.disks.solve.outcome import DiskOutcome, Space
 from retention_cli.engines.spark.connections import ConnectionRef, Readers
-from retention_cli.engines.spark.frames import ArrowTask
+from retention_cli.engines.spark.decided import decisions_batch
+from retention_cli.engines.spark.frames import ROWS_A_BATCH, ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
 from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.memory.handover import Handed, HandedMemories
@@ -48,7 +50,6 @@ ANSWER: Final = pa.schema(
 )
 """A task's only row: why there is no plan, or the plan without its rows as JSON, these as Parquet (:mod:`.kept`), and
 the file of the ledger. The ledger comes back in either case, as what an interrupted plan has seen is remembered."""
-_ROWS_AT_A_TIME: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,10 @@ def _planned(
         outside=work.outside,
     )
     kept = KeptRows()
-    kept.add(plan.decisions, _ROWS_AT_A_TIME)
+    with kept.writing() as write:
+        waiting = iter(plan.decisions)
+        while some := list(itertools.islice(waiting, ROWS_A_BATCH)):
+            write(pa.Table.from_batches([decisions_batch(some)]))
     return {"head": _heads().dump_json(_Head.of(plan)).decode(), "rows": kept.path.read_bytes()}
 
 

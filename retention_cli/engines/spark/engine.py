@@ -17,7 +17,7 @@ from typing import Any
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.batches import PARTITIONS_A_BATCH, Threads, in_batches
-from retention_cli.engines.spark.cluster_plans import PARTITIONS_A_TASK, identified, plan_clusters
+from retention_cli.engines.spark.cluster_plans import PARTITIONS_A_TASK, SparkPlans, plan_clusters
 from retention_cli.engines.spark.commits import CommitsRead, read_commits
 from retention_cli.engines.spark.environment import check_executors
 from retention_cli.engines.spark.fact_tasks import slice_reader
@@ -26,8 +26,8 @@ from retention_cli.engines.spark.gather import in_order, received
 from retention_cli.engines.spark.heap import give_back
 from retention_cli.engines.spark.lost import lost_by_group
 from retention_cli.engines.spark.packing import CONNECTIONS
-from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target
-from retention_cli.engines.spark.preparing import all_prepared
+from retention_cli.engines.spark.prepare import Prepared, Target
+from retention_cli.engines.spark.preparing import all_prepared, identified
 from retention_cli.engines.spark.remember import remember
 from retention_cli.engines.spark.schemas import WRITTEN, ddl
 from retention_cli.engines.spark.sent import Sender
@@ -36,14 +36,6 @@ from retention_cli.engines.spark.write import Outbox, plan_writer
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.make import plan_of
 from retention_cli.plan.value import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class SparkPlans:
-    """The clusters' plans by target name; ``failures`` are why the other targets have no plan."""
-
-    plans: dict[str, Plan] = field(default_factory=dict)
-    failures: dict[str, BaseException] = field(default_factory=dict)
 
 
 def make_plans(
@@ -67,58 +59,46 @@ def make_plans(
             made by then the ledgers are saved.
     """
     made = SparkPlans()
-    clusters = identified(targets, made.failures)
-    for one in targets:
-        if one.name in made.failures:
-            one.done()
-    found = [one for one in targets if one.name in clusters]
+    found = identified(targets, made.failures)
     if not found:
         return made
     sender = spark()
     if runs_here(sender.session):  # elsewhere executors were asked when Spark was opened
         check_executors(sender.session, 1)
-    large = plan_clusters(sender, found, clusters, now_ms, a_task, made.plans, made.failures, progress)
-    if large:
-        parts = plan_in_parts(spark, large, now_ms, progress, connections=connections, partitions=partitions)
-        made.plans.update(parts.plans)
-        made.failures.update(parts.failures)
+    if large := plan_clusters(sender, found, now_ms, a_task, made, progress):
+        plan_in_parts(sender, large, now_ms, made, progress, connections=connections, partitions=partitions)
     return made
 
 
 def plan_in_parts(
-    spark: Callable[[], Sender],
+    sender: Sender,
     targets: Sequence[Target],
     now_ms: int,
+    made: SparkPlans,
     progress: Progress = silent,
     *,
     connections: int = CONNECTIONS,
     partitions: int = PARTITIONS_A_BATCH,
-) -> SparkPlans:
+) -> None:
     """Read and decide clusters without disk rules in many tasks each; see :func:`make_plans`.
 
-    While ``spark`` opens a session, the client reads its own part of the first clusters. At most so many
-    ``connections`` read from a broker at a time. Clusters are planned in batches (:mod:`.batches`) of so many
-    ``partitions``.
+    ``made`` gets the plans. At most so many ``connections`` read from a broker at a time. Clusters are planned in
+    batches (:mod:`.batches`) of so many ``partitions``.
     """
-    made = SparkPlans()
     with contextlib.ExitStack() as stack, Threads() as threads:
 
         def told(phase: str, done: int = 0, total: int | None = None) -> None:
             threads.check()
             progress(phase, done, total)
 
-        prepared = threads.ahead(all_prepared(targets, now_ms, made.failures), spark=False)
-        sender = spark()
         threads.session = sender.session
-        if runs_here(sender.session) and not prepared.is_made:  # elsewhere executors were asked when Spark was opened
-            check_executors(sender.session, CLIENTS)  # meanwhile they import what they need
+        prepared = threads.ahead(all_prepared(targets, now_ms, made.failures), spark=False)
         progress("topics")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kretain-rows-")))
         run = _Run(sender, now_ms, connections, folder, Outbox.at(folder), made, told, stack, len(targets))
         batches = in_batches(prepared, lambda one: len(one.job.places), partitions)
         for batch in threads.ahead(map(run.decided, threads.ahead(map(run.read, batches)))):
             run.put_together(batch)
-    return made
 
 
 @dataclass(slots=True)

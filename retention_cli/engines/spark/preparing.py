@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, MutableMapping, Sequence
-from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Final
 
@@ -29,10 +28,8 @@ def all_prepared(
     Raises:
         SameClusterError: two targets are one cluster.
     """
-    names = ClusterNames([one.name for one in targets])
-    with ThreadPool(max(1, min(CLIENTS, len(targets)))) as pool:  # its threads are daemons
-        clusters = pool.map(partial(_identified, names), targets, chunksize=1)
-        waiting = deque(zip(targets, clusters, strict=True))
+    waiting = deque(identified(targets, failures))
+    with ThreadPool(AHEAD) as pool:  # its threads are daemons
         running: deque[tuple[Target, AsyncResult[Prepared | BaseException]]] = deque()
         while waiting or running:
             while waiting and len(running) < AHEAD:
@@ -47,24 +44,35 @@ def all_prepared(
                 target.done()
 
 
-def _identified(names: ClusterNames, target: Target) -> str | BrokerError:
-    """Return a target's cluster, or why it could not be asked.
+def identified(targets: Sequence[Target], failures: MutableMapping[str, BaseException]) -> list[tuple[Target, str]]:
+    """Return the targets with their clusters' ids; those that can't be reached are in ``failures``, and done.
 
     Raises:
-        SameClusterError: another target is the same cluster; its ledger is opened once alone.
+        SameClusterError: two targets are one cluster; its ledger is opened once alone.
     """
-    try:
-        cluster: str = target.reader.metadata([]).cluster_id
-    except BrokerError as error:
-        return error
-    names.claim(cluster, target.name)
-    return cluster
+    names = ClusterNames([one.name for one in targets])
 
-
-def _prepared(target: Target, cluster: str | BrokerError, now_ms: int) -> Prepared | BaseException:
-    """Read the small data of a cluster and its ledger, or return why that failed."""
-    if isinstance(cluster, BrokerError):
+    def identify(target: Target) -> str | BrokerError:
+        try:
+            cluster: str = target.reader.metadata([]).cluster_id
+        except BrokerError as error:
+            return error
+        names.claim(cluster, target.name)
         return cluster
+
+    there = []
+    with ThreadPool(max(1, min(CLIENTS, len(targets)))) as pool:  # its threads are daemons
+        for target, found in zip(targets, pool.map(identify, targets, chunksize=1), strict=True):
+            if isinstance(found, BrokerError):
+                failures[target.name] = found
+                target.done()
+            else:
+                there.append((target, found))
+    return there
+
+
+def _prepared(target: Target, cluster: str, now_ms: int) -> Prepared | BaseException:
+    """Read the small data of a cluster and its ledger, or return why that failed."""
     try:
         one = prepare(target, now_ms)
         _check_identity(one, cluster)

@@ -24,10 +24,11 @@ REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|
 """Matches the names of settings whose values Spark must not show."""
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
 _CONNECT_RETRIES: Final = 5
+"""About 20 seconds."""
 _CONNECT_SLOTS: Final = 8
 _LOCAL: Final = re.compile(r"local\[(\d+|\*)\]")
 _ATTEMPTS: Final = 4
-"""About 20 seconds."""
+"""Spark's own default for clusters; ``local[N]`` runs no task again."""
 _DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TASK: Final = "most recent failure: "
 _CALLED: Final = "An error occurred while calling "
