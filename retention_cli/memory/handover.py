@@ -51,8 +51,12 @@ def hand_over(memories: Memories, cluster_id: str) -> Handed:
 class HandedMemories(Memories):
     """The memory of one cluster that was handed to this process, in a folder of its own."""
 
-    def __init__(self, handed: Handed, folder: Path, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, handed: Handed, folder: Path, clock_ms: Callable[[], int], ledger: type[Ledger] | None = None
+    ) -> None:
         super().__init__(folder, clock_ms=clock_ms)
+        # That of a shared ledger also notes what to tell others.
+        self._class = ledger or (Ledger if handed.kind == "local" else DocumentLedger)
         self.kind = handed.kind
         self.notes = list(handed.notes)
         self._handed = handed
@@ -62,8 +66,7 @@ class HandedMemories(Memories):
         if not handed.ledger:
             return NoMemory(handed.lost)
         folder = _unpacked(handed.ledger, self._state_dir, cluster_id)
-        # That of a shared ledger also notes what to tell others.
-        ledger = Ledger(folder) if handed.kind == "local" else DocumentLedger(folder)
+        ledger = self._class(folder)
         ledger.lost = handed.lost
         return ledger
 

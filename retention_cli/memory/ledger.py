@@ -5,6 +5,7 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -17,10 +18,18 @@ from retention_cli.memory.ages import Ages, StoredAges
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_file import Key
-from retention_cli.memory.ledger_groups import Head
-from retention_cli.memory.ledger_looks import LedgerLooks
+from retention_cli.memory.ledger_groups import Head, LedgerGroups
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import INSERT, KEYS, SELECT, partition_of, row_of, values_of
+from retention_cli.memory.partition_rows import (
+    INSERT,
+    KEYS,
+    SELECT,
+    partition_of,
+    row_of,
+    rows_in,
+    values_in,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from retention_cli.audit.log import NamedLedger
@@ -31,7 +40,7 @@ _TOPICS_AGAIN_MS: Final = 3_600_000
 """Topics are noted as seen again at most once an hour."""
 
 
-class Ledger(LedgerLooks):
+class Ledger(LedgerGroups):
     """One cluster's memory. A context manager; nothing is written before :meth:`save`.
 
     ``lost`` says why it may be incomplete, ``notes`` what it skipped.
@@ -44,8 +53,13 @@ class Ledger(LedgerLooks):
         self.lost: Unknown | None = None
         self.notes: list[Reason] = []
         self._disks: dict[str, DiskMemory] = {}
-        self._sparing = False
+        self._sparing = self._outdated = False
         self._topics_ms = 0
+        self._partitions: dict[Key, PartitionMemory] = {}
+        self._loaded: set[str] = set()  # topic ids of which all partitions are in memory
+        self._taken: list[bytes] = []
+        self._names: dict[str, str] = {}
+        self._seen: set[str] = set()
         super().__init__(folder, None if known is None else known.ledger_id)
         self._ages = StoredAges(self.db)
         with self._errors():
@@ -126,6 +140,34 @@ class Ledger(LedgerLooks):
         with self._errors():
             return self._ages.note(topics, groups, self._heads, now_ms)
 
+    def saw_topics(self, names: Mapping[str, str]) -> None:
+        """Note that topics were seen, by id, even if nothing is asked for or added of any partition."""
+        self._names |= names
+        self._seen |= names.keys()
+
+    def take(self, changes: bytes) -> None:
+        """Take in the partitions of a part of this ledger that have changed there (:mod:`.parts`).
+
+        Raises:
+            ValueError: it is not what was written there.
+        """
+        try:
+            for row in rows_in(changes):
+                values_in(row)
+        except sqlite3.Error as error:
+            raise ValueError(str(error)) from None
+        self._taken.append(changes)
+
+    def noted_ages(self) -> tuple[dict[tuple[str, int], int], dict[str, int]]:
+        """Return what :meth:`ages` has noted and is not saved: by topic id and number of partitions, and by group."""
+        return self._ages.new_widths, self._ages.new_groups
+
+    def take_ages(self, widths: Mapping[tuple[str, int], int], groups: Mapping[str, int]) -> None:
+        """Take in what a part of this ledger has noted (:meth:`noted_ages`); of two times the earlier one counts."""
+        for key, seen_ms in widths.items():
+            self._ages.new_widths[key] = min(seen_ms, self._ages.new_widths.get(key, seen_ms))
+        self._ages.new_groups |= groups
+
     def disk(self, name: str) -> DiskMemory:
         """Return a disk's memory, to read and to add to."""
         if name not in self._disks:
@@ -166,7 +208,7 @@ class Ledger(LedgerLooks):
             self._outdated = self._outdated or self._meta("revision") != self._revision
             if self._outdated:
                 self._expand_judged()
-                self._expand_looks()
+                self._expand_taken()
             changed = {key: one for key, one in self._partitions.items() if one.changed}
             partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
             if self._outdated:
@@ -176,6 +218,7 @@ class Ledger(LedgerLooks):
         for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
             one.changed = False
+        taken = {row[0] for part in self._taken for row in rows_in(part)}
         self._ages.written()
         for disk in disks.values():
             disk.changed = False
@@ -184,9 +227,8 @@ class Ledger(LedgerLooks):
         for name, seen in touched.items():
             head = self._heads[name]
             self._heads[name] = head._replace(seen_ms=max(seen, head.seen_ms))
-        written = [*sorted({topic_id for topic_id, _ in changed} | self._looked_at), *self._groups, *self._judged]
-        self._groups, self._judged = {}, {}
-        self._forget_looks()
+        written = [*sorted({topic_id for topic_id, _ in changed} | taken), *self._groups, *self._judged]
+        self._groups, self._judged, self._taken = {}, {}, []
         self._touched = {}
         return written
 
@@ -223,13 +265,13 @@ class Ledger(LedgerLooks):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        groups = bool(self._groups or self._unjudged or self._judged or self._looked_at)
+        groups = bool(self._groups or self._unjudged or self._judged or self._taken)
         return looked or groups or self._ages.changed or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
-        self._forget_looks()
+        self._taken = []
         self._ages.forget_read()
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
@@ -239,7 +281,7 @@ class Ledger(LedgerLooks):
         """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
         self._expand_columns()
         self._expand_judged()
-        self._expand_looks()
+        self._expand_taken()
         groups = self._merged({})[1]
         self._ages.forget_read()
         self._read_heads()
@@ -267,13 +309,13 @@ class Ledger(LedgerLooks):
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
             for key, one in self._stored_of(self._loaded, None if everything else topic_id):
                 self._partitions.setdefault(key, one)
-            self._expand_looks(None if everything else topic_id)
 
-    def _expand_looks(self, topic_id: str | None = None) -> None:
-        """Turn looks at one topic's partitions, or at all, into memories of the ordinary kind."""
-        for key, one in [*self._looks(topic_id)]:
-            self._partitions[key] = one
-        self._forget_looks(topic_id)
+    def _expand_taken(self) -> None:
+        """Turn rows that were taken in into memories, which can be merged."""
+        for row in (row for part in self._taken for row in rows_in(part)):
+            one = self._partitions[row[0], row[1]] = partition_of(row)
+            one.changed = True
+        self._taken = []
 
     def _stored_of(
         self, topic_ids: Collection[str], topic_id: str | None = None
@@ -306,7 +348,8 @@ class Ledger(LedgerLooks):
         now_ms: int,
     ) -> None:
         grown = self._ages.write()
-        self._write_looks()
+        for part in self._taken:
+            self.db.executemany(INSERT, rows_in(part))
         self.db.executemany(INSERT, (row_of(*key, values_of(one)) for key, one in changed.items()))
         for name, disk in disks.items():
             self._put_disk(name, disk)
@@ -325,7 +368,8 @@ class Ledger(LedgerLooks):
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        told = chain(changed, self._looked_keys(), ((topic_id, 0) for topic_id in grown))
+        taken = ((row[0], row[1]) for part in self._taken for row in rows_in(part))
+        told = chain(changed, taken, ((topic_id, 0) for topic_id in grown))
         self._to_tell(told, (*groups, *self._judged), touched, disks)
 
     def _to_tell(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import Commits, Last, LogOf, PlainLogs, RecalledGroup
 from retention_cli.memory.judged_group import JudgedGroup, Logs, judged
 from retention_cli.memory.ledger_file import LedgerFile
+from retention_cli.memory.read_commits import ReadCommits
 from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, seen, stored
 
 
@@ -47,6 +48,7 @@ class LedgerGroups(LedgerFile):
         self._touched: dict[str, int] = {}
         self._present: set[str] = set()
         self._heads: dict[str, Head] = {}
+        self._outdated = False  # what was read is not what the file has
         super().__init__(folder, known_id)
 
     def saw_group(
@@ -65,7 +67,7 @@ class LedgerGroups(LedgerFile):
             return known
         group = self._group(name)
         group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
-        self.adopt_group(name, group)
+        self._see(name, group)
         return group.recalled(self._ids, since_ms)
 
     def _is_stored(self, name: str) -> bool:
@@ -170,42 +172,45 @@ class LedgerGroups(LedgerFile):
         """Return the memory of every group, by name."""
         return {name: self._group(name) for name in sorted(self._heads)}
 
-    def recalled_group(self, name: str) -> tuple[bytes, bool, int, bytes] | None:
-        """Return a group's digest, whether it is plain, when it was seen (Unix ms) and its document; None if unknown.
+    def read_groups(self) -> Iterator[tuple[str, ReadCommits | None]]:
+        """Yield the groups that exist, with the commits of those that have changed; nothing may be judged yet."""
+        for name in sorted(self._present):
+            if (one := self._unjudged.get(name)) is not None:
+                yield name, ReadCommits(one.seen_ms, one.digest, one.now)
+            elif (group := self._groups.get(name)) is not None:
+                rows: dict[str, list[tuple[int, int, int | None]]] = {}
+                for (topic, partition), commit in sorted(group.live().items()):
+                    rows.setdefault(topic, []).append((partition, *commit))
+                yield name, ReadCommits(group.seen_ms, group.digest, rows)
+            else:
+                yield name, None
 
-        A task that reads the group's commits does with it what :meth:`saw_group` does here.
+    def saw_read(self, name: str, read: ReadCommits | None, listed_ms: int, since_ms: int) -> None:
+        """Remember what :meth:`read_groups` of a part of this ledger has yielded (:mod:`.parts`).
+
+        Others may have written since: what they have read is merged by when that was, as their commits may be later.
+
+        Args:
+            name: the group's key.
+            read: its commits, None if they are those that are remembered.
+            listed_ms: the groups were listed later than that (Unix ms).
+            since_ms: since when a group that is gone counts (Unix ms).
         """
-        head = self._heads.get(name)
-        if head is None:
-            return None
-        if self._is_stored(name):
-            with self._errors():
-                if (there := self._stored_document(name)) is not None:
-                    return head.digest, head.plain, *there
-        group = self._group(name)
-        return head.digest, head.plain, group.seen_ms, group.as_bytes()
+        if read is None:
+            self.saw_again(name, listed_ms)
+        elif self._outdated or self._meta("revision") != self._revision:
+            group = GroupMemory()
+            group.update(read.rows(), self._ids, read.digest, read.read_ms, outlives=outlives_topics(name))
+            self._see(name, group)
+        elif self.saw_columns(name, read.columns, read.digest, read.read_ms) is None:
+            self.saw_group(name, read.rows(), read.read_ms, since_ms, read.digest)
 
     def saw_again(self, name: str, now_ms: int) -> None:
         """Note that a group was seen, unchanged."""
         self._touched[name] = now_ms
         self._present.add(name)
 
-    def saw_group_earlier(
-        self, name: str, commits: Commits, digest: bytes, read_ms: int, known: tuple[int, bytes] | None = None
-    ) -> None:
-        """Remember commits that were read, at ``read_ms`` (Unix ms), before others have written to the file.
-
-        ``known`` is when the group had been seen by then, and its document. What others have written is merged by when
-        they have read it, once ours is saved: their commits may be later than these.
-        """
-        with self._errors():
-            group = GroupMemory() if known is None else GroupMemory.from_bytes(known[1])
-        group.seen_ms = 0 if known is None else known[0]
-        group.update(commits, self._ids, digest, read_ms, outlives=outlives_topics(name))
-        self.adopt_group(name, group)
-
-    def adopt_group(self, name: str, group: GroupMemory) -> None:
-        """Replace a group's memory by one that a task updated when it read the group's commits."""
+    def _see(self, name: str, group: GroupMemory) -> None:
         self._present.add(name)
         self._adopt(name, group)
 

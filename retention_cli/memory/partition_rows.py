@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -21,11 +23,6 @@ SELECT: Final = (
 )
 INSERT: Final = "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 """Takes rows of :func:`row_of`."""
-INSERT_PLAIN: Final = (
-    "INSERT OR REPLACE INTO partitions VALUES "
-    "(?, ?, ?, ?, ?, NULL, ?, ?, NULL, NULL, '', ?, 0, NULL, NULL, NULL, NULL, NULL)"
-)
-"""Takes rows of :func:`plain_rows`: most of a plain partition's columns say that there is nothing."""
 
 
 def values_in(row: Sequence[Any]) -> Sequence[Any]:
@@ -50,19 +47,6 @@ def row_of(topic_id: str, partition: int, values: Sequence[object]) -> tuple[obj
 def _checksum(topic_id: str, partition: int, values: Sequence[object]) -> int:
     """Return a row's checksum. The last column is newer than the others: without it, it is what it always was."""
     return checksum(topic_id, partition, *(values[:-1] if values[-1] is None else values))
-
-
-def plain_rows(topic_id: str, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of partitions with these numbers and values, of which nothing but samples is remembered.
-
-    They are for :data:`INSERT_PLAIN`, and come to what :func:`row_of` and :data:`INSERT` come to, in half the time.
-    """
-    before = zlib.crc32(_encoded(f"({topic_id!r}, "))
-    for partition, values in rows:
-        epoch, last_epoch, _, log_start, samples, _, _, _, created, *_ = values
-        text = f"{partition}, {epoch}, {last_epoch}, None, {log_start}, {samples!r}, None, None, '', {created}, "
-        noted = zlib.crc32(_encoded(text + "0, None, None, None, None)"), before)
-        yield topic_id, partition, noted, epoch, last_epoch, log_start, samples, created
 
 
 def partition_of(row: Sequence[Any]) -> PartitionMemory:
@@ -104,17 +88,11 @@ def partition_of(row: Sequence[Any]) -> PartitionMemory:
     )
 
 
-def has_samples_alone(row: Sequence[Any]) -> bool:
-    """Return whether a row of :data:`SELECT` has a leader epoch, samples, and nothing else that reaches into a log."""
-    return (
-        row[3] is not None
-        and bool(row[7])
-        and not row[5]
-        and row[8] is None
-        and row[9] is None
-        and not row[10]
-        and row[15] is None
-    )
+def rows_in(changes: bytes) -> list[tuple[Any, ...]]:
+    """Return the rows of :data:`SELECT` in a file of SQLite's (:func:`.parts.changes`)."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize(changes)
+        return db.execute(SELECT).fetchall()
 
 
 def values_of(one: PartitionMemory) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, overload
@@ -24,12 +24,11 @@ IN_MEMORY: Final = 50_000
 """At most this many decisions are held in memory: about 60 MB."""
 _AT_A_TIME: Final = 5_000
 _ALL: Final = [one.name for one in COLUMNS]
+_FIELDS: Final = tuple(Decision._fields.index(one.field) for one in COLUMNS)
 
 
 class KeptRows:
     """Takes a plan's rows in order, as Arrow tables, and counts them. The file is deleted with the last reader of it.
-
-    ``managed`` is the sum of H − S over the rows whose ends are known (G6), ``note`` why sizes are missing.
 
     Raises:
         MissingPartError: pyarrow is not installed.
@@ -40,13 +39,11 @@ class KeptRows:
         self._folder = tempfile.TemporaryDirectory(prefix="kretain-plan-")
         self.path = Path(self._folder.name) / "rows.parquet"
         self.totals = Totals.of(())
-        self.managed = 0
-        self.note: str | None = None
         self._groups: list[frozenset[str]] = []
 
     @contextmanager
     def writing(self) -> Iterator[Callable[[Any], None]]:
-        """Yield the function that takes a table: columns as in :data:`~.columns.COLUMNS`, and perhaps ``note``."""
+        """Yield the function that takes a table: columns as in :data:`~.columns.COLUMNS`."""
         pa, columns = arrow(), schema(COLUMNS)
         waiting: list[Any] = []
         with arrow("pyarrow.parquet").ParquetWriter(self.path, columns, compression="lz4") as file:
@@ -67,16 +64,18 @@ class KeptRows:
             yield write
             flush()
 
-    def take(self, content: bytes) -> None:
-        """Write the rows of another one's file.
+    def take(self, *contents: bytes) -> None:
+        """Write the rows of others' files, in order.
 
         Raises:
             ArrowException: it is no such file.
         """
         pa = arrow()
-        with self.writing() as write, arrow("pyarrow.parquet").ParquetFile(pa.BufferReader(content)) as file:
-            for batch in file.iter_batches(ROWS_A_GROUP):
-                write(pa.Table.from_batches([batch]))
+        with self.writing() as write:
+            for content in contents:
+                with arrow("pyarrow.parquet").ParquetFile(pa.BufferReader(content)) as file:
+                    for batch in file.iter_batches(ROWS_A_GROUP):
+                        write(pa.Table.from_batches([batch]))
 
     def _count(self, table: Any) -> None:
         compute = arrow("pyarrow.compute")
@@ -93,10 +92,6 @@ class KeptRows:
             unconsumed=total(trims.column("unconsumed")),
             size_exact=bool(trims.num_rows) and compute.all(trims.column("bytes_exact")).as_py(),
         )
-        self.managed += total(compute.subtract(table.column("high_watermark"), table.column("log_start")))
-        if "note" in table.column_names:
-            notes = table.column("note").drop_null().to_pylist()
-            self.note = min(notes if self.note is None else (*notes, self.note), default=None)
 
     def tables(
         self, columns: Sequence[str] | None = None, actions: Collection[str] = ORDER, rows: int = _AT_A_TIME
@@ -123,6 +118,16 @@ class KeptRows:
     def decisions(self, plans: int = 1) -> Sequence[Decision]:
         """Return the rows: more than this plan's share of :data:`IN_MEMORY` stay in the file, if there are several."""
         return KeptDecisions(self) if self.totals.partitions > IN_MEMORY // plans else tuple(KeptDecisions(self))
+
+
+def decisions_table(decisions: Iterable[Decision]) -> Any:
+    """Return decisions as a table of the plan's columns."""
+    pa, columns = arrow(), schema(COLUMNS)
+    fields = list(zip(*decisions, strict=True)) or [()] * len(Decision._fields)
+    reasons = Decision._fields.index("reasons")
+    fields[reasons] = tuple([{"code": one.code, "text": one.text} for one in some] for some in fields[reasons])
+    arrays = [pa.array(fields[at], one.type) for at, one in zip(_FIELDS, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=columns)
 
 
 def total(column: Any) -> int:

@@ -29,11 +29,11 @@ class GoneCommits:
     """
 
     def __init__(self) -> None:
-        self._gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
+        self.found: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
 
     def anew(self) -> Self:
         """Forget what was kept, as groups are read again."""
-        self._gone.clear()
+        self.found.clear()
         return self
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
@@ -42,7 +42,7 @@ class GoneCommits:
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Keep positions of a group whose commits are gone."""
         del seen
-        self._gone.append((group, gone))
+        self.found.append((group, gone))
 
     add_gone = recall
 
@@ -61,7 +61,7 @@ class GoneCommits:
     def lost(self, losing: LosingRows) -> dict[str, int]:
         """Return, per consumer by key, how many records would be trimmed that it had not read."""
         found: dict[str, int] = {}
-        for group, gone in self._gone:
+        for group, gone in self.found:
             if lost := lost_of(losing, gone):
                 found[group] = found.get(group, 0) + lost
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.lost import GoneCommits, lost_of
+from retention_cli.plan.lost import GoneCommits, LosingRows, lost_of
 from retention_cli.plan.open_transactions import tell_owners
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
@@ -158,7 +158,7 @@ def make_plan(
     observed(Whole(observation, decisions, where, seen.keys()))
     unread: Mapping[str, int] | BrokerError
     try:
-        unread = unread_by_group(reader, seen, gone, [one for one in decisions if selection.asks_for(one.tp)])
+        unread = unread_by_group(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
     except BrokerError as error:
         unread = error
     return plan_of(
@@ -292,11 +292,20 @@ def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
     return [Reason("G2", _NO_READER)] if unconsumed and not unread else []
 
 
+def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return what would be trimmed unread: log start and target, by topic and partition."""
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for one in decisions:
+        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
+            found.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
+    return found
+
+
 def unread_by_group(
     reader: ClusterReader,
     groups: Mapping[str, GroupCommits | None],
     gone: GoneCommits,
-    decisions: Sequence[Decision],
+    rows: LosingRows,
 ) -> dict[str, int]:
     """Return, per consumer, how many records would be trimmed before it has read them (G2).
 
@@ -309,25 +318,21 @@ def unread_by_group(
             consumers outside Kafka's groups (F7). Others are left out: commits that only this report has read would
             be forgotten once the group is deleted (F6).
         gone: the positions of consumers whose commits are gone and still count (F6).
-        decisions: the plan's decisions.
+        rows: what would be trimmed unread (:func:`losing`).
 
     Raises:
         BrokerError: no broker answered.
     """
-    losing: dict[str, dict[int, tuple[int, int]]] = {}
-    for one in decisions:
-        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
-            losing.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
-    if not losing:
+    if not rows:
         return {}
-    unread = gone.lost(losing)
+    unread = gone.lost(rows)
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         if isinstance(commits, CommitsUnknown):
             return
-        lost = lost_of(losing, commits.topics)
+        lost = lost_of(rows, commits.topics)
         for topic, stored in commits.no_position.items():  # it may want to read all of it
-            lost += lost_of(losing, {topic: [(*place, None) for place in stored.items()]})
+            lost += lost_of(rows, {topic: [(*place, None) for place in stored.items()]})
         if lost:
             unread[commits.group] = unread.get(commits.group, 0) + lost
 

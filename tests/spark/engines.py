@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from kretain.options.rules import asked
+from retention_cli.core.clock import SYSTEM
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
 from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
-from retention_cli.engines.spark.cluster_plans import SparkPlans
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.engine import make_plans, plan_in_parts
-from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.plans import make_plans
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here, ship_file
+from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan, plan_text
@@ -56,7 +56,7 @@ class Engines:
         """What sends values to tasks."""
         return Sender(self.session, self.folder)
 
-    def local(self, policy: str, now: int) -> Plan:
+    def local(self, policy: str, now: int, clock_ms: Callable[[], int] = SYSTEM.wall_ms) -> Plan:
         memories = Memories(self.folder / self.local_state)
         try:
             with reader_for(self.world.bootstrap) as reader:
@@ -64,7 +64,8 @@ class Engines:
                 inventory: InventoryView | BatchSizes | None = BatchSizes() if self.exact_bytes else None
                 if self.inventory is not None:
                     inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
-                return make_plan(reader, selection, now, past_day=past_day, memories=memories, inventory=inventory)
+                more = {"past_day": past_day, "memories": memories, "inventory": inventory}
+                return make_plan(reader, selection, now, **more, clock_ms=clock_ms)
         finally:
             memories.close()
 
@@ -86,11 +87,7 @@ class Engines:
                 where = self.connection()
                 batches = BatchSizes() if self.exact_bytes else None
                 target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
-                if self.in_parts:
-                    made = SparkPlans()
-                    plan_in_parts(self.sender, [target], now, made)
-                else:
-                    made = make_plans(lambda: self.sender, [target], now)
+                made = make_plans(lambda: self.sender, [target], now, **({"a_task": 1} if self.in_parts else {}))
                 assert not made.failures
                 plan = made.plans[""]
                 whole = replace(plan, decisions=tuple(plan.decisions), counted=None)

@@ -19,11 +19,10 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.fleet.planning import SameClusterError
 from retention_cli.engines.spark import cluster_task
-from retention_cli.engines.spark.cluster_plans import SparkPlans
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.engine import make_plans
-from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.plans import SparkPlans, make_plans
 from retention_cli.engines.spark.sent import Sender
+from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.value import Plan
@@ -161,16 +160,16 @@ def test_what_a_task_has_seen_is_remembered_by_the_client(engines: Engines) -> N
 
 def test_an_executor_whose_clock_is_behind_is_refused() -> None:
     """Else what it remembers would be forgotten too soon (F6), and be older than it is (G3)."""
-    cluster_task._check_clock(now_ms() + 50_000)  # noqa: SLF001  (no executor's clock can be set here)
+    cluster_task.check_clock(now_ms() + 50_000)
     with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: set it right"):
-        cluster_task._check_clock(now_ms() + 3_590_000)  # noqa: SLF001
+        cluster_task.check_clock(now_ms() + 3_590_000)
 
 
 def test_the_clock_of_what_is_remembered_is_never_before_the_clients() -> None:
     sent_ms = now_ms() + 30_000
-    clock = cluster_task._clock(sent_ms)  # noqa: SLF001
+    clock = cluster_task.clock_since(sent_ms)
     assert sent_ms <= clock() < sent_ms + 10_000
-    assert abs(cluster_task._clock(0)() - now_ms()) < 10_000  # noqa: SLF001
+    assert abs(cluster_task.clock_since(0)() - now_ms()) < 10_000
 
 
 def test_an_answer_that_is_none_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

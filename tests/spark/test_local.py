@@ -13,14 +13,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import ShareConsumer  # type: ignore[attr-defined]
 
-from retention_cli.core.clock import SystemClock
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.environment import probe
-from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.plans import make_plans
 from retention_cli.engines.spark.session import DRIVER_MEMORY
-from retention_cli.engines.spark.write import Outbox
+from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan import kept
 from tests.kafka.fleet import Fleet
@@ -39,10 +37,8 @@ def engines(local_spark: Any, world: World, tmp_path: Path, request: pytest.Fixt
 def test_the_same_plan_of_random_topics_and_groups(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the client keeps its rows in a file, as it does with many, and where tasks don't see its folder."""
+    """Also where the client keeps its rows in a file, as it does with many."""
     monkeypatch.setattr(kept, "IN_MEMORY", in_memory)
-    if not in_memory:
-        monkeypatch.setattr(Outbox, "at", lambda _: Outbox("/nowhere", ""))
     fleet = Fleet(engines.world, seed, topics=12)
     try:
         fleet.build()
@@ -70,30 +66,20 @@ def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
     assert f"group {topic}-slow is gone" in reasons_of(plan, topic)
 
 
-class LateClock(SystemClock):
-    """A wall clock some milliseconds ahead."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        self._ahead_ms = ahead_ms
-
-    def wall_ms(self) -> int:
-        """Return the time then, Unix ms."""
-        return super().wall_ms() + self._ahead_ms
-
-
 @pytest.mark.thorough
-def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_stands_still_is_seen_again(engines: Engines) -> None:
     """F6: it counts for 30 days from when it was last there, not from when it last moved."""
-    engines = replace(engines, in_parts=True)  # a task has its machine's clock, and refuses one that is behind
     world = engines.world
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 10)
     world.commit(f"{topic}-g", topic, 3)
     seen: list[int] = []
-    for later in (0, 10 * DAY):
-        for module in ("prepare", "remember"):
-            monkeypatch.setattr(f"retention_cli.engines.spark.{module}.SYSTEM", LateClock(later))
-        engines.spark(consumed(topic), now_ms())
+    for earlier_ms in (10 * DAY, 0):
+        if earlier_ms:
+            engines.local_state = "spark"  # one ledger, as on one machine
+            engines.local(consumed(topic), now_ms(), clock_ms=lambda: now_ms() - 10 * DAY)
+        else:
+            engines.spark(consumed(topic), now_ms())
         with sqlite3.connect(next((engines.folder / "spark").glob("*/ledger.sqlite"))) as ledger:
             seen += ledger.execute("SELECT seen_ms FROM groups WHERE name = ?", (f"{topic}-g",)).fetchone()
     assert seen[1] > seen[0] + 9 * DAY

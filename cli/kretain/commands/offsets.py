@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kretain.errors import Exit
-from kretain.flows.spark import positions_of
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import GroupsOption, Topics
-from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from retention_cli.reports.unread import Rows
@@ -36,7 +35,6 @@ def offsets(
     ] = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
-    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Where consumers stand: per partition the floor (the smallest committed offset that counts), who sets it, the lag.
 
@@ -54,14 +52,14 @@ def offsets(
       kretain offsets -b localhost:9092 --group billing
 
       kretain offsets -p policy.yaml --unread
-
-      kretain offsets -p policy.yaml --spark --master spark://master:7077 -o csv
     """
     from kretain.config import resolve
+    from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from kretain.render.offsets import print_floors, print_groups, print_unread
+    from retention_cli.reports.offsets import read_positions
+    from retention_cli.reports.unread import read_unread
 
-    spark.check()
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)
     now_ms = time.time_ns() // 1_000_000
@@ -69,17 +67,17 @@ def offsets(
     each: Rows | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
-        with positions_of(
-            spark, reader, chosen, now_ms, patterns, memories, unread=each, quiet=common.quiet
-        ) as positions:
-            for note in () if common.quiet else memories.notes:
-                warn(note.text)
-            if each is not None:
-                print_unread(positions, output, each, every_row=all_rows)
-            elif patterns:
-                print_groups(positions, output, every_row=all_rows)
-            else:
-                print_floors(positions, output, every_row=all_rows)
+        read = read_positions if each is None else partial(read_unread, each=each)
+        with shown(quiet=common.quiet) as progress:
+            positions = read(reader, chosen, now_ms, groups=patterns, memories=memories, progress=progress)
+        for note in () if common.quiet else memories.notes:
+            warn(note.text)
+        if each is not None:
+            print_unread(positions, output, each, every_row=all_rows)
+        elif patterns:
+            print_groups(positions, output, every_row=all_rows)
+        else:
+            print_floors(positions, output, every_row=all_rows)
     return Exit.DONE
 
 

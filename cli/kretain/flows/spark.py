@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
     from retention_cli.profile.reading import Profile, Read
-    from retention_cli.reports.offsets import Positions
-    from retention_cli.reports.unread import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,8 @@ class OpenSpark:
 
 
 @contextmanager
-def opened(flags: SparkFlags, progress: Progress, *, joins: bool = False) -> Iterator[OpenSpark]:
+def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
     """Open Spark, check that executors have what they need, and stop Spark at the end.
-
-    ``joins``: Spark itself has much to do (:func:`retention_cli.engines.spark.session.open_session`).
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -77,7 +73,7 @@ def opened(flags: SparkFlags, progress: Progress, *, joins: bool = False) -> Ite
         where = flags.master or "its own configuration"
         memory = flags.conf().get("spark.driver.memory", DRIVER_MEMORY)
         progress(f"starting Spark ({where}{'' if is_connect(flags.master) else f', driver memory {memory}'})")
-        session = open_session(flags.master, flags.conf(), folder, joins=joins)
+        session = open_session(flags.master, flags.conf(), folder)
         try:
             if not runs_here(session):
                 from retention_cli.engines.spark.environment import check_executors
@@ -99,10 +95,6 @@ class SharedSpark:
 
     def __init__(self, flags: SparkFlags) -> None:
         flags.check()
-        if flags.spark:
-            from retention_cli.engines.spark.heap import share_one_heap
-
-            share_one_heap()
         self.flags = flags
         self._stack = contextlib.ExitStack()
         self._open: OpenSpark | None = None
@@ -152,8 +144,8 @@ def plan_one(
     progress: Progress,
 ) -> Plan:
     """Return one cluster's plan with its rows, like :func:`retention_cli.plan.make.make_plan`."""
-    from retention_cli.engines.spark.engine import make_plans
-    from retention_cli.engines.spark.prepare import Target
+    from retention_cli.engines.spark.plans import make_plans
+    from retention_cli.engines.spark.targets import Target
 
     def connect() -> ConnectionRef:
         return shared.get(progress).connection(reader.settings)
@@ -187,68 +179,6 @@ def fleet_engine(shared: SharedSpark) -> Iterator[Engine]:
         return there.sender, there.connection
 
     yield SparkEngine(spark, shared.flags.connections, shared.flags.a_task)
-
-
-@contextmanager
-def positions_of(
-    flags: SparkFlags,
-    reader: ClusterReader,
-    selection: Selection,
-    now_ms: int,
-    groups: Sequence[str],
-    memories: Memories,
-    *,
-    unread: Rows | None,
-    quiet: bool,
-) -> Iterator[Positions]:
-    """Yield consumers' positions, read by this process or over Spark; Spark's rows are collected on access.
-
-    ``unread``: what each has yet to read, and not where it stands.
-
-    Raises:
-        SparkError: Spark can't be used, or an executor lacks something.
-        BrokerError, NothingMatchesError: see :func:`retention_cli.reports.offsets.read_positions`.
-    """
-    from kretain.render.kit.progress import shown
-
-    with contextlib.ExitStack() as stack:
-        with shown(quiet=quiet) as progress:
-            if not flags.spark and unread is not None:
-                from retention_cli.reports.unread import read_unread
-
-                found = read_unread(
-                    reader, selection, now_ms, groups=groups, each=unread, memories=memories, progress=progress
-                )
-            elif not flags.spark:
-                from retention_cli.reports.offsets import read_positions
-
-                found = read_positions(reader, selection, now_ms, groups=groups, memories=memories, progress=progress)
-            else:
-                from retention_cli.decide.guards.limits import Amount
-                from retention_cli.engines.spark import positions
-                from retention_cli.engines.spark.prepare import Target
-
-                joins = bool(groups) or unread is not None
-                spark = stack.enter_context(opened(flags, progress, joins=joins))
-                target = Target(
-                    "",
-                    reader,
-                    selection,
-                    lambda: spark.connection(reader.settings),
-                    lambda _cluster: Amount(),
-                    memories,
-                )
-                reading = positions.read_positions(
-                    spark.sender,
-                    target,
-                    now_ms,
-                    groups=groups,
-                    unread=unread,
-                    connections=flags.connections,
-                    progress=progress,
-                )
-                found = stack.enter_context(reading)
-        yield found
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class SparkFlags(OptionGroup):
             metavar="N",
             min=1,
             panel=SPARK,
-            help="How many tasks may read from one broker at a time. Default: 2.",
+            help="How many tasks per broker may read a cluster that is cut into slices. Default: 2.",
         ),
     ] = None
     partitions_per_task: Annotated[
@@ -62,7 +62,7 @@ class SparkFlags(OptionGroup):
             metavar="N",
             min=0,
             panel=SPARK,
-            help="Plan a cluster with more partitions in many tasks. Default: 300000.",
+            help="Cut a cluster with more partitions into slices, a task each. Default: 300000.",
         ),
     ] = None
 
@@ -91,14 +91,14 @@ class SparkFlags(OptionGroup):
     @property
     def connections(self) -> int:
         """How many tasks may read from one broker at a time."""
-        from retention_cli.engines.spark.packing import CONNECTIONS
+        from retention_cli.engines.spark.giant import CONNECTIONS
 
         return CONNECTIONS if self.connections_per_broker is None else self.connections_per_broker
 
     @property
     def a_task(self) -> int:
         """The most partitions that one task plans."""
-        from retention_cli.engines.spark.cluster_plans import PARTITIONS_A_TASK
+        from retention_cli.engines.spark.plans import PARTITIONS_A_TASK
 
         return PARTITIONS_A_TASK if self.partitions_per_task is None else self.partitions_per_task
 

@@ -33,10 +33,9 @@ from retention_cli.core.units import timestamp
 from retention_cli.engines.spark.at_once import as_they_end
 from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from retention_cli.engines.spark.fact_rows import Row
-from retention_cli.engines.spark.packing import NO_BROKER
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.session import SparkError, last_words
-from retention_cli.engines.spark.slices import leader_of
+from retention_cli.engines.spark.slices import NO_BROKER, leader_of
 from retention_cli.plan.target import Target
 
 TASKS_A_LEADER: Final = 4

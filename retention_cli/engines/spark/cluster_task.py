@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.model import TopicPartition
+from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
@@ -33,13 +33,12 @@ from retention_cli.disks.solve.inventory_view import COLUMNS as INVENTORY
 from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.disks.solve.outcome import DiskOutcome, Space
 from retention_cli.engines.spark.connections import ConnectionRef, Readers
-from retention_cli.engines.spark.decided import decisions_batch
 from retention_cli.engines.spark.frames import ROWS_A_BATCH, ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
 from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.observe.floors.outside import Read
-from retention_cli.plan.kept import KeptRows
+from retention_cli.plan.kept import KeptRows, decisions_table
 from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -88,15 +87,15 @@ def cluster_planner(work: Sent[ClusterWork]) -> ArrowTask:
 
 
 def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
-    clock_ms = _clock(work.sent_ms)
+    clock_ms = clock_since(work.sent_ms)
     memories = None if work.memory is None else HandedMemories(work.memory, folder, clock_ms)
     row: dict[str, Any] = {}
     try:
-        _check_clock(work.sent_ms)
+        check_clock(work.sent_ms)
         with Readers() as readers:
             row = _planned(work, readers.opened(work.cluster, work.connection, work.timeout_s), memories, clock_ms)
     except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError, TooLargeError) as error:
-        row = {"failure": _failures().dump_json(_failure_of(error)).decode()}
+        row = {"failure": failure_text(error)}
     finally:
         if memories is not None:
             memories.close()
@@ -112,7 +111,7 @@ def inventory_files(paths: Sequence[Path]) -> list[Path]:
     return [file for one in paths for file in (sorted(one.glob("*.parquet")) if one.is_dir() else [one])]
 
 
-def _check_clock(sent_ms: int) -> None:
+def check_clock(sent_ms: int) -> None:
     """Check that this machine's clock is not behind that of the client, whose work was sent before.
 
     Raises:
@@ -126,7 +125,7 @@ def _check_clock(sent_ms: int) -> None:
         )
 
 
-def _clock(sent_ms: int) -> Callable[[], int]:
+def clock_since(sent_ms: int) -> Callable[[], int]:
     """Return the clock for what is remembered: this machine's, or the client's if that is later.
 
     A time that is too late only remembers a group longer (F6), and keeps records longer (G3).
@@ -156,12 +155,16 @@ def _planned(
         inventory=inventory,
         outside=work.outside,
     )
-    kept = KeptRows()
+    return {"head": _heads().dump_json(_Head.of(plan)).decode(), "rows": rows_of(plan.decisions)}
+
+
+def rows_of(decisions: Iterable[Decision]) -> bytes:
+    """Return decisions as a file of the plan's columns (:meth:`retention_cli.plan.kept.KeptRows.take`)."""
+    kept, waiting = KeptRows(), iter(decisions)
     with kept.writing() as write:
-        waiting = iter(plan.decisions)
         while some := list(itertools.islice(waiting, ROWS_A_BATCH)):
-            write(pa.Table.from_batches([decisions_batch(some)]))
-    return {"head": _heads().dump_json(_Head.of(plan)).decode(), "rows": kept.path.read_bytes()}
+            write(decisions_table(some))
+    return kept.path.read_bytes()
 
 
 # -- in the client -----------------------------------------------------------------------
@@ -175,7 +178,7 @@ def plan_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
     """
     try:
         if row["failure"] is not None:
-            return _failures().validate_json(row["failure"]).as_error()
+            return failure_in(row["failure"])
         head = _heads().validate_json(row["head"]).whole()
         kept = KeptRows()
         kept.take(bytes(row["rows"]))
@@ -226,11 +229,23 @@ _KINDS: Final[dict[str, type[Exception]]] = {
 }
 
 
-def _failure_of(error: Exception) -> _Failure:
+def failure_text(error: Exception) -> str:
+    """Return an error of a task as JSON."""
     if isinstance(error, PolicyError):
-        return _Failure(PolicyError.__name__, problems=tuple(error.problems))
-    texts = error.problems if isinstance(error, NothingMatchesError) else (str(error),)
-    return _Failure(next((name for name, one in _KINDS.items() if isinstance(error, one)), ""), texts)
+        failure = _Failure(PolicyError.__name__, problems=tuple(error.problems))
+    else:
+        texts = error.problems if isinstance(error, NothingMatchesError) else (str(error),)
+        failure = _Failure(next((name for name, one in _KINDS.items() if isinstance(error, one)), ""), texts)
+    return _failures().dump_json(failure).decode()
+
+
+def failure_in(text: str | bytes) -> Exception:
+    """Return the error in :func:`failure_text`.
+
+    Raises:
+        ValidationError: it is none.
+    """
+    return _failures().validate_json(text).as_error()
 
 
 @cache

@@ -14,9 +14,9 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import Member, Watch
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.engines.spark.engine import make_plans
-from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.plans import make_plans
 from retention_cli.engines.spark.sent import Sender
+from retention_cli.engines.spark.targets import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import check_without_inventory
 from retention_cli.policy.errors import PolicyError

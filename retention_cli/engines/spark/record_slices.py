@@ -10,8 +10,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.packing import NO_BROKER
-from retention_cli.engines.spark.slices import PARTITIONS_A_SLICE, leader_of
+from retention_cli.engines.spark.slices import NO_BROKER, PARTITIONS_A_SLICE, leader_of
 from retention_cli.profile.front import STEPS_AT_MOST
 
 Ranges = dict[TopicPartition, Range]

@@ -72,7 +72,7 @@ def is_connect(master: str | None) -> bool:
     return master is not None and master.startswith("sc://")
 
 
-def open_session(master: str | None, conf: Mapping[str, str], folder: Path, *, joins: bool = False) -> Any:
+def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     """Return a session, with kretain's own code sent to the executors.
 
     Args:
@@ -80,8 +80,6 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path, *, j
             all cores of this machine.
         conf: further settings of Spark.
         folder: a temporary folder of this run.
-        joins: whether Spark itself has much to do, as with an inventory's segments. Mostly it only moves what Python
-            makes, and then compiling its code well takes longer than running it.
 
     Raises:
         SparkError: PySpark or Java is missing, or the master does not answer.
@@ -89,7 +87,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path, *, j
     if importlib.util.find_spec("pyspark") is None:
         raise SparkError(f"--spark needs PySpark: {how_to_add('spark')}")
     try:
-        session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder, joins)
+        session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
         ship_code(session, folder)
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
         said = last_words(error)
@@ -128,7 +126,7 @@ def stop_session(session: Any) -> None:
         session.stop()
 
 
-def _classic(master: str | None, conf: Mapping[str, str], folder: Path, joins: bool) -> Any:
+def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     from pyspark.conf import SparkConf
     from pyspark.sql import SparkSession
 
@@ -157,7 +155,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path, joins: b
         os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark looks
     elif master.startswith(("local", "spark://")):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", *(() if joins else (_QUICK,))]
+    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", _QUICK]
     driver = " ".join([*options, given.get(_DRIVER_OPTIONS, "")]).strip()  # of two that differ the last counts
     builder = SparkSession.builder
     for key, value in (defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver}).items():

@@ -8,10 +8,11 @@ from typing import Final, TypeVar
 
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.packing import NO_BROKER
 
 T = TypeVar("T")
 
+NO_BROKER: Final = -1
+"""The broker of what has no coordinator or leader; no broker has this id."""
 GROUPS_A_SLICE: Final = 50
 PARTITIONS_A_SLICE: Final = 1_000
 

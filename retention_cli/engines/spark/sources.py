@@ -27,20 +27,16 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.progress import silent
 from retention_cli.core.units import parse_time_ms
-from retention_cli.engines.spark.commit_tasks import commit_batch
 from retention_cli.engines.spark.fact_rows import facts_row
-from retention_cli.engines.spark.packing import NO_BROKER
-from retention_cli.engines.spark.record_source import RecordsSource
 from retention_cli.engines.spark.schemas import COMMITS, OFFSETS
-from retention_cli.engines.spark.size_source import SizesSource
-from retention_cli.engines.spark.slices import GROUPS_A_SLICE, partition_slices, sliced
+from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partition_slices, sliced
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.rows import CommitRows
+from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.request import Prepared, Request
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
@@ -98,6 +94,14 @@ class CommitsReader(SlicedReader):
                 sink.fail(group.name, str(error), None)
         if rows := [row._replace(group=plain_name(row.group)) for row in sink.take()]:
             yield commit_batch(one.cluster, rows)
+
+
+def commit_batch(cluster: str, rows: Sequence[CommitRow]) -> pa.RecordBatch:
+    """Return rows as a batch of ``schemas.COMMITS``."""
+    group, topic, partition, kind, offset, epoch, code, text = zip(*rows, strict=True)
+    columns = ([cluster] * len(rows), group, topic, partition, kind, offset, epoch, code, text)
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, COMMITS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
 
 
 @dataclass
@@ -193,4 +197,4 @@ class OffsetsSource(SlicedSource):
     own = ("times",)
 
 
-SOURCES: Final[tuple[type[DataSource], ...]] = (CommitsSource, OffsetsSource, SizesSource, RecordsSource)
+SOURCES: Final[tuple[type[DataSource], ...]] = (CommitsSource, OffsetsSource)

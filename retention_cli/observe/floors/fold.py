@@ -152,8 +152,7 @@ class Both:
 class FloorFold:
     """Folds groups one by one, then returns each partition's floor.
 
-    What some groups come to (``columns``, ``odd``, ``failed``, ``failed_topics``, ``present``) can be added to the fold
-    of others, :mod:`retention_cli.engines.spark.parts`.
+    A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`).
 
     Args:
         topics: the managed topics.
@@ -262,6 +261,38 @@ class FloorFold:
         else:
             for topic in topics:
                 self.failed_topics.setdefault(topic, set()).add(reason)
+
+    def part(self, topics: Collection[str]) -> FloorFold:
+        """Return what the groups so far come to on these topics."""
+        found = FloorFold({name: self._topics[name] for name in topics if name in self._topics})
+        found.columns = {name: self.columns[name] for name in found.columns}
+        found.odd = {tp: one for tp, one in self.odd.items() if tp.topic in found.columns}
+        found.failed = self.failed
+        found.failed_topics = {name: some for name, some in self.failed_topics.items() if name in found.columns}
+        found.present = {key: self.present[key] for key in found.present}
+        return found
+
+    def take(self, other: FloorFold) -> None:
+        """Add what other groups come to on the same topics."""
+        for topic, theirs in other.columns.items():
+            low, low_by, high, high_by, bare = self.columns[topic]
+            for n, most in enumerate(theirs.high):
+                if most == NO_HIGHEST:
+                    continue
+                least, group = theirs.low[n], theirs.low_by[n]
+                if high[n] == NO_HIGHEST or least < low[n] or (least == low[n] and group < low_by[n]):
+                    low[n], low_by[n] = least, group
+                group = theirs.high_by[n]
+                if most > high[n] or (most == high[n] and group < high_by[n]):
+                    high[n], high_by[n] = most, group
+                bare[n] |= theirs.bare[n]
+        for tp, odd in other.odd.items():
+            self._odd(*tp).take(odd)
+        self.failed |= other.failed
+        for topic, reasons in other.failed_topics.items():
+            self.failed_topics.setdefault(topic, set()).update(reasons)
+        for key, places in other.present.items():
+            self.present[key] |= places
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
         """Return the leader epochs of commits, including gone ones, other than the partition's current one (F5, F6)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
@@ -63,6 +63,7 @@ def read_group_floors(
     memory: Memory | None = None,
     now_ms: int = 0,
     outside: Sequence[Read] | None = None,
+    is_mine: Callable[[str], bool] = lambda _group: True,
 ) -> FloorFold:
     """Return the fold over every group that counts. What could not be read is unknown in it, with its reason.
 
@@ -78,13 +79,16 @@ def read_group_floors(
         memory: remembers each group, and recalls those that are gone (F6).
         now_ms: our wall clock (Unix ms), for the memory.
         outside: what the sources of other consumers gave, if they were read elsewhere (F7).
+        is_mine: returns whether this fold is to have the group with a name: others may be in another one.
     """
     deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
     recall = Recall(memory or NoMemory(), rules, now_ms)
     before, attempts = metadata, 0
     while True:
         attempts += 1
-        fold, sink, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, begin_rows, recall)
+        fold, sink, doubt = _read_once(
+            reader, scopes, rules, before, deadline, progress, listener, begin_rows, recall, is_mine
+        )
         if doubt is None or not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
             break
         reader.clock.sleep(_AGAIN_AFTER_S)
@@ -196,6 +200,7 @@ def _read_once(
     listener: CommitListener | None,
     begin_rows: BeginRows | None,
     recall: Recall,
+    is_mine: Callable[[str], bool],
 ) -> tuple[FloorFold, FloorSink, Doubt | None]:
     """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9).
 
@@ -207,6 +212,7 @@ def _read_once(
         listing = list_counted(reader, rules, before, deadline)
         if isinstance(listing, Doubt):
             return fold, sink, listing
+        listing = replace(listing, counted=tuple(one for one in listing.counted if is_mine(one.name)))
         fold, sink = _begun(scopes, listing.latest(topics, recall), begin_rows)
         listing.tell(sink, scopes)
         read_groups(reader, listing.counted, topics, sink, _left(reader, deadline), progress, listener, recall)

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from retention_cli.engines.spark.decided import decisions_batch
 
 from retention_cli.core.model import Decision, Reason
-from retention_cli.engines.spark.decided import decisions_batch
 from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.kept import KeptDecisions, KeptRows
 from retention_cli.plan.rows import by_topic, having, most_important, rows_as_json

@@ -1,0 +1,324 @@
+"""Plan a cluster that is too large for one task: some tasks read its groups, then each plans some of its topics.
+
+Only the client changes the ledger, and only it can delete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from retention_cli.brokers.commits import GroupCommits
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.core.clock import SYSTEM
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.progress import Progress
+from retention_cli.core.state_dir import StateError
+from retention_cli.engines.spark.cluster_task import failure_in
+from retention_cli.engines.spark.frames import as_frame, kept
+from retention_cli.engines.spark.giant_tasks import (
+    ROW,
+    Giant,
+    Row,
+    ShareTold,
+    Slice,
+    SliceTold,
+    floors_rows,
+    share_of,
+    share_reader,
+    slice_planner,
+    told_by_shares,
+    told_by_slices,
+)
+from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.sent import Sender, Sent
+from retention_cli.engines.spark.session import SparkError
+from retention_cli.engines.spark.targets import Target
+from retention_cli.memory.handover import Handed
+from retention_cli.memory.interface import NO_LOG, LogNow, NoMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.parts import Cutter
+from retention_cli.memory.read_commits import ReadCommits
+from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.fold import Both, FloorFold, TopicScope
+from retention_cli.observe.floors.outside import fold_outside
+from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
+from retention_cli.plan.kept import KeptRows
+from retention_cli.plan.kept_forever import reached_by_pattern
+from retention_cli.plan.lost import GoneCommits
+from retention_cli.plan.make import plan_of, unread_by_group, with_live
+from retention_cli.plan.value import Plan
+from retention_cli.policy.selection import check_matches
+from retention_cli.policy.settings import Settings
+
+PARTITIONS_A_SLICE: Final = 20_000
+CONNECTIONS: Final = 2
+"""How many tasks a broker read a giant cluster at a time."""
+_SHARES_AT_MOST: Final = 200
+_CUT_AGAIN: Final = 10
+_JUDGED_COMMITS: Final = 1_000_000
+"""So many commits are judged at a time: each takes some 20 bytes until then."""
+
+
+def plan_giant(
+    sender: Sender,
+    target: Target,
+    cluster: str,
+    now_ms: int,
+    most: int,
+    connections: int,
+    plans: int,
+    progress: Progress,
+) -> Plan:
+    """Plan a cluster in many tasks. It is one of so many ``plans``.
+
+    Args:
+        sender: the session.
+        target: the cluster, without disk rules, with an open reader.
+        cluster: its id.
+        now_ms: the time from which all cutoffs are calculated (Unix ms).
+        most: the most partitions that a task may plan; a topic is never cut.
+        connections: at most so many tasks read it at a time for each of its brokers.
+        plans: the number of plans that share this process's memory.
+        progress: called with what is under way.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read, here or in a task.
+        PolicyError: R1 is enabled for a topic without a time.
+        NothingMatchesError: there is no topic to decide about.
+        StateError: the ledger, or the audit log (G6), can't be read.
+        SparkError: what tasks have written can't be read.
+    """
+    progress("topics")
+    reader, selection = target.reader, with_live(target.reader, target.selection)
+    metadata = reader.metadata()
+    settings = {name: one for name in sorted(metadata.topics) if (one := selection.settings_for(name)) is not None}
+    topics = {name: bare_facts(metadata.topics[name]) for name in settings}
+    touched = [name for name, topic in topics.items() if not never_touched(topic, settings[name])]
+    configs = reader.topic_configs(touched) if touched else {}
+    topics = {name: configured(topic, configs.get(name)) for name, topic in topics.items()}
+    notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
+    notes += reached_by_pattern(topics.values(), settings, selection.policy)
+    scopes = {name: _scope(metadata, name, settings[name]) for name in touched}
+    at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
+    names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))
+    memory = NoMemory() if target.memories is None else target.memories(cluster)
+    slices, memories = _cut(sender, target.memories, cluster, metadata, names, configs, at_once)
+    giant = Giant(
+        cluster,
+        target.connect(),
+        reader.timeout_s,
+        selection.decided_alone,
+        now_ms,
+        SYSTEM.wall_ms(),
+        metadata.topic_ids,
+        scopes,
+        slices,
+        memories,
+        at_once,
+    )
+    own, gone, outside = FloorFold(scopes), GoneCommits(), dict[str, GroupCommits | None]()
+    rules = selection.policy.groups
+    recall = Recall(memory, rules, SYSTEM.wall_ms())
+    fold_outside(
+        Both(own, gone), rules.sources, scopes, metadata, recall, reader, lambda one: outside.update({one.group: one})
+    )
+    progress("committed offsets, log ends and decisions")
+    with contextlib.ExitStack() as stack:
+        found = _Found.of(_planned(sender, giant, floors_rows(own, slices), stack), len(names))
+    if isinstance(memory, Ledger) and target.memories is not None:
+        progress("what is remembered")
+        counts = {name: scope for name, scope in metadata.topic_ids.items() if name in settings}
+        _remember(memory, target.memories, giant, found, counts, since_ms=recall.since_ms)
+    gone.found += [one for told in found.shares for one in told.gone]
+    seen = {**outside, **{group: None for told in found.shares for group in told.read}}
+    losing: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partition, start, end in found.rows.losing():
+        if selection.asks_for(TopicPartition(topic, partition)):
+            losing.setdefault(topic, {})[partition] = (start, end)
+    unread: Mapping[str, int] | BrokerError
+    try:
+        unread = unread_by_group(reader, seen, gone, losing)
+    except BrokerError as error:
+        unread = error
+    return plan_of(
+        reader,
+        selection,
+        cluster,
+        now_ms,
+        decisions=found.rows.decisions(plans),
+        totals=found.rows.totals,
+        managed=sum(one.managed for one in found.slices),
+        unread=unread,
+        notes=notes,
+        sizes_problem=min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
+        past_day=target.past_day,
+        memories=target.memories,
+        disks=None,
+    )
+
+
+def _scope(metadata: ClusterMetadata, name: str, settings: Settings) -> TopicScope:
+    partitions = metadata.topics[name].partitions
+    epochs = [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
+    return TopicScope(epochs, settings.require_groups)
+
+
+def _slices(metadata: ClusterMetadata, names: Sequence[str] | Mapping[str, Any], most: int) -> Iterator[list[str]]:
+    """Yield the topics in slices, in order, with at most so many partitions each, but one topic at least."""
+    some: list[str] = []
+    count = 0
+    for name in names:
+        size = len(metadata.topics[name].partitions)
+        if some and count + size > most:
+            yield some
+            some, count = [], 0
+        some.append(name)
+        count += size
+    if some:
+        yield some
+
+
+def _cut(
+    sender: Sender,
+    memories: Memories | None,
+    cluster: str,
+    metadata: ClusterMetadata,
+    names: Sequence[Sequence[str]],
+    configs: Mapping[str, Any],
+    shares: int,
+) -> tuple[list[tuple[Sequence[str], Sent[Slice]]], list[Sent[Handed]]]:
+    """Send each slice its topics, and each task its part of the ledger: all of one revision."""
+    ids = metadata.topic_ids
+    memory = NoMemory() if memories is None else memories(cluster)
+
+    def sliced(some: Sequence[str], handed: Handed | None) -> tuple[Sequence[str], Sent[Slice]]:
+        theirs = ClusterMetadata(cluster, metadata.brokers, {name: metadata.topics[name] for name in some})
+        return some, sender.send(Slice(theirs, {name: configs[name] for name in some if name in configs}, handed))
+
+    if memories is None:
+        return [sliced(some, None) for some in names], []
+    for _ in range(_CUT_AGAIN):
+        with memory.sparing() if isinstance(memory, Ledger) else contextlib.nullcontext():
+            memory.begin(ids)
+        cutter = Cutter(memories, cluster)
+        parts = [sender.send(cutter.groups(partial(_is_in, shares, n))) for n in range(shares)]
+        slices = [sliced(some, cutter.partitions([ids[name] for name in some if name in ids])) for some in names]
+        if not cutter.is_outdated:
+            return slices, parts
+    raise StateError("the ledger is written by other runs all the time: run again")
+
+
+def _is_in(shares: int, share: int, group: str) -> bool:
+    return share_of(group, shares) == share
+
+
+def _planned(sender: Sender, giant: Giant, own: Iterator[Row], stack: contextlib.ExitStack) -> Iterator[Any]:
+    """Yield the rows of all tasks (:data:`.giant_tasks.ROW`)."""
+    session, sent = sender.session, sender.send(giant)
+    shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(share_reader(sent), ddl(ROW))
+    rows = shares.unionByName(as_frame(session, pa.Table.from_pylist(list(own), schema=ROW)))
+    slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
+    planned = kept(slices, stack)
+    planned.count()
+    yield from planned.toLocalIterator()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What tasks have found: the plan's rows in order, and what is remembered."""
+
+    rows: KeptRows = field(default_factory=KeptRows)
+    shares: list[ShareTold] = field(default_factory=list)
+    slices: list[SliceTold] = field(default_factory=list)
+    groups: dict[str, bytes | None] = field(default_factory=dict)
+    ledgers: list[bytes] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: Iterator[Any], slices: int) -> _Found:
+        """Return what is in these rows.
+
+        Raises:
+            SparkError: they are not those of our tasks, or some are missing.
+            BrokerError: a task could not read the cluster; or another error of a task.
+        """
+        found, parts = cls(), dict[int, bytes]()
+        try:
+            for row in rows:
+                kind, content = row["kind"], row["content"]
+                if kind == "failure":
+                    raise failure_in(content)
+                if kind == "group":
+                    found.groups[row["name"]] = None if content is None else bytes(content)
+                elif kind == "share":
+                    found.shares.append(told_by_shares().validate_json(content))
+                elif kind == "slice":
+                    found.slices.append(told_by_slices().validate_json(content))
+                elif kind == "ledger":
+                    found.ledgers.append(bytes(content))
+                elif kind == "rows":
+                    parts[row["slice"]] = bytes(content)
+            if sorted(parts) != list(range(slices)) or len(found.slices) != slices:
+                raise SparkError("what the tasks have written is not whole: run again")
+            found.rows.take(*(parts.pop(number) for number in range(slices)))
+        except (ValidationError, pa.ArrowException, TypeError) as error:
+            raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
+        return found
+
+
+class _Logs:
+    """The logs of all slices, to judge the commits on them (F5)."""
+
+    def __init__(self, slices: Sequence[SliceTold]) -> None:
+        self._columns = {topic: columns for one in slices for topic, columns in one.logs.items()}
+        self._odd = {(topic, number): log for one in slices for topic, number, log in one.odd}
+        self.topics = self._columns.keys() | {topic for topic, _ in self._odd}
+        self.cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
+
+    def get(self, place: tuple[str, int]) -> LogNow | None:
+        """Return a partition's log, None if it was not read (:data:`retention_cli.memory.interface.LogOf`)."""
+        topic, number = place
+        ends, epochs, last = self._columns.get(topic, ((), (), ()))
+        if place in self._odd or not 0 <= number < len(ends) or ends[number] < 0:
+            return self._odd.get(place)
+        return LogNow(ends[number], epochs[number], last_epoch=None if last[number] < 0 else last[number])
+
+    def plain(self, topic: str) -> tuple[list[int], list[int]]:
+        """Return the plain logs of a topic (:data:`retention_cli.memory.interface.PlainLogs`)."""
+        ends, epochs, last = self._columns.get(topic, ((), (), ()))
+        proves = [epoch if own < 0 else own for epoch, own in zip(epochs, last, strict=True)]
+        return [NO_LOG if end < 0 else end for end in ends], proves
+
+
+def _remember(
+    ledger: Ledger, memories: Memories, giant: Giant, found: _Found, topics: Mapping[str, str], *, since_ms: int
+) -> None:
+    """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6)."""
+    logs = _Logs(found.slices)
+    with ledger.sparing():
+        ledger.saw_topics({topic_id: name for name, topic_id in topics.items()})
+        for told in found.shares:
+            ledger.take_ages({(topic_id, count): at for topic_id, count, at in told.widths}, told.born)
+        waiting = 0
+        try:
+            for name, raw in found.groups.items():
+                read = None if raw is None else ReadCommits.from_bytes(raw)
+                ledger.saw_read(name, read, giant.sent_ms, since_ms)
+                waiting += len(raw or b"") // 14  # a commit has about as many bytes
+                if waiting > _JUDGED_COMMITS and not logs.cuts:  # a cut is judged for all groups at once
+                    ledger.judge(logs.get, logs.topics, (), logs.plain)
+                    waiting = 0
+            for one in found.ledgers:
+                ledger.take(one)
+        except ValueError as error:
+            raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None
+        ledger.judge(logs.get, logs.topics, [tp for tp in logs.cuts if logs.get(tp) is not None], logs.plain)
+        memories.save(SYSTEM.wall_ms())

@@ -1,0 +1,308 @@
+"""Tasks of a cluster that one task can't plan: some read groups, then each plans some topics (docs/spark.md).
+
+Spark runs a lost task again, against the live cluster. Whichever run of a share arrives, its commits were read before
+the log ends of the slices that use them (F5), and it has itself compared coordinators before and after (F9).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.state_dir import StateError
+from retention_cli.decide.plain import Decider
+from retention_cli.engines.spark.cluster_task import check_clock, clock_since, failure_text, rows_of
+from retention_cli.engines.spark.connections import ConnectionRef, Readers
+from retention_cli.engines.spark.frames import ArrowTask
+from retention_cli.engines.spark.sent import Sent
+from retention_cli.engines.spark.session import scratch
+from retention_cli.engines.spark.values import from_bytes, to_bytes
+from retention_cli.memory.handover import Handed, HandedMemories
+from retention_cli.memory.interface import LogNow, LogOf, PlainLogs
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.parts import changes
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
+from retention_cli.observe.floors.kafka_groups import read_group_floors
+from retention_cli.observe.request import Prepared, Request
+from retention_cli.plan.lost import GoneCommits
+from retention_cli.plan.make import decide_all, managed_records
+from retention_cli.plan.open_transactions import tell_owners
+from retention_cli.policy.selection import Selection
+
+ROW: Final = pa.schema([("slice", pa.int32()), ("kind", pa.string()), ("name", pa.string()), ("content", pa.binary())])
+"""What tasks yield, for a slice or, with a number below zero, for the client.
+
+=======  ==========================================================================================
+kind     ``content``
+=======  ==========================================================================================
+floors   what a share's groups come to on a slice's topics, for the task that plans them
+group    the commits of group ``name``, null if the ledger has them
+share    :class:`ShareTold` as JSON
+rows     a slice's plan as Parquet
+slice    :class:`SliceTold` as JSON
+ledger   a slice's partitions that have changed (:func:`retention_cli.memory.parts.changes`)
+failure  why there is no plan (:func:`.cluster_task.failure_text`)
+=======  ==========================================================================================
+"""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some topics: their metadata and settings, and what is remembered of their partitions."""
+
+    metadata: ClusterMetadata
+    configs: Mapping[str, TopicConfig | RequestFailedError]
+    memory: Handed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Giant:
+    """What all tasks of a cluster know.
+
+    ``sent_ms`` is the client's time (Unix ms). ``scopes`` are the topics that may be trimmed, ``slices`` their names
+    and those of all other managed topics. The groups are read in ``shares`` tasks, each of which has its part of the
+    ledger in ``memories``.
+    """
+
+    cluster: str
+    connection: ConnectionRef
+    timeout_s: float
+    selection: Selection
+    now_ms: int
+    sent_ms: int
+    topic_ids: Mapping[str, str]
+    scopes: Mapping[str, TopicScope]
+    slices: Sequence[tuple[Collection[str], Sent[Slice]]]
+    memories: Sequence[Sent[Handed]]
+    shares: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTold:
+    """What the client must know of a share of the groups.
+
+    ``read`` are those whose commits were read, ``gone`` the positions of those that are gone (F6). ``widths`` and
+    ``born`` are when topics and groups were first seen (F2), by topic id and number of partitions, and by group.
+    """
+
+    read: Sequence[str]
+    gone: Sequence[tuple[str, dict[str, list[Commit]]]]
+    widths: Sequence[tuple[str, int, int]] = ()
+    born: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTold:
+    """What the client must know of a slice's logs, to judge commits on them (F5), and of its plan.
+
+    ``logs`` has H, leader epoch and the last record's epoch by topic and number, −1 where there is nothing, or where
+    ``odd`` has the log. ``cuts`` are where logs were cut.
+    """
+
+    managed: int
+    sizes_problem: str | None
+    logs: dict[str, tuple[list[int], list[int], list[int]]]
+    odd: Sequence[tuple[str, int, LogNow]]
+    cuts: Sequence[tuple[str, int]]
+
+
+def share_reader(sent: Sent[Giant]) -> ArrowTask:
+    """Return the task for ``mapInArrow`` that reads shares of the groups, by number: to rows of :data:`ROW`."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for share in (share for batch in batches for share in batch.column(0).to_pylist()):
+            giant = sent.load()
+            with TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder, Readers() as readers:
+                try:
+                    check_clock(giant.sent_ms)
+                    reader = readers.opened(giant.cluster, giant.connection, giant.timeout_s)
+                    memory = giant.memories[share].load_once() if giant.memories else None
+                    for row in read_share(giant, share, memory, reader, Path(folder)):
+                        yield pa.RecordBatch.from_pylist([row], schema=ROW)
+                except (BrokerError, StateError) as error:
+                    row = {"slice": -1 - share, "kind": "failure", "content": failure_text(error).encode()}
+                    yield pa.RecordBatch.from_pylist([row], schema=ROW)
+
+    return run
+
+
+def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterReader, folder: Path) -> Iterator[Row]:
+    """Read a share of the groups as the local engine does, and yield what they come to.
+
+    Raises:
+        BrokerError: no broker answered.
+        StateError: what is remembered of them can't be read.
+    """
+    clock_ms = clock_since(giant.sent_ms)
+    memories = None if handed is None else HandedMemories(handed, folder, clock_ms)
+    memory = None if memories is None else memories(giant.cluster)
+    if memory is not None:
+        memory.begin(giant.topic_ids)
+    seen: set[str] = set()
+    gone = GoneCommits()
+    fold = read_group_floors(
+        reader,
+        giant.scopes,
+        replace(giant.selection.policy.groups, sources=()),  # the client reads those
+        reader.metadata([OFFSETS_TOPIC]),
+        listener=lambda commits: seen.add(commits.group),
+        begin_rows=lambda _partitions, _latest: gone.anew(),
+        memory=memory,
+        now_ms=clock_ms(),
+        is_mine=lambda name: share_of(name, giant.shares) == share,
+    )
+    yield from floors_rows(fold, giant.slices)
+    told = ShareTold(
+        sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in gone.found]
+    )
+    mine = -1 - share
+    if isinstance(memory, Ledger):
+        for name, read in memory.read_groups():
+            yield {"slice": mine, "kind": "group", "name": name, "content": None if read is None else read.as_bytes()}
+        widths, born = memory.noted_ages()
+        told = replace(told, widths=[(*key, seen_ms) for key, seen_ms in widths.items()], born=born)
+        memory.close()
+    yield {"slice": mine, "kind": "share", "content": told_by_shares().dump_json(told)}
+
+
+def share_of(group: str, shares: int) -> int:
+    """Return which share a group belongs to."""
+    return zlib.crc32(group.encode("utf-8", "surrogatepass")) % shares
+
+
+def floors_rows(fold: FloorFold, slices: Sequence[tuple[Collection[str], Sent[Slice]]]) -> Iterator[Row]:
+    """Yield what a fold comes to, a row for each slice."""
+    for number, (topics, _sent) in enumerate(slices):
+        yield {"slice": number, "kind": "floors", "content": to_bytes(fold.part(topics))}
+
+
+def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
+    """Return the function for ``applyInArrow`` that plans a slice, once all shares have arrived; other rows pass."""
+
+    def run(table: Any) -> Any:
+        number = table.column("slice")[0].as_py()
+        if number < 0:
+            return table
+        giant = sent.load()
+        with TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder, Readers() as readers:
+            try:
+                check_clock(giant.sent_ms)
+                reader = readers.opened(giant.cluster, giant.connection, giant.timeout_s)
+                folds = map(from_bytes, table.column("content").to_pylist())
+                rows = plan_slice(giant, giant.slices[number][1].load_once(), folds, reader, Path(folder))
+                return pa.Table.from_pylist([{**row, "slice": number} for row in rows], schema=ROW)
+            except (BrokerError, StateError) as error:
+                row = {"slice": number, "kind": "failure", "content": failure_text(error).encode()}
+                return pa.Table.from_pylist([row], schema=ROW)
+
+    return run
+
+
+class SliceLedger(Ledger):
+    """The partitions of a slice. It has no groups: it keeps what they are to be judged by, for the client."""
+
+    logs: LogOf | None = None
+    cuts: Collection[TopicPartition] = ()
+
+    def judge(
+        self,
+        log_of: LogOf,
+        topics: Collection[str],
+        cuts: Collection[TopicPartition],
+        plain: PlainLogs = lambda _topic: ((), ()),
+    ) -> None:
+        """Keep the logs."""
+        del topics, plain
+        self.logs, self.cuts = log_of, cuts
+
+
+def plan_slice(
+    giant: Giant, one: Slice, folds: Iterable[FloorFold], reader: ClusterReader, folder: Path
+) -> Iterator[Row]:
+    """Observe and decide the topics of a slice as the local engine does, and yield what comes of it.
+
+    Args:
+        giant: the cluster.
+        one: the slice.
+        folds: what the groups of all shares come to.
+        reader: the cluster's.
+        folder: this task's own.
+
+    Raises:
+        BrokerError: no broker answered.
+        StateError: what is remembered of the partitions can't be read.
+    """
+    names = one.metadata.topics.keys()
+    floors = FloorFold({name: scope for name, scope in giant.scopes.items() if name in names})
+    for fold in folds:
+        floors.take(fold)
+    clock_ms = clock_since(giant.sent_ms)
+    memories = None if one.memory is None else HandedMemories(one.memory, folder, clock_ms, SliceLedger)
+    selection, decider = giant.selection, Decider(giant.now_ms)
+    request = Request(
+        selection.settings_for,
+        selection.policy.groups,
+        giant.now_ms,
+        memory_for=memories,
+        scan_all=True,
+        clock_ms=clock_ms,
+        prepared=Prepared(one.metadata, floors, one.configs),
+        complete=decider.ahead,
+    )
+    observation = observe(reader, request)
+    decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None, decider))
+    yield {"kind": "rows", "content": rows_of(decisions)}
+    told = SliceTold(managed_records(observation), observation.sizes_problem, {}, (), ())
+    if memories is not None and isinstance(ledger := memories(giant.cluster), SliceLedger):
+        memories.save(clock_ms())
+        told = _with_logs(told, decisions, ledger)
+        yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger if one.memory else b"")}
+        memories.close()
+    yield {"kind": "slice", "content": told_by_slices().dump_json(told)}
+
+
+def _with_logs(told: SliceTold, decisions: Iterable[Decision], ledger: SliceLedger) -> SliceTold:
+    logs: dict[str, tuple[list[int], list[int], list[int]]] = {}
+    odd = []
+    if (log_of := ledger.logs) is None:
+        return told
+    for topic, number in (one.tp for one in decisions):
+        log = log_of((topic, number))
+        is_plain = log is not None and log == LogNow(log.high_watermark, log.leader_epoch, last_epoch=log.last_epoch)
+        columns = logs.setdefault(topic, ([], [], []))
+        for column in columns:
+            column.extend([-1] * (number + 1 - len(column)))
+        if log is not None and is_plain:
+            last = -1 if log.last_epoch is None else log.last_epoch
+            for column, value in zip(columns, (log.high_watermark, log.leader_epoch, last), strict=True):
+                column[number] = value
+        elif log is not None:
+            odd.append((topic, number, log))
+    return replace(told, logs=logs, odd=odd, cuts=[(*tp,) for tp in ledger.cuts])
+
+
+@cache
+def told_by_shares() -> TypeAdapter[ShareTold]:
+    """Return what reads and writes :class:`ShareTold`."""
+    return TypeAdapter(ShareTold)
+
+
+@cache
+def told_by_slices() -> TypeAdapter[SliceTold]:
+    """Return what reads and writes :class:`SliceTold`."""
+    return TypeAdapter(SliceTold)
