@@ -44,7 +44,7 @@ class Logs:
             found = self._plain[topic] = [*ends], [*proves]
         for partition in range(len(found[0]), count):
             log = self._log_of((topic, partition))
-            found[0].append(log.high_watermark if log is not None and _is_plain(log) else NO_LOG)
+            found[0].append(log.high_watermark if log is not None and is_plain(log) else NO_LOG)
             found[1].append(0 if log is None else log.proves)
         return found
 
@@ -56,7 +56,8 @@ class Logs:
         return (None, 0) if log is None else (verdict(position, log), log.proves)
 
 
-def _is_plain(log: LogNow) -> bool:
+def is_plain(log: LogNow) -> bool:
+    """Return whether a commit on a log counts wherever it is not beyond H."""
     return log.cut is None and not log.unknown_epochs and not log.unasked_epochs
 
 

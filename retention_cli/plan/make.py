@@ -12,6 +12,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import floor_by, is_outside, plain_name
+from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
@@ -101,6 +102,7 @@ def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> Di
     return DiskRun.of(policy.disks, inventory)
 
 
+@collection_paused()
 def make_plan(
     reader: ClusterReader,
     selection: Selection,

@@ -18,6 +18,7 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
@@ -68,6 +69,7 @@ _JUDGED_COMMITS: Final = 1_000_000
 """So many commits are judged at a time: each takes some 20 bytes until then."""
 
 
+@collection_paused()
 def plan_giant(
     sender: Sender,
     target: Target,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.plain import Decider
@@ -32,6 +34,7 @@ from retention_cli.engines.spark.session import scratch
 from retention_cli.engines.spark.values import from_bytes, to_bytes
 from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.memory.interface import LogNow, LogOf, PlainLogs
+from retention_cli.memory.judged_group import is_plain
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.parts import changes
 from retention_cli.observe.cluster import observe
@@ -127,18 +130,29 @@ def share_reader(sent: Sent[Giant]) -> ArrowTask:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         for share in (share for batch in batches for share in batch.column(0).to_pylist()):
             giant = sent.load()
-            with TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder, Readers() as readers:
+            with _in_task() as (folder, readers):
                 try:
                     check_clock(giant.sent_ms)
                     reader = readers.opened(giant.cluster, giant.connection, giant.timeout_s)
                     memory = giant.memories[share].load_once() if giant.memories else None
-                    for row in read_share(giant, share, memory, reader, Path(folder)):
+                    for row in read_share(giant, share, memory, reader, folder):
                         yield pa.RecordBatch.from_pylist([row], schema=ROW)
                 except (BrokerError, StateError) as error:
                     row = {"slice": -1 - share, "kind": "failure", "content": failure_text(error).encode()}
                     yield pa.RecordBatch.from_pylist([row], schema=ROW)
 
     return run
+
+
+@contextmanager
+def _in_task() -> Iterator[tuple[Path, Readers]]:
+    """Yield a folder, which Spark removes if this process is killed, and readers."""
+    with (
+        collection_paused(),
+        TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder,
+        Readers() as readers,
+    ):
+        yield Path(folder), readers
 
 
 def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterReader, folder: Path) -> Iterator[Row]:
@@ -199,12 +213,12 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
         if number < 0:
             return table
         giant = sent.load()
-        with TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder, Readers() as readers:
+        with _in_task() as (folder, readers):
             try:
                 check_clock(giant.sent_ms)
                 reader = readers.opened(giant.cluster, giant.connection, giant.timeout_s)
                 folds = map(from_bytes, table.column("content").to_pylist())
-                rows = plan_slice(giant, giant.slices[number][1].load_once(), folds, reader, Path(folder))
+                rows = plan_slice(giant, giant.slices[number][1].load_once(), folds, reader, folder)
                 return pa.Table.from_pylist([{**row, "slice": number} for row in rows], schema=ROW)
             except (BrokerError, StateError) as error:
                 row = {"slice": number, "kind": "failure", "content": failure_text(error).encode()}
@@ -283,11 +297,10 @@ def _with_logs(told: SliceTold, decisions: Iterable[Decision], ledger: SliceLedg
         return told
     for topic, number in (one.tp for one in decisions):
         log = log_of((topic, number))
-        is_plain = log is not None and log == LogNow(log.high_watermark, log.leader_epoch, last_epoch=log.last_epoch)
         columns = logs.setdefault(topic, ([], [], []))
         for column in columns:
             column.extend([-1] * (number + 1 - len(column)))
-        if log is not None and is_plain:
+        if log is not None and is_plain(log):
             last = -1 if log.last_epoch is None else log.last_epoch
             for column, value in zip(columns, (log.high_watermark, log.leader_epoch, last), strict=True):
                 column[number] = value
