@@ -34,7 +34,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "context": ("Set up", "context", "The clusters of the configuration file, and which one is the default."),
     "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),
     "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),
-    "spark": ("Set up", "spark", "What --spark needs on its executors, as an archive to ship."),
     "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
     "completion": ("Set up", "completion", "A shell's completion script."),
     "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),

@@ -5,7 +5,7 @@ Brokers report replica sizes cheaply. So only the logs of partitions and topics 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,6 +64,7 @@ class BatchSizes:
     """
 
     read: ReadRuns = read_here
+    unread: Sequence[str] = ()
     _kept: dict[TopicPartition, _Kept] = field(default_factory=dict)
 
     def tails(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,8 @@ class LedgerGroups(LedgerFile):
 
     slack_ms: int = 0
     """By so much a group may have been seen later than is remembered (F6)."""
+    reads: list[tuple[str, ReadCommits | None]] | None = None
+    """A list of one's own to note here what groups are read as, in order; None: as is remembered."""
 
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
         self._ids: Mapping[str, str] = {}
@@ -60,10 +62,14 @@ class LedgerGroups(LedgerFile):
         """
         digest = digest or digest_of(commits, self._ids)
         head = self._heads.get(name)
-        if head is not None and head.digest == digest:
+        stands = head is not None and head.digest == digest
+        columns = None if stands else columns_of(commits)
+        if self.reads is not None:
+            self.reads.append((name, None if stands else ReadCommits(now_ms, digest, columns or commits)))
+        if head is not None and stands:
             self.saw_again(name, now_ms)
             return RecalledGroup() if head.plain else self._recalled(name, since_ms)
-        if (known := self.saw_columns(name, columns_of(commits), digest, now_ms)) is not None:
+        if (known := self.saw_columns(name, columns, digest, now_ms)) is not None:
             return known
         group = self._group(name)
         group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
@@ -172,21 +178,8 @@ class LedgerGroups(LedgerFile):
         """Return the memory of every group, by name."""
         return {name: self._group(name) for name in sorted(self._heads)}
 
-    def read_groups(self) -> Iterator[tuple[str, ReadCommits | None]]:
-        """Yield the groups that exist, with the commits of those that have changed; nothing may be judged yet."""
-        for name in sorted(self._present):
-            if (one := self._unjudged.get(name)) is not None:
-                yield name, ReadCommits(one.seen_ms, one.digest, one.now)
-            elif (group := self._groups.get(name)) is not None:
-                rows: dict[str, list[tuple[int, int, int | None]]] = {}
-                for (topic, partition), commit in sorted(group.live().items()):
-                    rows.setdefault(topic, []).append((partition, *commit))
-                yield name, ReadCommits(group.seen_ms, group.digest, rows)
-            else:
-                yield name, None
-
     def saw_read(self, name: str, read: ReadCommits | None, listed_ms: int, since_ms: int) -> None:
-        """Remember what :meth:`read_groups` of a part of this ledger has yielded (:mod:`.parts`).
+        """Remember what a part of this ledger has in :attr:`reads` (:mod:`.parts`).
 
         Others may have written since: what they have read is merged by when that was, as their commits may be later.
 

@@ -155,6 +155,9 @@ def make_plan(
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
     notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
+    if inventory is not None:
+        unknown = "Without it, what lies on that broker's disks is unknown"
+        notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.unread]
     decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks, decider))
     where = () if disks is None else (*disks.state.disks, *disks.state.absent)
     observed(Whole(observation, decisions, where, seen.keys()))

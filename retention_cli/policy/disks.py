@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Settings
 
@@ -16,17 +15,6 @@ def needs_disks(policy: Policy) -> bool:
     """Return whether any rule of this run needs disks, sizes or segments."""
     rules = policy.disks
     return rules.percent is not None or bool(rules.watermarks) or bool(_OF_DISKS & policy.keys_in_use)
-
-
-def check_without_inventory(policy: Policy) -> None:
-    """Refuse a policy that names an inventory, for several clusters: an inventory is of one.
-
-    Raises:
-        PolicyError: the policy names an inventory.
-    """
-    if policy.disks.inventory:
-        text = "is for one cluster: name it with --cluster NAME"
-        raise PolicyError([PolicyProblem(policy.source, None, "disks.inventory", text)])
 
 
 def sized_topics(settings: Mapping[str, Settings]) -> set[str]:

@@ -28,7 +28,6 @@ from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import read_properties, translate
 from retention_cli.brokers.wire import batch_headers, commit_answers, offset_answers
 from retention_cli.core.state_dir import StateError
-from retention_cli.engines.fleet.file import FleetFileError, load_fleet
 from retention_cli.memory import documents
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.sources import checkpoint
@@ -39,6 +38,7 @@ from retention_cli.plan.parquet import write_plan
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import plan_text
 from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy
 from retention_cli.policy.settings import FloorSource
 from tests.fuzz.mutator import mutated

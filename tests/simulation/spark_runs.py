@@ -20,11 +20,10 @@ from retention_cli.core.progress import silent
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import giant, giant_tasks
 from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.engines.spark.sent import from_bytes, to_bytes
 from retention_cli.engines.spark.targets import Target
-from retention_cli.engines.spark.values import from_bytes, to_bytes
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.value import Plan
-from tests.simulation.clock import SimClock
 from tests.simulation.reader import SimReader
 from tests.simulation.runs import selection_of
 from tests.simulation.scene import Operator
@@ -70,8 +69,7 @@ class TaskClock:
     """The clock of the machine on which a run is under way."""
 
     def wall_ms(self) -> int:
-        clock: SimClock = _RUNS[getcurrent()][1].clock
-        return clock.wall_ms()
+        return _RUNS[getcurrent()][1].clock.wall_ms()
 
 
 def clock_since(_sent_ms: int) -> Callable[[], int]:

@@ -17,7 +17,7 @@ from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
 from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.plans import make_plans
+from retention_cli.engines.spark.plans import PARTITIONS_A_TASK, make_plans
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here, ship_file
 from retention_cli.engines.spark.targets import Target
@@ -64,8 +64,15 @@ class Engines:
                 inventory: InventoryView | BatchSizes | None = BatchSizes() if self.exact_bytes else None
                 if self.inventory is not None:
                     inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
-                more = {"past_day": past_day, "memories": memories, "inventory": inventory}
-                return make_plan(reader, selection, now, **more, clock_ms=clock_ms)
+                return make_plan(
+                    reader,
+                    selection,
+                    now,
+                    past_day=past_day,
+                    memories=memories,
+                    inventory=inventory,
+                    clock_ms=clock_ms,
+                )
         finally:
             memories.close()
 
@@ -87,7 +94,7 @@ class Engines:
                 where = self.connection()
                 batches = BatchSizes() if self.exact_bytes else None
                 target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
-                made = make_plans(lambda: self.sender, [target], now, **({"a_task": 1} if self.in_parts else {}))
+                made = make_plans(lambda: self.sender, [target], now, a_task=1 if self.in_parts else PARTITIONS_A_TASK)
                 assert not made.failures
                 plan = made.plans[""]
                 whole = replace(plan, decisions=tuple(plan.decisions), counted=None)

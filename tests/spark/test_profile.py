@@ -12,7 +12,7 @@ import pytest
 from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark import slice_jobs
+from retention_cli.engines.spark import profile as spark_profile
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.profile import SparkReading
 from retention_cli.policy.load import parse_policy
@@ -117,8 +117,8 @@ def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
 def test_what_was_merged_by_then_is_shown_to_who_stops_it(
     local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slice_jobs, "SLICES_A_JOB", 1)
-    monkeypatch.setattr(slice_jobs, "JOBS_AT_ONCE", 2)
+    monkeypatch.setattr(spark_profile, "SLICES_A_JOB", 1)
+    monkeypatch.setattr(spark_profile, "JOBS_AT_ONCE", 2)
     topic = world.topic()
     world.produce(topic, [HOUR] * 1000)
     at = Engines(local_spark, world, tmp_path).connection()

@@ -16,7 +16,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.engines.spark.connections import ConnectionRef, Readers
+from retention_cli.engines.spark.connections import ConnectionRef, reader_of
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 from tests.spark.clusters import QUICK_START, Standalone, environment, spark_connect, spark_standalone, standalone
@@ -270,10 +270,8 @@ def test_an_executor_that_comes_to_another_cluster_reads_nothing_of_it(world: Wo
     file = tmp_path / "client.properties"
     file.write_text(f"bootstrap.servers={world.bootstrap}\n")
     connection = ConnectionRef(path=str(file), bootstrap="where.the.client.is:9092")
-    with Readers({"elsewhere": (connection, 30.0)}) as readers:
-        for _ in range(2):
-            with pytest.raises(BrokerError, match="from here, not elsewhere"):
-                readers.get("elsewhere")
+    with pytest.raises(BrokerError, match="from here, not elsewhere"), reader_of("elsewhere", connection, 30.0):
+        pass
 
 
 def coordinator(world: World, group: str) -> int:
@@ -306,11 +304,15 @@ def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, 
 
 
 def packed_environment(folder: Path) -> Path:
-    """What ``kretain spark pack`` makes."""
-    packed = folder / "kretain-env.tar.gz"
-    command = [sys.executable, "-m", "kretain", "spark", "pack", str(packed)]
-    made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
-    assert made.returncode == 0, made.stderr
+    """What the commands of docs/spark.md make."""
+    packed, environment = folder / "kretain-env.tar.gz", folder / "env"
+    for command in (
+        [sys.executable, "-m", "venv", str(environment)],
+        [str(environment / "bin" / "pip"), "install", "-q", f"{Path(__file__).parents[2]}[parquet]"],
+        ["tar", "czf", str(packed), "-C", str(environment), "."],
+    ):
+        made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+        assert made.returncode == 0, made.stderr
     return packed
 
 
@@ -318,7 +320,7 @@ def packed_environment(folder: Path) -> Path:
 def test_executors_run_on_an_environment_that_was_packed(
     world: World, tmp_path: Path, spark_standalone: Standalone
 ) -> None:
-    """``kretain spark pack``, and what docs/spark.md says to do with it."""
+    """As docs/spark.md says."""
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 3)
     world.commit(f"{topic}-g", topic, 2)

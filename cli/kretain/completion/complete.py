@@ -106,7 +106,7 @@ def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
         from pathlib import Path
 
-        from retention_cli.engines.fleet.file import load_fleet
+        from retention_cli.policy.fleet_file import load_fleet
 
         file = ctx.params.get("fleet") or os.environ.get("KRETAIN_FLEET")
         names = [] if file is None else [one.name for one in load_fleet(Path(file)).entries]

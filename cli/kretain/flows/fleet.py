@@ -117,7 +117,7 @@ def _fleet(common: Common, flags: FleetFlags) -> Fleet | None:
 
 def _from_file(common: Common, path: Path) -> Fleet:
     from kretain.config import context_of, resolve
-    from retention_cli.engines.fleet.file import load_fleet
+    from retention_cli.policy.fleet_file import load_fleet
 
     file = load_fleet(path)
     if common.policy is not None and file.names_policies:

@@ -16,6 +16,7 @@ from retention_cli.core.file_words import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory import doubts
+from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, LATER, METADATA_KEY, schema
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
@@ -30,10 +31,6 @@ MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
 _TRAILER: Final = 8
 """The last bytes of a Parquet file: its footer's length, and a magic number."""
-
-
-class InventoryError(Exception):
-    """An inventory can't be used; the text names the file, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)

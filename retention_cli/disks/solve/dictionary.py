@@ -10,7 +10,7 @@ import numpy as np
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
-from retention_cli.disks.inventory.inventory import InventoryError
+from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.disks.solve.segments import NO_END, UNDATED, Ints, Segments
 
 _NUMBERS: Final = ("base_offset", "next_offset", "bytes", "largest_timestamp")

@@ -72,6 +72,11 @@ class InventoryView:
         """The metadata of each of the inventory's files."""
         return self._inventory.files
 
+    @property
+    def unread(self) -> Sequence[str]:
+        """Why files were left out."""
+        return self._inventory.unread
+
     def age_ms(self, now_ms: int) -> int:
         """Return the age of the oldest file (ms)."""
         return self._inventory.age_ms(now_ms)

@@ -15,11 +15,12 @@ from retention_cli.brokers.reader import ClusterReader, Elsewhere
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
+from retention_cli.disks.inventory.errors import InventoryError
+from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
 from retention_cli.memory.stores import Kind, Memories
 from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan
-from retention_cli.policy.disks import check_without_inventory
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.trim.history import past_day
@@ -134,7 +135,7 @@ class LocalEngine:
             with watch(member.name) as progress:
                 try:
                     return member.name, plan_one(member, now_ms, names, progress)
-                except (BrokerError, PolicyError, NothingMatchesError, StateError) as error:
+                except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError) as error:
                     return member.name, failure_of(error)
 
         with ThreadPool(max(1, min(CONCURRENT, len(members)))) as pool:  # its threads are daemons
@@ -144,7 +145,7 @@ class LocalEngine:
 def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:
     """Plan one cluster."""
     selection = member.selection()
-    check_without_inventory(selection.policy)
+    inventory = inventory_view(inventory_paths(selection.policy))
     with member.reader() as reader:
         names.claim(reader.metadata([]).cluster_id, member.name)  # before two threads open one cluster's ledger
         memories = member.memories(reader, selection.policy.state)
@@ -155,6 +156,7 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
                 now_ms,
                 progress=progress,
                 memories=memories,
+                inventory=inventory,
                 past_day=lambda cluster: past_day(member.state_dir, cluster, now_ms, selection.policy.limits),
             )
         finally:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from retention_cli.archive.interface import ArchiverFor
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress, silent
+from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
 from retention_cli.engines.fleet.planning import Member
 from retention_cli.plan.value import Plan
-from retention_cli.policy.disks import check_without_inventory
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, Orders, check_cluster, run_trim
 
@@ -35,11 +35,11 @@ def trim_member(
 
     Raises:
         PlanRefusedError: the plan is for another cluster than the one that the member connects to.
-        PolicyError: the policy names an inventory, which is of one cluster.
+        InventoryError: the inventory that the policy names can't be read.
         Exception: any that :func:`retention_cli.trim.run.run_trim` raises.
     """
     policy = member.selection().policy
-    check_without_inventory(policy)
+    inventory = inventory_view(inventory_paths(policy), whole=not dry_run)
     with member.reader() as reader:
         check_cluster(plan, reader.metadata([]).cluster_id)
         memories = member.memories(reader, policy.state)
@@ -55,6 +55,7 @@ def trim_member(
                 source=source,
                 memories=memories,
                 archiver=archiver,
+                inventory=inventory,
                 audit=policy.audit,
                 on_report=on_report,
             )

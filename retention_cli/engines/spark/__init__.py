@@ -18,7 +18,6 @@ def register(session: Any) -> None:
     folder = tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True)
     _FOLDERS.append(folder)
     ship_code(session, Path(folder.name))
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for source in SOURCES:
         session.dataSource.register(source)
 

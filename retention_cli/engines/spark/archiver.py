@@ -31,11 +31,9 @@ from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.units import timestamp
 from retention_cli.engines.spark.at_once import as_they_end
-from retention_cli.engines.spark.connections import ConnectionRef, Readers
-from retention_cli.engines.spark.fact_rows import Row
-from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.connections import ConnectionRef, reader_of
+from retention_cli.engines.spark.frames import Row, batches_of, ddl
 from retention_cli.engines.spark.session import SparkError, last_words
-from retention_cli.engines.spark.slices import NO_BROKER, leader_of
 from retention_cli.plan.target import Target
 
 TASKS_A_LEADER: Final = 4
@@ -43,6 +41,7 @@ TASKS_A_LEADER: Final = 4
 RECORDS_A_TASK: Final = 200_000
 """A leader's partitions with at most this many records in total are read by one task."""
 _TASKS_AT_ONCE: Final = 64
+_NO_LEADER: Final = -1
 _SHARED: Final = "An archive must be storage that this machine and all executors share"
 
 WORDS: Final = pa.schema(
@@ -130,7 +129,7 @@ class SparkArchiver:
 
     def _leaders(self, requests: Iterable[ArchiveRequest]) -> dict[TopicPartition, int]:
         places = self.reader.metadata({one.source.topic for one in requests}).places()
-        return {tp: leader_of(one) for tp, one in places.items()}
+        return {tp: one.leader for tp, one in places.items() if one.leader is not None}
 
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
@@ -186,7 +185,7 @@ def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, 
     """
     by_leader: dict[int, list[ArchiveRequest]] = {}
     for one in requests:
-        by_leader.setdefault(leaders.get(one.tp, NO_BROKER), []).append(one)
+        by_leader.setdefault(leaders.get(one.tp, _NO_LEADER), []).append(one)
     found: list[list[ArchiveRequest]] = []
     for _, some in sorted(by_leader.items()):
         count = min(TASKS_A_LEADER, len(some), -(-sum(one.records for one in some) // RECORDS_A_TASK)) or 1
@@ -207,16 +206,17 @@ def copier(
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         stores: dict[str, NotingStore] = {}
-        with Readers({cluster: (connection, timeout_s)}) as readers:
+        with contextlib.ExitStack() as stack:
+            reader: ClusterReader | None = None
             for one in (one for batch in batches if batch.num_rows for one in requests):
                 try:
+                    reader = reader or stack.enter_context(reader_of(cluster, connection, timeout_s))
                     store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url))
-                    done = archive_range(readers.get(cluster), store, one.source, one.end, _now, size)
+                    done = archive_range(reader, store, one.source, one.end, _now, size)
                     said: Row = {"report": store.word_on(done).as_json()}
                 except (ArchiveError, BrokerError, MissingPartError) as error:
                     said = {"error": str(error)}
-                row = {"topic": one.tp.topic, "partition": one.tp.partition, **said}
-                yield pa.RecordBatch.from_pylist([row], schema=WORDS)
+                yield from batches_of([{"topic": one.tp.topic, "partition": one.tp.partition, **said}], WORDS)
 
     return run
 

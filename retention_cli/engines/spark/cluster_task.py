@@ -6,13 +6,12 @@ rows are Parquet, the rest is JSON that is checked, and a ledger's file.
 
 from __future__ import annotations
 
-import itertools
 import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -23,22 +22,20 @@ from pydantic import TypeAdapter, ValidationError
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
 from retention_cli.disks.batch_sizes import BatchSizes
-from retention_cli.disks.inventory.inventory import InventoryError, read_inventory
-from retention_cli.disks.solve.inventory_view import COLUMNS as INVENTORY
+from retention_cli.disks.inventory.errors import InventoryError
+from retention_cli.disks.inventory.of_policy import inventory_view
 from retention_cli.disks.solve.inventory_view import InventoryView
-from retention_cli.disks.solve.outcome import DiskOutcome, Space
-from retention_cli.engines.spark.connections import ConnectionRef, Readers
-from retention_cli.engines.spark.frames import ROWS_A_BATCH, ArrowTask
+from retention_cli.engines.spark.connections import ConnectionRef, reader_of
+from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
 from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.observe.floors.outside import Read
-from retention_cli.plan.kept import KeptRows, decisions_table
+from retention_cli.plan.handover import head_of, plan_in, rows_of
 from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -92,8 +89,8 @@ def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
     row: dict[str, Any] = {}
     try:
         check_clock(work.sent_ms)
-        with Readers() as readers:
-            row = _planned(work, readers.opened(work.cluster, work.connection, work.timeout_s), memories, clock_ms)
+        with reader_of(work.cluster, work.connection, work.timeout_s) as reader:
+            row = _planned(work, reader, memories, clock_ms)
     except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError, TooLargeError) as error:
         row = {"failure": failure_text(error)}
     finally:
@@ -141,10 +138,7 @@ def _planned(
         raise TooLargeError
     inventory: InventoryView | BatchSizes | None = BatchSizes() if work.exact_bytes else None
     if work.inventory:
-        segments = read_inventory([one.here() for one in work.inventory], INVENTORY)
-        if segments.unread:
-            raise InventoryError(segments.unread[0])
-        inventory = InventoryView(segments)
+        inventory = inventory_view([one.here() for one in work.inventory])
     plan = make_plan(
         reader,
         work.selection,
@@ -155,22 +149,13 @@ def _planned(
         inventory=inventory,
         outside=work.outside,
     )
-    return {"head": _heads().dump_json(_Head.of(plan)).decode(), "rows": rows_of(plan.decisions)}
-
-
-def rows_of(decisions: Iterable[Decision]) -> bytes:
-    """Return decisions as a file of the plan's columns (:meth:`retention_cli.plan.kept.KeptRows.take`)."""
-    kept, waiting = KeptRows(), iter(decisions)
-    with kept.writing() as write:
-        while some := list(itertools.islice(waiting, ROWS_A_BATCH)):
-            write(decisions_table(some))
-    return kept.path.read_bytes()
+    return {"head": head_of(plan), "rows": rows_of(plan.decisions)}
 
 
 # -- in the client -----------------------------------------------------------------------
 
 
-def plan_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
+def answer_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
     """Return the plan in a task's answer, or why there is none. It is one of so many ``plans``.
 
     Raises:
@@ -179,35 +164,10 @@ def plan_in(row: Any, bootstrap: str, plans: int) -> Plan | Exception:
     try:
         if row["failure"] is not None:
             return failure_in(row["failure"])
-        head = _heads().validate_json(row["head"]).whole()
-        kept = KeptRows()
-        kept.take(bytes(row["rows"]))
-    except (ValidationError, pa.ArrowException, OSError) as error:
-        raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
-    if head.counted != kept.totals:
-        raise SparkError("what a task has written is not whole: rows are missing; run again")
-    return replace(head, bootstrap=bootstrap, topics=tuple(head.topics), decisions=kept.decisions(plans))
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """A plan without its rows. JSON has no keys that are partitions: ``replicas`` are those of each of its disks."""
-
-    plan: Plan
-    replicas: Sequence[Sequence[tuple[str, int, int]]]
-
-    @classmethod
-    def of(cls, plan: Plan) -> _Head:
-        replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
-        disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
-        return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
-
-    def whole(self) -> Plan:
-        disks = []
-        for one, rows in zip(self.plan.disks, self.replicas, strict=True):
-            replicas = {TopicPartition(topic, number): size_bytes for topic, number, size_bytes in rows}
-            disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
-        return replace(self.plan, disks=disks)
+        return plan_in(row["head"], bytes(row["rows"]), bootstrap, plans)
+    except (ValueError, TypeError, pa.ArrowException, OSError) as error:
+        said = type(error).__name__ if isinstance(error, ValidationError) else error
+        raise SparkError(f"what a task has written can't be read ({said}): run again") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +206,6 @@ def failure_in(text: str | bytes) -> Exception:
         ValidationError: it is none.
     """
     return _failures().validate_json(text).as_error()
-
-
-@cache
-def _heads() -> TypeAdapter[_Head]:
-    heads: TypeAdapter[_Head] = TypeAdapter(_Head)
-    heads.rebuild(_types_namespace={"DiskOutcome": DiskOutcome, "Space": Space})
-    return heads
 
 
 @cache

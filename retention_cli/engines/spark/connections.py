@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Self
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.reader import ClusterReader
@@ -81,49 +80,17 @@ def check_cluster(reader: ClusterReader, cluster: str) -> None:
         raise BrokerError(f"{reader.settings.bootstrap} is cluster {found} from here, not {cluster}")
 
 
-class Readers:
-    """The readers of one task, one per cluster, opened at first use. A context manager.
+@contextmanager
+def reader_of(cluster: str, connection: ConnectionRef, timeout_s: float) -> Iterator[ClusterReader]:
+    """Yield a reader of a cluster, in a task; a request may take so many seconds.
 
-    Args:
-        jobs: where tasks find the settings of clusters, and the time-out of a request (seconds).
+    Raises:
+        BrokerError: the cluster can't be reached from here, or another cluster answers.
     """
-
-    def __init__(self, jobs: Mapping[str, tuple[ConnectionRef, float]] = MappingProxyType({})) -> None:
-        self._jobs = jobs
-        self._open: dict[str, ClusterReader] = {}
-        self._failed: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for reader in self._open.values():
-            reader.__exit__(kind, error, at)
-        self._open = {}
-
-    def get(self, cluster: str) -> ClusterReader:
-        """Return the reader of a cluster, by its id; see :meth:`opened`."""
-        return self.opened(cluster, *self._jobs[cluster])
-
-    def opened(self, cluster: str, connection: ConnectionRef, timeout_s: float) -> ClusterReader:
-        """Return the reader of a cluster.
-
-        Raises:
-            BrokerError: the cluster can't be reached from here, or another cluster answers.
-        """
-        if cluster in self._failed:
-            raise BrokerError(self._failed[cluster])
-        if cluster not in self._open:
-            try:
-                reader = ClusterReader(connection.load(), timeout_s)
-                self._open[cluster] = reader.__enter__()
-                check_cluster(reader, cluster)
-            except (BrokerError, SettingsError) as error:
-                self._failed[cluster] = str(error)
-                raise BrokerError(str(error)) from None
-        return self._open[cluster]
-
-    def only(self) -> ClusterReader:
-        """Return the reader of the only cluster; see :meth:`get`."""
-        (cluster,) = self._jobs
-        return self.get(cluster)
+    with ExitStack() as stack:
+        try:
+            reader = stack.enter_context(ClusterReader(connection.load(), timeout_s))
+        except SettingsError as error:
+            raise BrokerError(str(error)) from None
+        check_cluster(reader, cluster)
+        yield reader

@@ -69,12 +69,12 @@ def check_executors(session: Any, tasks: int) -> list[str]:
             raise ended from None
         raise SparkError(
             f"Spark's executors can't run Python as kretain needs it: {said} (is it the Python that you "
-            f"mean? PYSPARK_PYTHON names it; or ship an environment: kretain spark pack ENV.tar.gz)"
+            f"mean? PYSPARK_PYTHON names it; docs/spark.md says how to ship an environment)"
         ) from None
     for row in rows:
         if row["missing"]:
             raise SparkError(
                 f"executor {row['host']} (Python {row['python']}) lacks {row['missing']}: install them there, or ship "
-                f"an environment: kretain spark pack ENV.tar.gz"
+                f"an environment (docs/spark.md)"
             )
     return sorted({row["host"] for row in rows})

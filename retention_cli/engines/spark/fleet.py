@@ -11,6 +11,8 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks.inventory.errors import InventoryError
+from retention_cli.disks.inventory.of_policy import inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import Member, Watch
 from retention_cli.engines.spark.connections import ConnectionRef
@@ -18,7 +20,6 @@ from retention_cli.engines.spark.plans import make_plans
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.targets import Target
 from retention_cli.plan.value import Plan
-from retention_cli.policy.disks import check_without_inventory
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.history import past_day
 
@@ -51,7 +52,7 @@ class SparkEngine:
                 stack.callback(own.close)  # where it was not done before
                 try:
                     targets.append(self._target(member, now_ms, own, progress))
-                except (BrokerError, PolicyError, StateError) as error:
+                except (BrokerError, PolicyError, StateError, InventoryError) as error:
                     yield member.name, failure_of(error)
             if not targets:
                 return
@@ -66,7 +67,7 @@ class SparkEngine:
 
     def _target(self, member: Member, now_ms: int, stack: contextlib.ExitStack, progress: Progress) -> Target:
         selection = member.selection()
-        check_without_inventory(selection.policy)
+        files = inventory_paths(selection.policy)
         reader = stack.enter_context(member.reader())
         memories = member.memories(reader, selection.policy.state)
         stack.callback(memories.close)
@@ -77,4 +78,4 @@ class SparkEngine:
         def connect() -> ConnectionRef:
             return self._open(progress)[1](member.settings)
 
-        return Target(member.name, reader, selection, connect, trimmed, memories, done=stack.close)
+        return Target(member.name, reader, selection, connect, trimmed, memories, files, done=stack.close)

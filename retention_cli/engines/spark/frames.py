@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.engines.spark.schemas import ddl
-
+Row = dict[str, Any]
 ArrowTask = Callable[[Iterator[Any]], Iterator[Any]]
 """A function for ``mapInArrow``."""
 ROWS_A_BATCH: Final = 5_000
@@ -39,3 +38,10 @@ def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator
     waiting = iter(rows)
     while some := list(itertools.islice(waiting, ROWS_A_BATCH)):
         yield pa.RecordBatch.from_pylist(some, schema=schema)
+
+
+def ddl(schema: Any) -> str:
+    """Return an Arrow schema in Spark's type syntax."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return str(from_arrow_schema(schema).simpleString())

@@ -23,7 +23,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import failure_in
-from retention_cli.engines.spark.frames import as_frame, kept
+from retention_cli.engines.spark.frames import as_frame, ddl, kept
 from retention_cli.engines.spark.giant_tasks import (
     ROW,
     Giant,
@@ -38,7 +38,6 @@ from retention_cli.engines.spark.giant_tasks import (
     told_by_shares,
     told_by_slices,
 )
-from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
@@ -241,7 +240,7 @@ class _Found:
     rows: KeptRows = field(default_factory=KeptRows)
     shares: list[ShareTold] = field(default_factory=list)
     slices: list[SliceTold] = field(default_factory=list)
-    groups: dict[str, bytes | None] = field(default_factory=dict)
+    groups: list[tuple[str, bytes | None]] = field(default_factory=list)
     ledgers: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -259,7 +258,7 @@ class _Found:
                 if kind == "failure":
                     raise failure_in(content)
                 if kind == "group":
-                    found.groups[row["name"]] = None if content is None else bytes(content)
+                    found.groups.append((row["name"], None if content is None else bytes(content)))
                 elif kind == "share":
                     found.shares.append(told_by_shares().validate_json(content))
                 elif kind == "slice":
@@ -311,7 +310,7 @@ def _remember(
             ledger.take_ages({(topic_id, count): at for topic_id, count, at in told.widths}, told.born)
         waiting = 0
         try:
-            for name, raw in found.groups.items():
+            for name, raw in found.groups:
                 read = None if raw is None else ReadCommits.from_bytes(raw)
                 ledger.saw_read(name, read, giant.sent_ms, since_ms)
                 waiting += len(raw or b"") // 14  # a commit has about as many bytes

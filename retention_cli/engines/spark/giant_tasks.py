@@ -26,12 +26,11 @@ from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.plain import Decider
-from retention_cli.engines.spark.cluster_task import check_clock, clock_since, failure_text, rows_of
-from retention_cli.engines.spark.connections import ConnectionRef, Readers
-from retention_cli.engines.spark.frames import ArrowTask
-from retention_cli.engines.spark.sent import Sent
+from retention_cli.engines.spark.cluster_task import check_clock, clock_since, failure_text
+from retention_cli.engines.spark.connections import ConnectionRef, reader_of
+from retention_cli.engines.spark.frames import ArrowTask, batches_of
+from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
-from retention_cli.engines.spark.values import from_bytes, to_bytes
 from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.memory.interface import LogNow, LogOf, PlainLogs
 from retention_cli.memory.judged_group import is_plain
@@ -41,6 +40,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import read_group_floors
 from retention_cli.observe.request import Prepared, Request
+from retention_cli.plan.handover import rows_of
 from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.open_transactions import tell_owners
@@ -130,29 +130,30 @@ def share_reader(sent: Sent[Giant]) -> ArrowTask:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         for share in (share for batch in batches for share in batch.column(0).to_pylist()):
             giant = sent.load()
-            with _in_task() as (folder, readers):
-                try:
-                    check_clock(giant.sent_ms)
-                    reader = readers.opened(giant.cluster, giant.connection, giant.timeout_s)
+            try:
+                with _in_task(giant) as (folder, reader):
                     memory = giant.memories[share].load_once() if giant.memories else None
-                    for row in read_share(giant, share, memory, reader, folder):
-                        yield pa.RecordBatch.from_pylist([row], schema=ROW)
-                except (BrokerError, StateError) as error:
-                    row = {"slice": -1 - share, "kind": "failure", "content": failure_text(error).encode()}
-                    yield pa.RecordBatch.from_pylist([row], schema=ROW)
+                    yield from batches_of(read_share(giant, share, memory, reader, folder), ROW)
+            except (BrokerError, StateError) as error:
+                yield from batches_of([_failed(-1 - share, error)], ROW)
 
     return run
 
 
 @contextmanager
-def _in_task() -> Iterator[tuple[Path, Readers]]:
-    """Yield a folder, which Spark removes if this process is killed, and readers."""
+def _in_task(giant: Giant) -> Iterator[tuple[Path, ClusterReader]]:
+    """Yield a folder, which Spark removes if this process is killed, and a reader of the cluster."""
     with (
         collection_paused(),
         TemporaryDirectory(prefix="kretain-task-", dir=scratch()) as folder,
-        Readers() as readers,
+        reader_of(giant.cluster, giant.connection, giant.timeout_s) as reader,
     ):
-        yield Path(folder), readers
+        check_clock(giant.sent_ms)
+        yield Path(folder), reader
+
+
+def _failed(number: int, error: Exception) -> Row:
+    return {"slice": number, "kind": "failure", "content": failure_text(error).encode()}
 
 
 def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterReader, folder: Path) -> Iterator[Row]:
@@ -167,6 +168,8 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
     memory = None if memories is None else memories(giant.cluster)
     if memory is not None:
         memory.begin(giant.topic_ids)
+    if isinstance(memory, Ledger):
+        memory.reads = []
     seen: set[str] = set()
     gone = GoneCommits()
     fold = read_group_floors(
@@ -186,7 +189,7 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
     )
     mine = -1 - share
     if isinstance(memory, Ledger):
-        for name, read in memory.read_groups():
+        for name, read in memory.reads or ():
             yield {"slice": mine, "kind": "group", "name": name, "content": None if read is None else read.as_bytes()}
         widths, born = memory.noted_ages()
         told = replace(told, widths=[(*key, seen_ms) for key, seen_ms in widths.items()], born=born)
@@ -213,16 +216,13 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
         if number < 0:
             return table
         giant = sent.load()
-        with _in_task() as (folder, readers):
-            try:
-                check_clock(giant.sent_ms)
-                reader = readers.opened(giant.cluster, giant.connection, giant.timeout_s)
+        try:
+            with _in_task(giant) as (folder, reader):
                 folds = map(from_bytes, table.column("content").to_pylist())
-                rows = plan_slice(giant, giant.slices[number][1].load_once(), folds, reader, folder)
-                return pa.Table.from_pylist([{**row, "slice": number} for row in rows], schema=ROW)
-            except (BrokerError, StateError) as error:
-                row = {"slice": number, "kind": "failure", "content": failure_text(error).encode()}
-                return pa.Table.from_pylist([row], schema=ROW)
+                rows = list(plan_slice(giant, giant.slices[number][1].load_once(), folds, reader, folder))
+        except (BrokerError, StateError) as error:
+            rows = [_failed(number, error)]
+        return pa.Table.from_pylist([{**row, "slice": number} for row in rows], schema=ROW)
 
     return run
 

@@ -21,14 +21,14 @@ from retention_cli.engines.spark.cluster_task import (
     ANSWER,
     ClusterWork,
     TooLargeError,
+    answer_in,
     cluster_planner,
     inventory_files,
-    plan_in,
 )
 from retention_cli.engines.spark.environment import check_executors
 from retention_cli.engines.spark.failures import as_spark_error
+from retention_cli.engines.spark.frames import ddl
 from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
-from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
 from retention_cli.engines.spark.targets import Target, identified
@@ -155,7 +155,7 @@ def _plan_in_task(
     )
     frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sender.send(work)), ddl(ANSWER))
     [row] = frame.collect()
-    found = plan_in(row, target.reader.settings.bootstrap, plans)
+    found = answer_in(row, target.reader.settings.bootstrap, plans)
     if memories is not None and memory is not None:
         take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, now_ms)
         if isinstance(found, Plan):

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import STOPPED, Ended
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.connections import ConnectionRef, Readers
-from retention_cli.engines.spark.fact_rows import Row
-from retention_cli.engines.spark.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
-from retention_cli.engines.spark.schemas import PIECES
-from retention_cli.engines.spark.slice_jobs import read_slices
+from retention_cli.engines.spark.at_once import as_they_end
+from retention_cli.engines.spark.connections import ConnectionRef, reader_of
+from retention_cli.engines.spark.frames import ArrowTask, Row, batches_of, ddl
+from retention_cli.engines.spark.session import SparkError, last_words
 from retention_cli.profile.hours import PartitionHours
 from retention_cli.profile.pieces import from_bytes, to_bytes
 from retention_cli.profile.reading import Profile, TopicHours, read_into
+from retention_cli.profile.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
+
+_Slice = tuple[Ranges, Mapping[str, TopicHours]]
+SLICES_A_JOB: Final = 64
+JOBS_AT_ONCE: Final = 4
+"""Several, so that no core waits for a job's last task."""
+
+PIECES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("reached", pa.int64()),
+        ("error", pa.string()),
+        ("out_of_range", pa.bool_()),
+        ("hours", pa.binary()),
+    ]
+)
+"""One row per piece of a partition read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
 
 
 @dataclass(slots=True)
@@ -102,9 +125,15 @@ class SparkReading:
             partitions[tp].take(piece, how, from_bytes(bytes(row["hours"])))
             on_read(how.offset - piece.start)
 
-        cluster = (profile.cluster_id, self._connection, self._reader.timeout_s)
-        for row in read_slices(self._session, cluster, slices, _rows, PIECES, stop):
-            take(row)
+        where = (profile.cluster_id, self._connection, self._reader.timeout_s)
+        some = [slices[first : first + SLICES_A_JOB] for first in range(0, len(slices), SLICES_A_JOB)]
+        jobs = [partial(_job, self._session, len(one), _task(where, one)) for one in some]
+        with closing(as_they_end(self._session, jobs, JOBS_AT_ONCE, stop)) as done:
+            for job in done:
+                if job.exception() is not None and stop():
+                    break  # a Ctrl-C reaches the tasks on this machine, too
+                for row in job.result():
+                    take(row)
         ended = {tp: Ended(one.start) for tp, one in todo.items()}
         for tp, one in partitions.items():
             profile.topics[tp.topic].partitions[tp.partition] = one.hours
@@ -114,12 +143,29 @@ class SparkReading:
         return ended
 
 
-def _rows(readers: Readers, piece: tuple[Ranges, Mapping[str, TopicHours]]) -> Iterator[Row]:
-    """Read a slice in a task; yield rows of ``schemas.PIECES``, one per piece, read or not."""
-    ranges, topics = piece
+def _job(session: Any, count: int, task: ArrowTask) -> list[Row]:
+    try:
+        frame = session.range(0, count, 1, count).mapInArrow(task, ddl(PIECES))
+        return [row.asDict() for row in frame.collect()]
+    except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
+        raise SparkError(f"Spark could not read the records: {last_words(error)}") from None
+
+
+def _task(where: tuple[str, ConnectionRef, float], slices: Sequence[_Slice]) -> ArrowTask:
+    """Return the task for ``mapInArrow``: from slice numbers to rows of :data:`PIECES`, one per piece, read or not."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from batches_of(_rows(where, *slices[number]), PIECES)
+
+    return run
+
+
+def _rows(where: tuple[str, ConnectionRef, float], ranges: Ranges, topics: Mapping[str, TopicHours]) -> Iterator[Row]:
     hours = {tp: PartitionHours.begin(topics[tp.topic].frame, one.start, piece=True) for tp, one in ranges.items()}
     try:
-        ended = read_into(readers.only(), topics, hours, ranges)
+        with reader_of(*where) as reader:
+            ended = read_into(reader, topics, hours, ranges)
     except BrokerError as error:
         failed = RequestFailedError(str(error), retriable=True)
         ended = {tp: Ended(one.end, failed) for tp, one in hours.items()}

@@ -2,19 +2,24 @@
 
 What a cluster's tasks must know is proportional to its partitions and groups. In the code of every task it would be
 sent as often as there are tasks; as rows it would pass through the driver's memory.
+
+Values are pickled, so no schema lists their fields. Only tasks unpickle them: the client, which can delete, does not.
 """
 
 from __future__ import annotations
 
+import copyreg
 import functools
+import io
+import pickle
 import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from retention_cli.engines.spark.session import runs_here, ship_file, shipped
-from retention_cli.engines.spark.values import from_bytes, to_bytes
 
 T = TypeVar("T")
 
@@ -91,3 +96,25 @@ class Sender:
         if travels:
             ship_file(self.session, path)
         return travels
+
+
+def _unchanging(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(values)
+
+
+class _Pickler(pickle.Pickler):
+    """Facts contain read-only mappings, which pickle can't write by itself."""
+
+    dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda one: (_unchanging, (dict(one),))}
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return a value as bytes, for a task."""
+    stream = io.BytesIO()
+    _Pickler(stream, pickle.HIGHEST_PROTOCOL).dump(value)
+    return stream.getvalue()
+
+
+def from_bytes(raw: bytes) -> Any:
+    """Return the value in bytes of :func:`to_bytes`. Only for use in a task."""
+    return pickle.loads(raw)  # noqa: S301  (written by our client or task, and sent by Spark like our code)

@@ -1,11 +1,11 @@
-"""The base of the data sources: options, the filters that Spark pushes down, and reading in slices."""
+"""The base of the data sources: options, and reading in slices."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -17,7 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
 from retention_cli.core.units import parse_duration_ms
 from retention_cli.engines.spark.connections import check_cluster
-from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.frames import ddl
 from retention_cli.policy.model import matches
 
 _COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "path")
@@ -88,53 +88,6 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Pushed:
-    """The rows that filters leave to read: a column's wanted values, and a number's bounds."""
-
-    values: dict[str, frozenset[Any]] = field(default_factory=dict)
-    lowest: dict[str, int] = field(default_factory=dict)
-    ends: dict[str, int] = field(default_factory=dict)
-
-    def take(self, filters: Sequence[Any], columns: Sequence[str]) -> Iterable[Any]:
-        """Keep the filters that can be used; return all of them, so that Spark applies them, too.
-
-        Filters are recognized by class name: PySpark has them since 4.1; before, nothing is pushed down.
-        """
-        for one in filters:
-            name, value = ".".join(getattr(one, "attribute", ())), getattr(one, "value", ())
-            if name not in columns:
-                continue
-            match type(one).__name__:
-                case "EqualTo":
-                    self._only(name, [value])
-                case "In":
-                    self._only(name, value)
-                case ("GreaterThan" | "GreaterThanOrEqual") as kind if isinstance(value, int):
-                    low = value + (kind == "GreaterThan")
-                    self.lowest[name] = max(low, self.lowest.get(name, low))
-                case ("LessThan" | "LessThanOrEqual") as kind if isinstance(value, int):
-                    end = value + (kind == "LessThanOrEqual")
-                    self.ends[name] = min(end, self.ends.get(name, end))
-        return filters
-
-    def _only(self, name: str, values: Iterable[Any]) -> None:
-        wanted = frozenset(values)
-        self.values[name] = self.values.get(name, wanted) & wanted
-
-    def allows(self, column: str, value: Any) -> bool:
-        """Return whether rows with this value are wanted."""
-        return column not in self.values or value in self.values[column]
-
-    def bounds(self, column: str) -> tuple[int | None, int | None]:
-        """Return a column's smallest wanted number, and the exclusive upper bound; None: unbounded."""
-        low, end = self.lowest.get(column), self.ends.get(column)
-        if numbers := [one for one in self.values.get(column, ()) if isinstance(one, int)]:
-            least, most = min(numbers), max(numbers) + 1
-            low, end = least if low is None else max(low, least), most if end is None else min(end, most)
-        return low, end
-
-
-@dataclass
 class Slice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types that we follow)
     """The part of one cluster that one task reads."""
 
@@ -145,17 +98,10 @@ class Slice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types th
 
 
 class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    """Reads slices, only those that filters leave. ``pushed_columns`` are the columns whose filters it can use."""
-
-    pushed_columns: ClassVar[tuple[str, ...]] = ()
+    """Reads slices."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.pushed = Pushed()
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  (Spark's own name)
-        """Keep the filters, so that only the rows they leave are read; return those that Spark must apply, too."""
-        return self.pushed.take(filters, self.pushed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read one slice. If there was nothing to cut, Spark makes a slice of its own, which is empty."""

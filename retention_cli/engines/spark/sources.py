@@ -13,9 +13,9 @@ the driver and on every executor (no secret is an option); ``topics``, comma-sep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
@@ -25,11 +25,10 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import plain_name
+from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts, Unknown
 from retention_cli.core.progress import silent
 from retention_cli.core.units import parse_time_ms
-from retention_cli.engines.spark.fact_rows import facts_row
-from retention_cli.engines.spark.schemas import COMMITS, OFFSETS
-from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partition_slices, sliced
+from retention_cli.engines.spark.frames import Row
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
@@ -42,6 +41,72 @@ from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, Settings
 
+T = TypeVar("T")
+_GROUPS_A_SLICE: Final = 50
+_PARTITIONS_A_SLICE: Final = 1_000
+_NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
+_UNKNOWN: Final = pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))
+
+COMMITS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("kind", pa.string()),
+        ("offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("code", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+"""One row per group and partition; ``kind`` as in :class:`retention_cli.observe.floors.rows.CommitRow`."""
+
+OFFSETS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("internal", pa.bool_()),
+        ("leader", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("cleanup_policy", pa.string()),
+        ("retention_ms", pa.int64()),
+        ("timestamp_type", pa.string()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        (
+            "lookups",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("time", pa.int64()),
+                        ("data", pa.bool_()),
+                        ("offset", pa.int64()),
+                        ("timestamp", pa.int64()),
+                        ("record", pa.int64()),
+                        ("code", pa.string()),
+                        ("text", pa.string()),
+                    ]
+                )
+            ),
+        ),
+        ("unknown", _UNKNOWN),
+        ("read_ms", pa.int64()),
+    ]
+)
+"""One row per partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null if unknown."""
+
+
+def sliced(items: Iterable[T], broker_of: Callable[[T], int | None], most: int) -> list[list[T]]:
+    """Return the items in slices of at most so many, all of one broker. Pure."""
+    found: dict[int | None, list[T]] = {}
+    for item in items:
+        found.setdefault(broker_of(item), []).append(item)
+    return [some[first : first + most] for some in found.values() for first in range(0, len(some), most)]
+
 
 @dataclass
 class _GroupSlice(Slice):
@@ -50,9 +115,7 @@ class _GroupSlice(Slice):
 
 
 class CommitsReader(SlicedReader):
-    """Reads groups' committed offsets, a coordinator's groups one after the other. Rows as ``schemas.COMMITS``."""
-
-    pushed_columns = ("group", "topic")
+    """Reads groups' committed offsets, a coordinator's groups one after the other. Rows as :data:`COMMITS`."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """List the groups, if the listing is complete (F8, F9).
@@ -67,19 +130,11 @@ class CommitsReader(SlicedReader):
             found = list_counted(reader, GroupRules(ignore=()), metadata, options.deadline())
             if isinstance(found, Doubt):
                 raise BrokerError(found.reason.text)
-            wanted = [
-                one for one in found.counted if matches(patterns, one.name) and self.pushed.allows("group", one.name)
-            ]
+            wanted = [one for one in found.counted if matches(patterns, one.name)]
             coordinators = reader.coordinators([one.name for one in wanted])
-        counts = {
-            name: max(one.partitions) + 1
-            for name, one in metadata.topics.items()
-            if options.takes(name) and self.pushed.allows("topic", name)
-        }
-        slices: dict[int, list[ListedGroup]] = {}
-        for number, group in sliced(wanted, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
-            slices.setdefault(number, []).append(group)
-        return [_GroupSlice(metadata.cluster_id, tuple(groups), counts) for groups in slices.values()]
+        counts = {name: max(one.partitions) + 1 for name, one in metadata.topics.items() if options.takes(name)}
+        slices = sliced(wanted, lambda one: coordinators.get(one.name), _GROUPS_A_SLICE)
+        return [_GroupSlice(metadata.cluster_id, tuple(groups), counts) for groups in slices]
 
     def read_slice(self, one: _GroupSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice. A group that can't be read is a row of kind ``failed``."""
@@ -97,7 +152,7 @@ class CommitsReader(SlicedReader):
 
 
 def commit_batch(cluster: str, rows: Sequence[CommitRow]) -> pa.RecordBatch:
-    """Return rows as a batch of ``schemas.COMMITS``."""
+    """Return rows as a batch of :data:`COMMITS`."""
     group, topic, partition, kind, offset, epoch, code, text = zip(*rows, strict=True)
     columns = ([cluster] * len(rows), group, topic, partition, kind, offset, epoch, code, text)
     arrays = [pa.array(column, one.type) for column, one in zip(columns, COMMITS, strict=True)]
@@ -110,9 +165,7 @@ class _PartitionSlice(Slice):
 
 
 class OffsetsReader(SlicedReader):
-    """Reads log start and end offsets, and looks times up, at each partition's leader. Rows as ``schemas.OFFSETS``."""
-
-    pushed_columns = ("topic", "partition")
+    """Reads log start and end offsets, and looks times up, at each partition's leader. Rows as :data:`OFFSETS`."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -127,21 +180,14 @@ class OffsetsReader(SlicedReader):
         with self.options.reader() as reader:
             metadata = reader.metadata()
         names = [name for name in sorted(metadata.topics) if self.options.takes(name)]
-        places = {
-            tp: one
-            for tp, one in metadata.places(name for name in names if self.pushed.allows("topic", name)).items()
-            if self.pushed.allows("partition", tp.partition)
-        }
-        slices: dict[int, dict[str, dict[int, PartitionMetadata]]] = {}
-        for slice_number, tp, place in partition_slices(places):
-            slices.setdefault(slice_number, {}).setdefault(tp.topic, {})[tp.partition] = place
-        return [
-            _PartitionSlice(
-                metadata.cluster_id,
-                {name: replace(metadata.topics[name], partitions=some) for name, some in topics.items()},
-            )
-            for topics in slices.values()
-        ]
+        found = []
+        for some in sliced(metadata.places(names).items(), lambda place: place[1].leader, _PARTITIONS_A_SLICE):
+            topics: dict[str, dict[int, PartitionMetadata]] = {}
+            for tp, place in some:
+                topics.setdefault(tp.topic, {})[tp.partition] = place
+            theirs = {name: replace(metadata.topics[name], partitions=those) for name, those in topics.items()}
+            found.append(_PartitionSlice(metadata.cluster_id, theirs))
+        return found
 
     def read_slice(self, one: _PartitionSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice. A field that can't be read is null, and ``unknown`` has the reason."""
@@ -172,6 +218,44 @@ class OffsetsReader(SlicedReader):
             for tp, found in facts.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=OFFSETS)
+
+
+def facts_row(facts: PartitionFacts) -> Row:
+    """Return a partition's facts as a row of :data:`OFFSETS`."""
+    unknown: list[Row] = []
+
+    def plain(name: str, value: Any, default: Unknown | None = None) -> Any:
+        if not isinstance(value, Unknown):
+            return value
+        if value != default:
+            unknown.extend({"field": name, "code": one.code, "text": one.text} for one in value.reasons)
+        return None
+
+    topic = facts.topic
+    policy = plain("cleanup_policy", topic.cleanup_policy)
+    return {
+        "topic": topic.name,
+        "partition": facts.partition,
+        "topic_id": plain("topic_id", topic.topic_id),
+        "internal": topic.internal,
+        "cleanup_policy": None if policy is None else ",".join(sorted(policy)),
+        "retention_ms": plain("retention_ms", topic.retention_ms),
+        "timestamp_type": plain("timestamp_type", topic.timestamp_type, _NO_TYPE),
+        "log_start": plain("log_start", facts.log_start),
+        "high_watermark": plain("high_watermark", facts.high_watermark),
+        "last_stable_offset": plain("last_stable_offset", facts.last_stable_offset),
+        "lookups": [_lookup_row(at, plain(f"time:{at}", found)) for at, found in facts.lookups.items()],
+        "unknown": unknown,
+    }
+
+
+def _lookup_row(time_ms: int, found: LookUp | None) -> Row:
+    row: Row = {"time": time_ms, "data": False}
+    if found is not None:
+        row |= {"offset": found.offset, "timestamp": found.timestamp, "record": found.record}
+        if found.note is not None:
+            row |= {"code": found.note.code, "text": found.note.text}
+    return row
 
 
 def _scopes(topics: Mapping[str, TopicMetadata]) -> dict[str, TopicScope]:

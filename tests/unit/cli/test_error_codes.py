@@ -23,11 +23,11 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.state_dir import StateError
-from retention_cli.disks.inventory.inventory import InventoryError
-from retention_cli.engines.fleet.file import FleetFileError
+from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.fleet_file import FleetFileError
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports.ledger import NotRememberedError
 from retention_cli.trim.run import PlanRefusedError

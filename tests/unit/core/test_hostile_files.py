@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from retention_cli.core.files import SETTINGS_MAX_BYTES, beside, read_file
-from retention_cli.engines.fleet.file import FleetFileError, load_fleet
 from retention_cli.plan.saved import SavedPlanError, read_bytes
 from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
 

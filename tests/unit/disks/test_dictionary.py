@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from retention_cli.disks.inventory.inventory import InventoryError
+from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.disks.solve.dictionary import LogDir, encoded
 from retention_cli.disks.solve.segments import NO_END, UNDATED
 

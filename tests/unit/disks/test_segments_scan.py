@@ -17,7 +17,8 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.inventory import inventory as inventory_module
 from retention_cli.disks.inventory import table as table_module
-from retention_cli.disks.inventory.inventory import InventoryError, by_dir, by_topic, read_inventory
+from retention_cli.disks.inventory.errors import InventoryError
+from retention_cli.disks.inventory.inventory import by_dir, by_topic, read_inventory
 from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
 from retention_cli.disks.inventory.scan import scan
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.engines.fleet.file import FleetFile, FleetFileError, load_fleet, parse_fleet
+from retention_cli.policy.fleet_file import FleetFile, FleetFileError, load_fleet, parse_fleet
 
 GOOD = """\
 version: 1

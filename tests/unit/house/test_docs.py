@@ -21,11 +21,11 @@ from kretain.errors import Exit
 from kretain.render import doctor, forecast_data, groups, history, offsets
 from retention_cli import __version__
 from retention_cli.decide.guards import GUARDS
-from retention_cli.engines.fleet.file import ClusterModel, FleetFileError, FleetModel, parse_fleet
 from retention_cli.engines.fleet.plan import fleet_head
 from retention_cli.engines.fleet.report import fleet_report_head
 from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetModel, parse_fleet
 from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import AuditModel, DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of

@@ -278,7 +278,7 @@ def test_the_ledger_of_the_version_before_is_taken_on_as_it_is(tmp_path: Path) -
             group = GroupMemory()
             group.update(commits, IDS, digest_of(commits, IDS), 10)
             group.judge(lambda _place: LogNow(900, 1))
-            ledger.adopt_group("billing", group)
+            ledger._see("billing", group)  # noqa: SLF001
             one = ledger.partition("orders", "id-1", 0)
             one.add_newest(EventMax(5, 3), "")  # as the version before has it: under which settings is not known
             ledger.save(10)

@@ -7,12 +7,15 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.slices import NO_BROKER, PARTITIONS_A_SLICE, leader_of
 from retention_cli.profile.front import STEPS_AT_MOST
 
+PARTITIONS_A_SLICE: Final = 1_000
+NO_BROKER: Final = -1
+"""The leader of a partition that has none."""
 Ranges = dict[TopicPartition, Range]
 
 OFFSETS_A_SLICE: Final = STEPS_AT_MOST
@@ -40,8 +43,12 @@ def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], m
     stable = {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
     return Cut(
         {tp: list(pieces(one, stable.get(tp), most)) for tp, one in wanted.items()},
-        {tp: leader_of(places[tp]) if tp in places else NO_BROKER for tp in wanted},
+        {tp: _leader(places.get(tp)) for tp in wanted},
     )
+
+
+def _leader(place: PartitionMetadata | None) -> int:
+    return NO_BROKER if place is None or place.leader is None else place.leader
 
 
 def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iterator[Range]:

@@ -1,0 +1,78 @@
+"""A plan as bytes: made in one process, taken up in another, which unpickles nothing.
+
+Its rows are Parquet, the rest is JSON that is checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.disks.solve.outcome import DiskOutcome, Space
+from retention_cli.plan.kept import KeptRows, decisions_table
+from retention_cli.plan.value import Plan
+
+_ROWS_A_BATCH: Final = 5_000
+
+
+def head_of(plan: Plan) -> str:
+    """Return a plan without its rows."""
+    return _heads().dump_json(_Head.of(plan)).decode()
+
+
+def rows_of(decisions: Iterable[Decision]) -> bytes:
+    """Return decisions as a file of the plan's columns (:meth:`retention_cli.plan.kept.KeptRows.take`)."""
+    kept, waiting = KeptRows(), iter(decisions)
+    with kept.writing() as write:
+        while some := list(itertools.islice(waiting, _ROWS_A_BATCH)):
+            write(decisions_table(some))
+    return kept.path.read_bytes()
+
+
+def plan_in(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
+    """Return the plan of a cluster that is reached at ``bootstrap``. It is one of so many ``plans``.
+
+    Raises:
+        ValueError: it is no plan, or rows are missing.
+        ArrowException: the rows can't be read.
+    """
+    plan = _heads().validate_json(head).whole()
+    kept = KeptRows()
+    kept.take(rows)
+    if plan.counted != kept.totals:
+        raise ValueError("rows are missing")
+    return replace(plan, bootstrap=bootstrap, topics=tuple(plan.topics), decisions=kept.decisions(plans))
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A plan without its rows. JSON has no keys that are partitions: ``replicas`` are those of each of its disks."""
+
+    plan: Plan
+    replicas: Sequence[Sequence[tuple[str, int, int]]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Head:
+        replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
+        disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
+        return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
+
+    def whole(self) -> Plan:
+        disks = []
+        for one, rows in zip(self.plan.disks, self.replicas, strict=True):
+            replicas = {TopicPartition(topic, number): size_bytes for topic, number, size_bytes in rows}
+            disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
+        return replace(self.plan, disks=disks)
+
+
+@cache
+def _heads() -> TypeAdapter[_Head]:
+    heads: TypeAdapter[_Head] = TypeAdapter(_Head)
+    heads.rebuild(_types_namespace={"DiskOutcome": DiskOutcome, "Space": Space})
+    return heads

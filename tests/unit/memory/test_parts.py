@@ -1,0 +1,288 @@
+"""What a task has read with a part of a ledger is remembered as what this process has read itself (F5, F6, M2)."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import zlib
+from contextlib import closing
+from operator import itemgetter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retention_cli.core.model import Sample, TopicPartition, Unknown
+from retention_cli.core.state_dir import cluster_folder
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_columns import columns_of
+from retention_cli.memory.handover import Handed, HandedMemories
+from retention_cli.memory.interface import LogNow, Memory, NoMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.parts import Cutter, changes
+from retention_cli.memory.read_commits import ReadCommits
+from retention_cli.memory.stores import Memories
+from tests.unit.memory.test_seen_group import COMMITS, IDS, LOG, TOPICS
+
+NAMES = ("g", "h", "i")
+Rows = dict[str, list[tuple[int, int, int | None]]]
+LOGS = st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), LOG, max_size=9)
+GROUPS = st.dictionaries(st.sampled_from(NAMES), COMMITS, min_size=1)
+LOOKS = st.lists(st.tuples(st.none() | GROUPS, IDS, LOGS), min_size=2, max_size=5)
+"""None: all groups stand where they stood."""
+A, B = "id-a", "id-b"
+
+
+def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> dict[str, GroupMemory]:
+    cuts = [TopicPartition(*place) for place, log in logs.items() if log.cut is not None]
+    ledger.judge(logs.get, {topic for topic, _ in logs}, cuts)
+    ledger.save(now_ms)
+    return ledger.groups()
+
+
+def opened(handed: Handed, folder: Path) -> Ledger:
+    """A part, in a task."""
+    ledger = HandedMemories(handed, folder, lambda: 0)("c")
+    assert isinstance(ledger, Ledger)
+    return ledger
+
+
+@settings(max_examples=30)
+@given(looks=LOOKS)
+def test_tasks_and_the_client_remember_what_one_process_does(
+    looks: list[tuple[dict[str, Rows] | None, dict[str, str], dict[tuple[str, int], LogNow]]],
+) -> None:
+    groups: dict[str, Rows] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        memories = [Memories(folder / one) for one in ("alone", "client")]
+        alone, client = (one.ledger("c") for one in memories)
+        for number, (moved, ids, logs) in enumerate(looks):
+            groups = groups if moved is None else moved
+            now_ms, since_ms = 1_000 * (number + 1), 1_500
+            for one in (alone, client):
+                one.begin(ids)
+            cutter = Cutter(memories[1], "c")
+            for share in range(2):
+                mine = {group for group in NAMES if NAMES.index(group) % 2 == share}
+                task = opened(cutter.groups(mine.__contains__), folder / f"{number}-{share}")
+                task.begin(ids)
+                task.reads = []
+                for group, commits in groups.items():
+                    if group in mine:
+                        here = alone.saw_group(group, commits, now_ms, since_ms)
+                        assert task.saw_group(group, commits, now_ms, since_ms) == here
+                assert {group for group, _ in task.reads or ()} == groups.keys() & mine
+                for group, read in task.reads or ():
+                    arrived = None if read is None else ReadCommits.from_bytes(read.as_bytes())
+                    client.saw_read(group, arrived, now_ms, since_ms)
+                task.close()
+            assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
+        for kept in memories:
+            kept.close()
+
+
+def test_commits_that_are_gone_when_a_task_reads_again_are_remembered(memories: Memories, tmp_path: Path) -> None:
+    """F6: coordinators have moved, and a task has seen a commit that its second reading does not."""
+    cutter, ledger = Cutter(memories, "c"), memories.ledger("c")
+    task = opened(cutter.groups(bool), tmp_path / "groups")
+    task.begin({"a": A})
+    task.reads = []
+    task.saw_group("g", {"a": [(0, 3, 4), (1, 7, 4)]}, 10, 0)
+    task.saw_group("g", {"a": [(0, 3, 4)]}, 20, 0)
+    for group, read in task.reads:
+        ledger.saw_read(group, read, 10, 0)
+    ledger.judge(lambda _place: LogNow(10, 4), {"a"}, [])
+    ledger.save(20)
+    assert ledger.group("g").recalled({"a": A}, 0).gone == {"a": [(1, 7, None)]}
+
+
+@pytest.fixture
+def memories(tmp_path: Path) -> Memories:
+    """Two topics of two partitions, and two groups."""
+    found = Memories(tmp_path / "state")
+    ledger = found.ledger("c")
+    ledger.begin({"a": A, "b": B})
+    for topic, topic_id in (("a", A), ("b", B)):
+        for number in range(2):
+            one = ledger.partition(topic, topic_id, number)
+            one.continue_at(4, 0, 1)
+            one.add_sample(Sample(1, 10))
+    for group in ("g", "h"):
+        ledger.saw_group(group, {"a": [(0, 3, 4)]}, 5, 0)
+    ledger.ages({"a": 2}, ["g", "h"], 5)
+    ledger.judge(lambda _place: LogNow(10, 4), {"a"}, [])
+    ledger.save(5)
+    return found
+
+
+def test_a_part_has_its_rows_and_no_others(memories: Memories, tmp_path: Path) -> None:
+    cutter = Cutter(memories, "c")
+    groups = opened(cutter.groups(lambda name: name == "g"), tmp_path / "groups")
+    assert list(groups.groups()) == ["g"]
+    assert not groups.partitions_of(A)
+    partitions = opened(cutter.partitions([B, "no-such-id"]), tmp_path / "partitions")
+    assert not partitions.groups()
+    assert not partitions.partitions_of(A)
+    assert [one.high_watermark for one in partitions.partitions_of(B).values()] == [10, 10]
+
+
+def test_parts_of_what_is_lost_are_lost() -> None:
+    """F6: nobody takes them for new."""
+    with tempfile.TemporaryDirectory() as name:
+        found = Memories(Path(name))
+        found._open["c"] = NoMemory(Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
+        for handed in (Cutter(found, "c").groups(bool), Cutter(found, "c").partitions([A])):
+            memory: Memory = HandedMemories(handed, Path(name), lambda: 0)("c")
+            assert memory.lost == Unknown.because("ledger", "it is damaged")
+
+
+def test_what_has_changed_in_a_part_is_taken_in(memories: Memories, tmp_path: Path) -> None:
+    handed = Cutter(memories, "c").partitions([A])
+    part = opened(handed, tmp_path / "part")
+    part.begin({"a": A})
+    assert not rows_of(changes(part, handed.ledger))
+    part.partition("a", A, 1).add_sample(Sample(9, 20))
+    part.save(9)
+    found = changes(part, handed.ledger)
+    assert rows_of(found) == [(A, 1)]
+    ledger = memories.ledger("c")
+    with ledger.sparing():
+        ledger.take(found)
+        ledger.save(9)
+    with Ledger(cluster_folder(tmp_path / "state", "c")) as again:
+        assert [one.high_watermark for one in again.partitions_of(A).values()] == [10, 20]
+
+
+def test_what_others_have_written_meanwhile_is_merged(memories: Memories, tmp_path: Path) -> None:
+    """Their look at a partition, and at a group, may be the later one (M2, F6)."""
+    cutter = Cutter(memories, "c")
+    handed = cutter.partitions([A])
+    part = opened(handed, tmp_path / "part")
+    part.begin({"a": A})
+    part.partition("a", A, 0).add_sample(Sample(9, 12))
+    part.save(9)
+    before = cutter.is_outdated
+    with Ledger(cluster_folder(tmp_path / "state", "c")) as other:
+        other.begin({"a": A, "b": B})
+        other.partition("a", A, 0).add_sample(Sample(20, 30))
+        other.saw_group("g", {"a": [(0, 2, 4)]}, 20, 0)
+        other.judge(lambda _place: LogNow(30, 4), {"a"}, [])
+        other.save(20)
+    assert (before, cutter.is_outdated) == (False, True)
+    ledger = memories.ledger("c")
+    with ledger.sparing():
+        rows = {"a": [(0, 5, 4)]}
+        ledger.saw_read("g", ReadCommits(9, b"moved", columns_of(rows) or rows), 8, 0)
+        ledger.take(changes(part, handed.ledger))
+        ledger.judge(lambda _place: LogNow(12, 4), {"a"}, [])
+        ledger.save(21)
+    with Ledger(cluster_folder(tmp_path / "state", "c")) as again:
+        assert [one.wall_ms for one in again.partitions_of(A)[0].samples] == [1, 9, 20]
+        assert again.group("g").live() == {("a", 0): (2, 4)}
+        assert again.group("g").seen_ms == 20
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(A.encode(), b"id-x"), bytes]
+)
+def test_what_is_no_part_is_refused(memories: Memories, tmp_path: Path, damage: object) -> None:
+    handed = Cutter(memories, "c").partitions([A])
+    part = opened(handed, tmp_path / "part")
+    part.begin({"a": A})
+    part.partition("a", A, 1).add_sample(Sample(9, 20))
+    part.save(9)
+    assert callable(damage)
+    with pytest.raises(ValueError, match=r"not a database|malformed|not what was written"):
+        memories.ledger("c").take(damage(changes(part, handed.ledger)) if damage is not bytes else b"nothing")
+    assert not memories.ledger("c").save(9)
+
+
+def test_ages_that_tasks_have_noted_are_taken_in(memories: Memories, tmp_path: Path) -> None:
+    """F2: of two times the earlier one counts, as one call of one process would have noted them."""
+    ledger = memories.ledger("c")
+    for share, now_ms in (("g", 70), ("new", 60)):
+        part = opened(Cutter(memories, "c").groups(share.__eq__), tmp_path / share)
+        part.begin({"a": A})
+        part.ages({"a": 3}, [share], now_ms)
+        ledger.take_ages(*part.noted_ages())
+    ledger.save(80)
+    known = ledger.ages({"a": 3}, ["g", "h", "new"], 90)
+    assert known.widths == {"a": [(2, 0), (3, 60)]}
+    assert known.born == {"new": 60}
+
+
+def rows_of(content: bytes) -> list[tuple[str, int]]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize(content)
+        return db.execute("SELECT topic_id, partition FROM partitions").fetchall()
+
+
+def as_bytes(commits: Rows, read_ms: int) -> bytes:
+    """What a task tells of a group."""
+    return ReadCommits(read_ms, b"d", columns_of(commits) or commits).as_bytes()
+
+
+WHOLE = zlib.decompress(as_bytes({"a": [(0, 1, None), (3, 2**40, 7)], "b": []}, 17))
+TWICE = zlib.decompress(as_bytes({"a": [(0, 1, None), (0, 2, 3)]}, 17))
+
+
+@given(commits=COMMITS, read_ms=st.integers(0, 2**60))
+def test_commits_arrive_as_they_were_read(commits: Rows, read_ms: int) -> None:
+    found = ReadCommits.from_bytes(as_bytes(commits, read_ms))
+    assert (found.read_ms, found.digest) == (read_ms, b"d")
+    assert found.columns is not None
+    assert found.rows() == {topic: sorted(rows, key=itemgetter(0)) for topic, rows in commits.items()}
+
+
+@pytest.mark.parametrize(
+    "commits",
+    [
+        pytest.param({"": [(0, 0, None), (2**31 - 1, 2**63 - 1, 2**31 - 1)], "ü\n": [(5, 1, 0)]}, id="large, odd"),
+        pytest.param({"a": [(1, 5, None), (1, 6, 3)]}, id="a partition twice"),
+        pytest.param({"a": [(0, 2**63, None)]}, id="too large for a column"),
+        pytest.param({}, id="none"),
+    ],
+)
+def test_odd_commits_arrive(commits: Rows) -> None:
+    found = ReadCommits.from_bytes(as_bytes(commits, 1))
+    assert found.rows() == commits
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"no zlib",
+        *map(
+            zlib.compress,
+            (
+                WHOLE[:-1],
+                WHOLE + b"\0",
+                WHOLE[:3],
+                WHOLE.replace(b'"a":2', b'"a":3'),
+                WHOLE.replace(b'"a":2,"b":0', b'"a":"2","b":""'),
+                WHOLE.replace(b'"a":2', b'"a":-'),
+                WHOLE.replace(b'"a":2,"b":0', b'"b":0,"a":2'),  # not in order: it would be taken for another topic's
+                WHOLE.replace(b'"a":2,"b":0', b'"a":3,"b":-'),
+                WHOLE.replace(b'"a":2', b'"a":1').replace(b'"b":0', b'"b":2'),
+                WHOLE.replace(b"[17", b'["7'),
+                WHOLE.replace(b"[[17,", b"[[1.,"),
+                WHOLE.replace(b'"64"', b'"xx"'),
+                WHOLE.replace(b"null", b"[[]]"),
+                WHOLE.replace(b"\3\0\0\0", b"\0\0\0\0", 1),  # a partition twice
+                TWICE.replace(b"[0,1,null]", b'[0,"",null]'),
+                TWICE.replace(b"[0,1,null]", b"[0,true,1]"),
+                TWICE.replace(b"[0,1,null]", b"[1,null,1]"),
+                TWICE.replace(b"[0,1,null]", b"[12345678]"),
+                TWICE.replace(b'{"a":', b'["a",').replace(b"]},[", b"]],["),
+            ),
+        ),
+    ],
+)
+def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
+    """It comes from an executor, and goes into the ledger."""
+    assert raw not in map(zlib.compress, (WHOLE, TWICE))
+    with pytest.raises(ValueError, match="can't be read"):
+        ReadCommits.from_bytes(raw)
