@@ -83,7 +83,7 @@ def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(giant_tasks, "clock_since", clock_since)
 
 
-def planned(sender: Any, whole: Any, own: Iterator[Any], _stack: Any) -> Iterator[Any]:
+def planned(sender: Any, whole: Any, own: Iterator[Any]) -> Iterator[Any]:
     """Yield what all tasks yield: shares first, as a shuffle is between them and the slices."""
     world, reader = _RUNS[getcurrent()]
     one, task_reader = sender.send(whole).load(), reader

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 from retention_cli.brokers.errors import SettingsError
@@ -75,12 +75,6 @@ class OAuthSettings:
     def shown(self) -> str:
         """The endpoint for messages: without a query, which may contain a key."""
         return self.endpoint.partition("?")[0]
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> Self:
-        """Return the settings from what ``dataclasses.asdict`` and JSON made of them."""
-        pairs = tuple((str(name), str(value)) for name, value in content.get("extensions", ()))
-        return cls(**{**content, "extensions": pairs})
 
 
 def read_oauth(

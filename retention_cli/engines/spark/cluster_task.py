@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -189,6 +188,9 @@ _KINDS: Final[dict[str, type[Exception]]] = {
 }
 
 
+_FAILURES: Final = TypeAdapter(_Failure)
+
+
 def failure_text(error: Exception) -> str:
     """Return an error of a task as JSON."""
     if isinstance(error, PolicyError):
@@ -196,7 +198,7 @@ def failure_text(error: Exception) -> str:
     else:
         texts = error.problems if isinstance(error, NothingMatchesError) else (str(error),)
         failure = _Failure(next((name for name, one in _KINDS.items() if isinstance(error, one)), ""), texts)
-    return _failures().dump_json(failure).decode()
+    return _FAILURES.dump_json(failure).decode()
 
 
 def failure_in(text: str | bytes) -> Exception:
@@ -205,9 +207,4 @@ def failure_in(text: str | bytes) -> Exception:
     Raises:
         ValidationError: it is none.
     """
-    return _failures().validate_json(text).as_error()
-
-
-@cache
-def _failures() -> TypeAdapter[_Failure]:
-    return TypeAdapter(_Failure)
+    return _FAILURES.validate_json(text).as_error()

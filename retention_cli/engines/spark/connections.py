@@ -9,15 +9,19 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
-from retention_cli.brokers.security.oauth_settings import OAuthSettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.engines.spark.session import shipped
+
+_SETTINGS: Final = TypeAdapter(ConnectionSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,10 @@ class ConnectionRef:
             return translate({"bootstrap.servers": Setting(self.bootstrap, "the client"), **given})
         file = Path(self.path) if self.path is not None else shipped(self.shipped or "")
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            known = {one.name for one in fields(ConnectionSettings)}
-            if not isinstance(content, dict) or not content.keys() <= known:
-                raise SettingsError(f"{file.name}: is no connection of kretain's")
-            if content.get("oauth") is not None:
-                content["oauth"] = OAuthSettings.from_plain(content["oauth"])
-            content["left_out"] = tuple(content.get("left_out", ()))
-            return ConnectionSettings(**content)
+            return _SETTINGS.validate_json(file.read_bytes())
         except OSError as error:
             raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
-        except (ValueError, TypeError, AttributeError):  # without the error's text, which may quote a secret
+        except ValueError:  # without the error's text, which may quote a secret
             raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
 
 

@@ -54,8 +54,8 @@ def probe(batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pydict(columns)
 
 
-def check_executors(session: Any, tasks: int) -> list[str]:
-    """Check that executors have what they need; return the machines that answered.
+def check_executors(session: Any, tasks: int) -> None:
+    """Check that executors have what they need.
 
     Raises:
         SparkError: an executor lacks a part; the text names it, and how to install it.
@@ -77,4 +77,3 @@ def check_executors(session: Any, tasks: int) -> list[str]:
                 f"executor {row['host']} (Python {row['python']}) lacks {row['missing']}: install them there, or ship "
                 f"an environment (docs/spark.md)"
             )
-    return sorted({row["host"] for row in rows})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -24,13 +23,6 @@ def as_frame(session: Any, table: Any) -> Any:
         return session.createDataFrame([], ddl(table.schema))
     some = [batch for batch in table.to_batches() if batch.num_rows]
     return session.createDataFrame(pa.Table.from_batches(some, table.schema))
-
-
-def kept(frame: Any, stack: contextlib.ExitStack) -> Any:
-    """Have Spark keep a frame's rows until the stack is closed."""
-    frame = frame.persist()
-    stack.callback(frame.unpersist)
-    return frame
 
 
 def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

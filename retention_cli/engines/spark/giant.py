@@ -6,7 +6,7 @@ Only the client changes the ledger, and only it can delete.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -23,9 +23,11 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import failure_in
-from retention_cli.engines.spark.frames import as_frame, ddl, kept
+from retention_cli.engines.spark.frames import as_frame, ddl
 from retention_cli.engines.spark.giant_tasks import (
     ROW,
+    SHARE_TOLD,
+    SLICE_TOLD,
     Giant,
     Row,
     ShareTold,
@@ -35,8 +37,6 @@ from retention_cli.engines.spark.giant_tasks import (
     share_of,
     share_reader,
     slice_planner,
-    told_by_shares,
-    told_by_slices,
 )
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.session import SparkError
@@ -81,15 +81,8 @@ def plan_giant(
 ) -> Plan:
     """Plan a cluster in many tasks. It is one of so many ``plans``.
 
-    Args:
-        sender: the session.
-        target: the cluster, without disk rules, with an open reader.
-        cluster: its id.
-        now_ms: the time from which all cutoffs are calculated (Unix ms).
-        most: the most partitions that a task may plan; a topic is never cut.
-        connections: at most so many tasks read it at a time for each of its brokers.
-        plans: the number of plans that share this process's memory.
-        progress: called with what is under way.
+    A task may plan at ``most`` so many partitions, but a topic is never cut. At most so many ``connections`` for each
+    of its brokers read it at a time.
 
     Raises:
         BrokerError: the cluster's metadata could not be read, here or in a task.
@@ -133,8 +126,8 @@ def plan_giant(
         Both(own, gone), rules.sources, scopes, metadata, recall, reader, lambda one: outside.update({one.group: one})
     )
     progress("committed offsets, log ends and decisions")
-    with contextlib.ExitStack() as stack:
-        found = _Found.of(_planned(sender, giant, floors_rows(own, slices), stack), len(names))
+    with contextlib.closing(_planned(sender, giant, floors_rows(own, slices))) as rows:
+        found = _Found.of(rows, len(names))
     if isinstance(memory, Ledger) and target.memories is not None:
         progress("what is remembered")
         counts = {name: scope for name, scope in metadata.topic_ids.items() if name in settings}
@@ -222,15 +215,18 @@ def _is_in(shares: int, share: int, group: str) -> bool:
     return share_of(group, shares) == share
 
 
-def _planned(sender: Sender, giant: Giant, own: Iterator[Row], stack: contextlib.ExitStack) -> Iterator[Any]:
+def _planned(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
     """Yield the rows of all tasks (:data:`.giant_tasks.ROW`)."""
     session, sent = sender.session, sender.send(giant)
     shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(share_reader(sent), ddl(ROW))
     rows = shares.unionByName(as_frame(session, pa.Table.from_pylist(list(own), schema=ROW)))
     slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
-    planned = kept(slices, stack)
-    planned.count()
-    yield from planned.toLocalIterator()
+    planned = slices.persist()
+    try:
+        planned.count()
+        yield from planned.toLocalIterator()
+    finally:
+        planned.unpersist()
 
 
 @dataclass(slots=True)
@@ -260,9 +256,9 @@ class _Found:
                 if kind == "group":
                     found.groups.append((row["name"], None if content is None else bytes(content)))
                 elif kind == "share":
-                    found.shares.append(told_by_shares().validate_json(content))
+                    found.shares.append(SHARE_TOLD.validate_json(content))
                 elif kind == "slice":
-                    found.slices.append(told_by_slices().validate_json(content))
+                    found.slices.append(SLICE_TOLD.validate_json(content))
                 elif kind == "ledger":
                     found.ledgers.append(bytes(content))
                 elif kind == "rows":

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -124,6 +123,10 @@ class SliceTold:
     cuts: Sequence[tuple[str, int]]
 
 
+SHARE_TOLD: Final = TypeAdapter(ShareTold)
+SLICE_TOLD: Final = TypeAdapter(SliceTold)
+
+
 def share_reader(sent: Sent[Giant]) -> ArrowTask:
     """Return the task for ``mapInArrow`` that reads shares of the groups, by number: to rows of :data:`ROW`."""
 
@@ -194,7 +197,7 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         widths, born = memory.noted_ages()
         told = replace(told, widths=[(*key, seen_ms) for key, seen_ms in widths.items()], born=born)
         memory.close()
-    yield {"slice": mine, "kind": "share", "content": told_by_shares().dump_json(told)}
+    yield {"slice": mine, "kind": "share", "content": SHARE_TOLD.dump_json(told)}
 
 
 def share_of(group: str, shares: int) -> int:
@@ -287,7 +290,7 @@ def plan_slice(
         told = _with_logs(told, decisions, ledger)
         yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger if one.memory else b"")}
         memories.close()
-    yield {"kind": "slice", "content": told_by_slices().dump_json(told)}
+    yield {"kind": "slice", "content": SLICE_TOLD.dump_json(told)}
 
 
 def _with_logs(told: SliceTold, decisions: Iterable[Decision], ledger: SliceLedger) -> SliceTold:
@@ -307,15 +310,3 @@ def _with_logs(told: SliceTold, decisions: Iterable[Decision], ledger: SliceLedg
         elif log is not None:
             odd.append((topic, number, log))
     return replace(told, logs=logs, odd=odd, cuts=[(*tp,) for tp in ledger.cuts])
-
-
-@cache
-def told_by_shares() -> TypeAdapter[ShareTold]:
-    """Return what reads and writes :class:`ShareTold`."""
-    return TypeAdapter(ShareTold)
-
-
-@cache
-def told_by_slices() -> TypeAdapter[SliceTold]:
-    """Return what reads and writes :class:`SliceTold`."""
-    return TypeAdapter(SliceTold)

@@ -44,11 +44,6 @@ class Sent(Generic[T]):
         value: T = from_bytes(SentFile(self.path, self.travels).here().read_bytes())
         return value
 
-    def here(self) -> T:
-        """Return the value, in the client, which has written it."""
-        value: T = from_bytes(Path(self.path).read_bytes())
-        return value
-
 
 @functools.lru_cache(_KEPT)
 def _loaded(one: Sent[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 ::
 
-    from retention_cli.engines.spark import register
+    from retention_cli.spark import register
     register(spark)
     spark.read.format("kretain.commits").option("bootstrap.servers", "broker:9092").load()
 
