@@ -24,17 +24,15 @@ _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "trim/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
-_PARTS: Final = "engines/spark/parts.py"
 _PLAIN: Final = "decide/plain.py"
-_GATHER: Final = "engines/spark/gather.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
 _PROOF: Final = "observe/floors/sources/proof.py"
 _TASK: Final = "engines/spark/cluster_task.py"
-_PREPARE: Final = "engines/spark/prepare.py"
-_REMEMBER: Final = "engines/spark/remember.py"
+_FOLD: Final = "observe/floors/fold.py"
+_GIANT: Final = "engines/spark/giant.py"
 
 MUTANTS: Final = (
     *OF_SEQUENCES,
@@ -108,19 +106,6 @@ MUTANTS: Final = (
         "elif not follows and self._told != self._at:",
         "elif False:",
     ),
-    Mutant(
-        "Spark: the highest commit is the floor",
-        _PARTS,
-        "(self._low, self._low_by, part.low, ranks[part.low_by], 1)",
-        "(self._low, self._low_by, part.low, ranks[part.low_by], -1)",
-    ),
-    Mutant("Spark: failures are lost", _PARTS, "            self._failed.update(part.failed)\n", ""),
-    Mutant(
-        "Spark: who is gone is lost",
-        _PARTS,
-        "                self._odd.setdefault(at, Odd()).take(one)\n",
-        "                pass\n",
-    ),
     Mutant("plain: an open transaction", _PLAIN, "if bound > stable or bound > end", "if bound > end"),
     Mutant("plain: an old stamp", _PLAIN, "or front.offset > start", "or False"),
     Mutant("plain: decided ahead by other facts", _PLAIN, "before[0] is facts and", "True and"),
@@ -128,52 +113,10 @@ MUTANTS: Final = (
     Mutant("plain: another topic's rule", _PLAIN, "or found[0] is not topic", "or False"),
     Mutant("plain: a rule by other settings", _PLAIN, "or found[1] is not settings", "or False"),
     Mutant(
-        "Spark: a part that got lost is an empty one",
-        _PARTS,
-        "{*sources} - {one.source for one in parts}",
-        "set[Source]()",
-    ),
-    Mutant("Spark: a row is missing", _GATHER, "    if expected != count:", "    if False:"),
-    Mutant("Spark: any file is a task's", _GATHER, '_NAME.fullmatch(row["file"]) is None', "False"),
-    Mutant(
-        "Spark: unproven memories are kept", _REMEMBER, "        if isinstance(proven, Unknown):", "        if False:"
-    ),
-    Mutant(
-        "Spark: what others saw since is let be",
-        _PREPARE,
-        "            open_memory(prepared)\n    except",
-        "            pass\n    except",
-    ),
-    Mutant(
-        "Spark: a ledger that is lost since is let be",
-        _PREPARE,
-        '"F6", str(error)), "no")',
-        '"F6", str(error)), "no")\n        prepared.doubt = None',
-    ),
-    Mutant(
         "shared ledger: others are not asked again",
         "memory/cluster_ledger.py",
         "        if self._synced:\n            try:\n                self._sync()\n            except",
         "        if self._synced:\n            try:\n                pass\n            except",
-    ),
-    Mutant(
-        "Spark: what it reads again counts",
-        "engines/spark/commit_tasks.py",
-        "_replace(run=uuid.uuid4().hex)",
-        '_replace(run="once")',
-    ),
-    Mutant(
-        "Spark: what was read before a move is let be",
-        "engines/spark/remember.py",
-        "            ledger.saw_group(name, read.rows(), read.read_ms, since_ms, read.digest)\n",
-        "            pass\n",
-    ),
-    Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
-    Mutant(
-        "Spark: a group is seen when it is remembered",
-        _REMEMBER,
-        "saw_again(name, one.listed_ms)",
-        "saw_again(name, now_ms)",
     ),
     Mutant(
         "Spark: a ledger that comes back drops what others wrote",
@@ -181,10 +124,28 @@ MUTANTS: Final = (
         'if self._meta("revision") != revision:',
         "if False:",
     ),
+    Mutant("Spark: the highest commit is the floor", _FOLD, "least < low[n] or", "least > low[n] or"),
+    Mutant("Spark: failures are lost", _FOLD, "        self.failed |= other.failed\n", ""),
+    Mutant("Spark: who is gone is lost", _FOLD, "            self._odd(*tp).take(odd)\n", "            pass\n"),
+    Mutant("Spark: a row is missing", _GIANT, "sorted(parts) != list(range(slices))", "False"),
+    Mutant("Spark: parts are of two revisions", _GIANT, "        if not cutter.is_outdated:", "        if True:"),
+    Mutant("Spark: a cut is not told", _GIANT, "[tp for tp in logs.cuts if logs.get(tp) is not None]", "[]"),
+    Mutant(
+        "Spark: what others saw since is let be",
+        "memory/ledger_groups.py",
+        'elif self._outdated or self._meta("revision") != self._revision:',
+        "elif False:",
+    ),
+    Mutant(
+        "Spark: a group is not seen again",
+        "memory/ledger_groups.py",
+        "            self.saw_again(name, listed_ms)\n",
+        "            pass\n",
+    ),
     Mutant("Spark: an executor's clock may be behind", _TASK, "if behind_ms > MAX_SKEW_MS:", "if False:"),
     Mutant(
         "Spark: what a task has seen is not remembered",
-        "engines/spark/cluster_plans.py",
+        "engines/spark/plans.py",
         "    if memories is not None and memory is not None:\n",
         "    if False:\n",
     ),
@@ -253,17 +214,8 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/test_disks.py", "tests/kafka/test_observe.py"),
     "plan/": ("tests/kafka/test_trim.py",),
     "audit/": ("tests/kafka/test_who_deleted.py",),
-    "engines/spark/commit_tasks": ("tests/spark/test_seam.py",),
-    "engines/spark/prepare": (
-        "tests/simulation/test_spark_cut.py",
-        "tests/simulation/test_spark_runs.py",
-        "tests/spark/test_seam.py",
-    ),
-    "engines/spark/remember": (
-        "tests/simulation/test_spark_cut.py",
-        "tests/simulation/test_spark_runs.py",
-        "tests/spark/test_local.py",
-    ),
+    "engines/spark/giant": ("tests/simulation/test_spark_runs.py", "tests/spark/test_local.py"),
+    "engines/spark/plans": ("tests/spark/test_cluster_tasks.py",),
     "engines/spark/cluster_": ("tests/spark/test_cluster_tasks.py",),
     "engines/spark/": ("tests/spark/test_local.py",),
 }

@@ -24,14 +24,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.units import UnitError, parse_duration_ms
-from retention_cli.plan.saved import StrictModel
 from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
 from retention_cli.policy.load import problems_of, unknown_keys
 from retention_cli.policy.schema import keys_of
+from retention_cli.policy.strict_model import StrictModel
 from retention_cli.policy.yaml_file import Document, read_document
 
 CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
@@ -88,7 +88,11 @@ def _settings(value: object) -> dict[str, str]:
 _Text = Annotated[str, BeforeValidator(_text)]
 
 
-class ClusterModel(StrictModel):
+class _Mapping(StrictModel):
+    model_config = ConfigDict(extra="ignore")  # unknown keys are told with a hint
+
+
+class ClusterModel(_Mapping):
     """One cluster of a fleet: a context, or a connection's own keys."""
 
     name: Annotated[str, BeforeValidator(_text), AfterValidator(_name)] = Field(
@@ -107,7 +111,7 @@ class ClusterModel(StrictModel):
     timeout: Annotated[int, BeforeValidator(_duration)] | None = Field(default=None, description="For one request.")
 
 
-class FleetModel(StrictModel):
+class FleetModel(_Mapping):
     """A fleet: its clusters, and the policy that they share."""
 
     version: Annotated[int, BeforeValidator(_version)] = Field(description="The fleet file's format: 1.")

@@ -13,12 +13,15 @@ the driver and on every executor (no secret is an option); ``topics``, comma-sep
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
@@ -29,6 +32,7 @@ from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts, Unknown
 from retention_cli.core.progress import silent
 from retention_cli.core.units import parse_time_ms
 from retention_cli.engines.spark.frames import Row
+from retention_cli.engines.spark.session import ship_code
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
@@ -281,4 +285,10 @@ class OffsetsSource(SlicedSource):
     own = ("times",)
 
 
-SOURCES: Final[tuple[type[DataSource], ...]] = (CommitsSource, OffsetsSource)
+def register(session: Any) -> None:
+    """Register the formats with a session, and send kretain's code to its executors: for notebooks."""
+    folder = tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)  # executors may fetch the code at any time
+    ship_code(session, Path(folder.name))
+    for source in (CommitsSource, OffsetsSource):
+        session.dataSource.register(source)
