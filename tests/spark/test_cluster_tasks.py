@@ -17,11 +17,13 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.fleet.planning import SameClusterError
 from retention_cli.engines.spark import cluster_task
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from retention_cli.engines.spark.plans import SparkPlans, make_plans
 from retention_cli.engines.spark.sent import Sender
+from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.kept import KeptRows
@@ -45,7 +47,14 @@ def ready(world: World, partitions: int = 1) -> str:
 
 
 def planned(
-    engines: Engines, addresses: Sequence[str], policy: str, done: list[str], *, a_task: int = 100, lost: str = ""
+    engines: Engines,
+    addresses: Sequence[str],
+    policy: str,
+    done: list[str],
+    *,
+    a_task: int = 100,
+    lost: str = "",
+    progress: Progress = silent,
 ) -> SparkPlans:
     """Plan clusters at these addresses, by the names 0, 1, …; ``done`` gets those that are done.
 
@@ -64,7 +73,7 @@ def planned(
             ended = partial(done.append, str(number))
             connect = partial(lambda one: one, where)
             targets.append(Target(str(number), reader, selection, connect, past_day, memories, done=ended))
-        return make_plans(lambda: Sender(engines.session, engines.folder), targets, now_ms(), a_task=a_task)
+        return make_plans(lambda: Sender(engines.session, engines.folder), targets, now_ms(), progress, a_task=a_task)
 
 
 def workers() -> list[int]:
@@ -117,6 +126,49 @@ def test_a_cluster_that_a_task_can_not_reach_fails_alone(engines: Engines) -> No
     assert (list(made.plans), list(made.failures), sorted(done)) == (["1"], ["0"], ["0", "1"])
     assert made.plans["1"].decisions[0].trim_to == 4
     assert "the connection's file gone can't be read here" in str(made.failures["0"])
+
+
+@pytest.mark.thorough
+def test_spark_failing_for_one_cluster_fails_that_one(engines: Engines) -> None:
+    """Its Python worker is killed until Spark gives up; the other's plan is made by then."""
+    made, ended = list[SparkPlans](), threading.Event()
+    topic = ready(engines.world)
+
+    def progress(phase: str, done: int = 0, total: int | None = None) -> None:
+        del phase, total
+        if done == 1:
+            ended.set()
+
+    with EmbeddedKafka(1) as other:
+        other_topic = World(other.bootstrap, engines.folder).topic(name=topic)
+        addresses = [other.bootstrap, engines.world.bootstrap]
+
+        def run() -> None:
+            made.append(planned(engines, addresses, consumed(other_topic), [], progress=progress))
+
+        with reader_for(other.bootstrap) as reader:
+            reader.metadata()
+        other.node(1).freeze()
+        try:
+            thread = threading.Thread(target=run)
+            thread.start()
+            time.sleep(1)
+            other.node(1).thaw()  # the client asks it which cluster it is
+            time.sleep(0.3)
+            other.node(1).freeze()
+            assert ended.wait(60)
+            for _ in range(600):
+                for pid in workers():
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.1)
+                if not thread.is_alive():
+                    break
+        finally:
+            other.node(1).thaw()
+        thread.join(60)
+    [found] = made
+    assert list(found.plans) == ["1"], found.failures
+    assert isinstance(found.failures["0"], SparkError)
 
 
 def test_two_names_of_one_cluster_are_refused(engines: Engines) -> None:

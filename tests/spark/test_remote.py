@@ -337,15 +337,18 @@ def test_executors_run_on_an_environment_that_was_packed(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("cut", [(), ("--partitions-per-task", "0")], ids=["one task", "giant"])
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0, 3.0, 5.0])
-def test_a_worker_that_is_killed_holds_nothing(fleet: Fleet, tmp_path: Path, after_s: float) -> None:
+def test_a_worker_that_is_killed_holds_nothing(
+    fleet: Fleet, tmp_path: Path, after_s: float, cut: tuple[str, ...]
+) -> None:
     """Its task runs again elsewhere: it reads, and nothing else."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(fleet.policy()[0])
     with standalone(tmp_path, workers=2) as spark:
         command = Command(fleet.world, tmp_path, tmp_path)
         before = command.plan(policy, state="before")
-        running = command.start("-p", str(policy), "--spark", "--master", spark.url, *SMALL, state="spark")
+        running = command.start("-p", str(policy), "--spark", "--master", spark.url, *SMALL, *cut, state="spark")
 
         def busy() -> bool:
             """Whether a worker has the plan's task: executors are asked what they lack before, by three tasks each."""

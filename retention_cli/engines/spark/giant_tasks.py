@@ -31,7 +31,7 @@ from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
 from retention_cli.memory.handover import Handed, HandedMemories
-from retention_cli.memory.interface import LogNow, LogOf, PlainLogs
+from retention_cli.memory.interface import LogNow, LogOf
 from retention_cli.memory.judged_group import is_plain
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.parts import changes
@@ -236,13 +236,7 @@ class SliceLedger(Ledger):
     logs: LogOf | None = None
     cuts: Collection[TopicPartition] = ()
 
-    def judge(
-        self,
-        log_of: LogOf,
-        topics: Collection[str],
-        cuts: Collection[TopicPartition],
-        plain: PlainLogs = lambda _topic: ((), ()),
-    ) -> None:
+    def judge(self, log_of: LogOf, topics: object, cuts: Collection[TopicPartition], plain: object = None) -> None:
         """Keep the logs."""
         del topics, plain
         self.logs, self.cuts = log_of, cuts

@@ -80,7 +80,7 @@ def make_plans(
         SparkError: Spark can't be used.
     """
     made = SparkPlans()
-    found = sorted(identified(targets, made.failures), key=lambda one: -_remembered(*one))
+    found = sorted(identified(targets, made.failures), key=lambda one: -_size(*one))
     if not found:
         return made
     sender = spark()
@@ -103,13 +103,10 @@ def make_plans(
     return made
 
 
-def _remembered(target: Target, cluster: str) -> int:
+def _size(target: Target, cluster: str) -> int:
     """Return the size of a cluster's ledger (bytes), 0 without one: it grows with partitions and groups."""
     memory = None if target.memories is None else target.memories(cluster)
-    try:
-        return memory.path.stat().st_size if isinstance(memory, Ledger) else 0
-    except OSError:
-        return 0
+    return memory.path.stat().st_size if isinstance(memory, Ledger) and memory.path.exists() else 0
 
 
 def _planned(
