@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,4 +54,6 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
     inventory = read_inventory(paths, COLUMNS)
     if whole and inventory.unread:
         raise InventoryError(inventory.unread[0])
-    return InventoryView(inventory)
+    columns = {name: inventory.table.column(name) for name in COLUMNS}
+    inventory = replace(inventory, table=None)
+    return InventoryView(inventory, columns.pop)  # each column goes as soon as it is encoded

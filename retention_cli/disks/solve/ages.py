@@ -6,11 +6,13 @@ slabs, each with some partitions whole, and aged slab by slab. :mod:`retention_c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from retention_cli.disks.solve.segments import Flags, Ints, Segments
+from retention_cli.disks.solve.segments import SLAB, Flags, Ints, Segments, slabs
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -45,8 +47,33 @@ def ages(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> Aged:
     rows = _may_go(segments, gone, limit, over)
     if not len(rows):
         return Aged(rows, np.empty(0, dtype=np.int64), limit)
-    rows = rows[by_offset(segments.partition[rows], segments.next_offset[rows])]
-    return Aged(rows, _running_maximum(segments, rows), limit)
+    age = np.empty(len(rows), dtype=np.int64)
+    done = 0
+    for slab in _partition_slabs(segments, rows, len(limit)):
+        some = slab[by_offset(segments.partition[slab], segments.next_offset[slab])]
+        age[done : done + len(some)] = _running_maximum(segments, some)
+        rows[done : done + len(some)] = some
+        done += len(some)
+    return Aged(rows, age, limit)
+
+
+def _partition_slabs(segments: Segments, rows: Ints, partitions: int) -> Iterator[Ints]:
+    """Yield these rows in slabs of whole partitions, in the order of partitions."""
+    if len(rows) <= SLAB:
+        yield rows
+        return
+    count = np.zeros(partitions, dtype=np.int64)
+    for some in slabs(len(rows)):
+        count += np.bincount(segments.partition[rows[some]], minlength=partitions)
+    slab = (np.cumsum(count) - 1) // SLAB  # of each partition, by where it ends
+    numbers = slab.astype(np.uint16)[segments.partition[rows]]
+    order = np.argsort(numbers, kind="stable")
+    ordered = rows[order]
+    ends = np.cumsum(np.bincount(numbers, minlength=1))
+    del numbers, order
+    for first, end in pairwise((0, *ends.tolist())):
+        if first < end:
+            yield ordered[first:end]
 
 
 def by_offset(partition: Ints, offset: Ints) -> Ints | slice:
@@ -75,14 +102,15 @@ def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
 
 def _may_go(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> Ints:
     """Return the rows that may be trimmed, of partitions that have such a row on a disk that must lose bytes."""
-    may_go = segments.next_offset <= limit[segments.partition]
-    may_go &= ~gone
-    may_go &= ~segments.active
-    driving = may_go & over[segments.disk]
+    may_go = ~(gone | segments.active)
     driven = np.zeros(len(limit), dtype=np.bool_)
-    driven[segments.partition[driving]] = True
-    may_go &= driven[segments.partition]
-    return np.flatnonzero(may_go)
+    for some in slabs(len(may_go)):
+        partition = segments.partition[some]
+        may_go[some] &= segments.next_offset[some] <= limit[partition]
+        driven[partition[may_go[some] & over[segments.disk[some]]]] = True
+    for some in slabs(len(may_go)):
+        may_go[some] &= driven[segments.partition[some]]
+    return np.flatnonzero(may_go).astype(np.int32 if len(may_go) < 1 << 31 else np.int64)
 
 
 def _running_maximum(segments: Segments, rows: Ints) -> Ints:

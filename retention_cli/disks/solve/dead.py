@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up, slabs
 
 
 class DeadReplicas(NamedTuple):
@@ -21,29 +21,25 @@ class DeadReplicas(NamedTuple):
     above_bytes: Ints
 
 
-def dead_segments(segments: Segments, log_start: Ints) -> Flags:
-    """Return a mask of the closed segments wholly below their partition's S."""
-    dead: Flags = (segments.next_offset <= log_start[segments.partition]) & ~segments.active
-    return dead
-
-
 def dead_replicas(segments: Segments, log_bytes: Ints, dead: Flags) -> DeadReplicas:
     """Return the replicas with dead segments.
 
     Args:
         segments: all segments of some replicas.
         log_bytes: their log files' bytes.
-        dead: which of them are (:func:`dead_segments`).
+        dead: which of them are closed, and wholly below S.
     """
     count = int(segments.partition.max()) + 1 if len(segments) else 1
-    key = segments.disk.astype(np.int64) * count + segments.partition
-    holding, at = np.unique(key[dead], return_inverse=True)
+    holding, at = np.unique(
+        segments.disk[dead].astype(np.int64) * count + segments.partition[dead], return_inverse=True
+    )
     below = add_up(log_bytes[dead], at, len(holding))
-    if not len(holding):
-        return DeadReplicas(holding, holding, below, below)
-    place = np.minimum(np.searchsorted(holding, key), len(holding) - 1)
-    alive = (holding[place] == key) & ~dead
-    above = add_up(log_bytes[alive], place[alive], len(holding))
+    above = np.zeros(len(holding), dtype=np.int64)
+    for some in slabs(len(segments)) if len(holding) else ():
+        key = segments.disk[some].astype(np.int64) * count + segments.partition[some]
+        place = np.minimum(np.searchsorted(holding, key), len(holding) - 1)
+        alive = (holding[place] == key) & ~dead[some]
+        above += add_up(log_bytes[some][alive], place[alive], len(holding))
     return DeadReplicas(holding // count, holding % count, below, above)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from retention_cli.disks.inventory.inventory import Inventory, InventoryFile
 from retention_cli.disks.solve.borne_out import ScannedReplica
 from retention_cli.disks.solve.dictionary import EncodedSegments, encoded
 from retention_cli.disks.solve.oldest_first import SegmentTable
-from retention_cli.disks.solve.segments import Flags, Ints, Segments
+from retention_cli.disks.solve.segments import SLAB, Flags, Ints, Segments, slabs
 from retention_cli.disks.solve.summed import summed
 from retention_cli.disks.solve.tails import bytes_between, exact_tails, exact_topic_tails
 from retention_cli.policy.settings import Settings
@@ -43,27 +43,27 @@ class InventoryView:
     """An inventory's answers by partition. Arguments named ``ids`` are the cluster's current topic ids.
 
     Args:
-        inventory: the inventory, with at least :data:`COLUMNS`.
+        inventory: the inventory, with at least :data:`COLUMNS`. Its table is not kept.
+        column: returns a column once, in place of the table, so that it can go before the next one is read.
     """
 
     by: ClassVar = "the inventory"
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        table = inventory.table
-        self._encoded: EncodedSegments = encoded(table.column)
-        self._log_bytes: Ints = table.column("log_bytes").to_numpy()
-        self._epochs: Ints = arrow("pyarrow.compute").fill_null(table.column("leader_epoch"), _NO_EPOCH).to_numpy()
-        whole = table.column("topic_id").unify_dictionaries().combine_chunks()
+    def __init__(self, inventory: Inventory, column: Callable[[str], Any] | None = None) -> None:
+        column = column or inventory.table.column
+        self._inventory = replace(inventory, table=None)
+        self._encoded: EncodedSegments = encoded(column)
+        self._log_bytes: Ints = column("log_bytes").to_numpy()
+        fill_null = arrow("pyarrow.compute").fill_null
+        self._epochs: Ints = fill_null(column("leader_epoch"), _NO_EPOCH).to_numpy().astype(np.int32, copy=False)
+        whole = column("topic_id").unify_dictionaries().combine_chunks()
         if hasattr(whole, "chunks"):  # older pyarrow returns a chunked array of one chunk
             whole = whole.chunk(0) if whole.num_chunks else whole
         words = whole.dictionary.to_pylist() if hasattr(whole, "dictionary") else []
         self._id_numbers = {word: number for number, word in enumerate(words)}
-        self._ids: Ints = (
-            whole.indices.fill_null(-1).to_numpy(zero_copy_only=False) if words else np.full(len(table), -1)
-        )
-        brokers = np.array([one.broker for one in self._encoded.dirs], dtype=np.int64)
-        self._brokers: Ints = brokers[self._encoded.segments.disk] if len(brokers) else np.empty(0, dtype=np.int64)
+        self._ids: Ints = np.full(len(self._log_bytes), -1, dtype=np.int32)
+        if words:
+            self._ids[:] = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         self._held: set[tuple[TopicPartition, int]] = set()
         self._numbers = {tp: number for number, tp in enumerate(self._encoded.partitions)}
 
@@ -105,23 +105,26 @@ class InventoryView:
         s, names, dirs = self._encoded.segments, self._encoded.partitions, self._encoded.dirs
         if not len(s):
             return
-        first = np.flatnonzero(
-            np.concatenate(([True], (s.disk[1:] != s.disk[:-1]) | (s.partition[1:] != s.partition[:-1])))
-        )
+        begins = np.ones(len(s), dtype=np.bool_)
+        begins[1:] = (s.disk[1:] != s.disk[:-1]) | (s.partition[1:] != s.partition[:-1])
+        first = np.append(np.flatnonzero(begins), len(s))
         starts = np.array([log_starts.get(tp, 0) for tp in names], dtype=np.int64)
         ids = {number: word for word, number in self._id_numbers.items()}
-        columns = (
-            s.disk[first],
-            s.partition[first],
-            np.minimum.reduceat(self._ids, first),
-            np.maximum.reduceat(self._ids, first),
-            *summed(s, self._log_bytes, starts[s.partition], first),
-            np.maximum.reduceat(self._epochs, first),
-        )
-        for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):
-            topic_id, where = ids.get(low) if low == high else None, dirs[disk]
-            one = ScannedReplica(where.broker, where.path, names[partition], topic_id, *numbers)
-            yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
+        for some in replica_slabs(first):
+            rows, at = slice(first[some.start], first[some.stop]), first[some] - first[some.start]
+            here = s.take(rows)
+            columns = (
+                here.disk[at],
+                here.partition[at],
+                np.minimum.reduceat(self._ids[rows], at),
+                np.maximum.reduceat(self._ids[rows], at),
+                *summed(here, self._log_bytes[rows], starts[here.partition], at),
+                np.maximum.reduceat(self._epochs[rows], at),
+            )
+            for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):
+                topic_id, where = ids.get(low) if low == high else None, dirs[disk]
+                one = ScannedReplica(where.broker, where.path, names[partition], topic_id, *numbers)
+                yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
 
     def segment_table(self, ids: Mapping[TopicPartition, str]) -> SegmentTable:
         """Return the table that R6 walks over."""
@@ -215,7 +218,10 @@ class InventoryView:
         for tp, broker in leaders.items():
             if broker is not None and tp in self._numbers:
                 leader[self._numbers[tp]] = broker
-        rows: Flags = (leader[segments.partition] == self._brokers) & self._ours(ids)
+        brokers = np.array([one.broker for one in self._encoded.dirs], dtype=np.int64)
+        rows = self._ours(ids)
+        for some in slabs(len(segments)):
+            rows[some] &= leader[segments.partition[some]] == brokers[segments.disk[some]]
         held = np.unique(segments.partition[rows]).tolist()
         names = self._encoded.partitions
         self._held = {(names[number], int(leader[number])) for number in held}
@@ -223,12 +229,21 @@ class InventoryView:
 
     def _ours(self, ids: Mapping[TopicPartition, str]) -> Flags:
         """Return a mask of the rows whose topic id is the current topic's. A row without an id is not in it."""
-        wanted = np.full(len(self._encoded.partitions), -2, dtype=np.int64)
+        wanted = np.full(len(self._encoded.partitions), -2, dtype=np.int32)
         for tp, topic_id in ids.items():
             if tp in self._numbers:
                 wanted[self._numbers[tp]] = self._id_numbers.get(topic_id, -2)
         ours: Flags = wanted[self._encoded.segments.partition] == self._ids
         return ours
+
+
+def replica_slabs(first: Ints) -> Iterator[slice]:
+    """Yield stretches of replicas, given the first row of each and the number of all rows, that have a slab each."""
+    count, low = len(first) - 1, 0
+    while low < count:
+        high = max(low + 1, int(np.searchsorted(first, first[low] + SLAB, side="right")) - 1)
+        yield slice(low, high)
+        low = high
 
 
 def _or_none(value: int | None) -> int:

@@ -12,13 +12,13 @@ import numpy as np
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.solve.blockers import Remaining, in_the_way
-from retention_cli.disks.solve.dead import DeadReplicas, dead_replicas, dead_segments, still_there
+from retention_cli.disks.solve.dead import DeadReplicas, dead_replicas, still_there
 from retention_cli.disks.solve.dictionary import EncodedSegments
 from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
 from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others, named
 from retention_cli.disks.solve.segments import NO_END, Flags, Ints, Segments
-from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
+from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level, wholly_below
 from retention_cli.policy.settings import DiskRules
 
 NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan again")
@@ -83,7 +83,8 @@ def oldest_first(
     known_dirs = {(disk.broker, path): n for n, disk in enumerate(disks) for path in disk.dirs}
     nowhere = len(disks)  # for dirs that no broker reports (any longer)
     segments = encoded.on_disks([known_dirs.get((one.broker, one.path), nowhere) for one in dirs])
-    segments = replace(segments, next_offset=np.where(segment_table.ours, segments.next_offset, NO_END))
+    if not segment_table.ours.all():
+        segments = replace(segments, next_offset=np.where(segment_table.ours, segments.next_offset, NO_END))
     blocked: dict[int, Unknown] = {}
     limit = np.full(len(names), -1, dtype=np.int64)
     broken = {**broken_partitions(segment_table.incomplete), **held}
@@ -99,9 +100,11 @@ def oldest_first(
     excess = np.array([*above, 0], dtype=np.int64)
     scanned = np.zeros(len(names), dtype=np.bool_)
     scanned[segments.partition] = True
-    below = dead_segments(segments, starts)
+    below = wholly_below(segments, starts)
     dead = dead_bytes(dead_replicas(segments, segment_table.log_bytes, below), names, disks)
-    segments = segments.take(np.flatnonzero(~below)) if below.any() else segments
+    if below.any():  # they are wholly below every bound, and counted already
+        segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
+    del below
     possible = np.zeros(len(disks) + 1, dtype=np.int64)
     for n, away in enumerate(leaving):
         dead[n] += away.known_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Segments:
     def __len__(self) -> int:
         return len(self.disk)
 
-    def take(self, which: Ints | Flags) -> Segments:
+    def take(self, which: Ints | Flags | slice) -> Segments:
         """Return some of the rows."""
         return Segments(*(getattr(self, name)[which] for name in Segments.__slots__))
 
@@ -63,8 +63,17 @@ class Segments:
                 raise ValueError(f"a {name} that is not from 0 to {end - 1}")
         if int(self.size_bytes.min()) < 0:
             raise ValueError("a segment of negative size")
-        if bool((self.next_offset < self.base_offset).any()):
+        if any(bool((self.next_offset[some] < self.base_offset[some]).any()) for some in slabs(len(self))):
             raise ValueError("a segment that ends before it begins")
+
+
+SLAB: Final = 1 << 20
+"""So many rows are a slab."""
+
+
+def slabs(count: int) -> Iterator[slice]:
+    """Yield stretches of so many rows: what is computed of one at a time is in memory for some rows, not for all."""
+    return (slice(first, first + SLAB) for first in range(0, count, SLAB))
 
 
 def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
@@ -77,5 +86,6 @@ def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
 def add_up(size_bytes: Ints, groups: Ints, count: int) -> Ints:
     """Return the sum of bytes per group, as integers: a float would lose bytes beyond 2^53."""
     result = np.zeros(count, dtype=np.int64)
-    np.add.at(result, groups, size_bytes)
+    for some in slabs(len(groups)):
+        np.add.at(result, groups[some], size_bytes[some])
     return result

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from retention_cli.disks.solve.ages import by_offset
-from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.segments import Flags, Ints, Segments, slabs
 
 _SIEVE: Final = 1 << 21
 """How many sums the sieve by times has, over all disks."""
@@ -64,23 +64,26 @@ def walk(candidates: Candidates, remaining: Ints) -> Candidates:
     return found.take(going)
 
 
-def in_reach(disk: Ints, size_bytes: Ints, age: Ints, remaining: Ints) -> Flags:
+def in_reach(segments: Segments, rows: Ints, age: Ints, remaining: Ints) -> Flags:
     """Return a mask of the candidates that the walk can reach, by coarse times, so that fewer need sorting.
 
     Those of disks that need no trim are not in it; those disks still lose what is trimmed for others.
     """
     low, high = int(age.min()), int(age.max())
     buckets = max(1, _SIEVE // len(remaining))
-    bucket = (age - low) // ((high - low) // buckets + 1)
-    slot = disk.astype(np.int64)
-    slot *= buckets
-    slot += bucket
-    held = add_up(size_bytes, slot, len(remaining) * buckets).reshape(len(remaining), buckets)
-    del slot
+    width = (high - low) // buckets + 1
+    held = np.zeros(len(remaining) * buckets, dtype=np.int64)
+    for some in slabs(len(rows)):
+        slot = segments.disk[rows[some]].astype(np.int64)
+        slot *= buckets
+        slot += (age[some] - low) // width
+        np.add.at(held, slot, segments.size_bytes[rows[some]])
     # the buckets that end before enough is freed, and the one in which it becomes enough
-    last = (np.cumsum(held, axis=1) < remaining[:, None]).sum(axis=1)
+    last = (np.cumsum(held.reshape(len(remaining), buckets), axis=1) < remaining[:, None]).sum(axis=1)
     last[remaining <= 0] = -1
-    reach: Flags = bucket <= last[disk]
+    reach = np.zeros(len(rows), dtype=np.bool_)
+    for some in slabs(len(rows)):
+        reach[some] = (age[some] - low) // width <= last[segments.disk[rows[some]]]
     return reach
 
 

@@ -14,10 +14,6 @@ boundary of each replica is a candidate of its own: so no trim frees nothing.
 Why this needs no loop. The segments that a candidate frees are at or before it in the order. So as long as a disk is
 above its ceiling, it has lost exactly its segments before the walk's position in the order, whatever the other disks
 are like: a running sum over the disk's own segments determines where it stops, and disks are independent.
-
-The steps are functions of their own, so that Spark can run them apart: ages by slabs of whole partitions
-(:mod:`retention_cli.disks.solve.ages`), the walk by disks (:mod:`retention_cli.disks.solve.walk`). Here one slab has
-all partitions, and one walk all disks.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from retention_cli.disks.solve.ages import ages
-from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up, slabs
 from retention_cli.disks.solve.walk import candidates_of, in_reach, walk
 
 NO_LEVEL: Final = -1
@@ -83,7 +79,7 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
     rows, age, limit = ages(segments, gone, limit, remaining > 0)
     bound, level = start.copy(), np.full(disks, NO_LEVEL, dtype=np.int64)
     if len(rows):
-        needed = in_reach(segments.disk[rows], segments.size_bytes[rows], age, remaining)
+        needed = in_reach(segments, rows, age, remaining)
         walked = walk(candidates_of(segments, rows[needed], age[needed]), remaining)
         np.maximum.at(bound, walked.partition, walked.next_offset)
         np.maximum.at(level, walked.disk, walked.age)
@@ -94,11 +90,16 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
 
 def wholly_below(segments: Segments, bound: Ints) -> Flags:
     """Return a mask of the segments that are freed when partitions are trimmed to their bounds. Active ones stay."""
-    below: Flags = segments.next_offset <= bound[segments.partition]
-    below &= ~segments.active
+    below: Flags = ~segments.active
+    for some in slabs(len(segments)):
+        below[some] &= segments.next_offset[some] <= bound[segments.partition[some]]
     return below
 
 
 def bytes_on(segments: Segments, which: Flags, disks: int) -> Ints:
     """Return, by disk number, the bytes of some segments."""
-    return add_up(segments.size_bytes[which], segments.disk[which], disks)
+    found = np.zeros(disks, dtype=np.int64)
+    for some in slabs(len(segments)):
+        here = which[some]
+        found += add_up(segments.size_bytes[some][here], segments.disk[some][here], disks)
+    return found
