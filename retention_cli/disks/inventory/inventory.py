@@ -110,23 +110,20 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         MissingPartError: pyarrow is not installed.
     """
     arrow()
-    wanted = None if columns is None else {*columns}
-    read, unread = _readable(files_of(paths))
+    wanted = {*columns} if columns is not None else {name for name, _, _ in COLUMNS}
+    read, unread = _readable(files_of(paths), [name for name, _, _ in COLUMNS if name in wanted])
     abouts = [about for about, _, _ in read]
     agree(abouts)
     incomplete: dict[tuple[int, str, int], str] = {}
     for _, _, mine in read:
         incomplete.update(mine)
     incomplete.update(twice(_by_broker([table for _, table, _ in read])))
-    tables = [
-        table if wanted is None else table.select([n for n, _, _ in COLUMNS if n in wanted]) for _, table, _ in read
-    ]
-    table = arrow().concat_tables(tables).unify_dictionaries()
+    table = arrow().concat_tables([table for _, table, _ in read]).unify_dictionaries()
     return Inventory(tuple(abouts), table, incomplete, unread)
 
 
-def _readable(files: Sequence[Path]) -> tuple[list[_Read], tuple[str, ...]]:
-    """Return what could be read, and why the other files could not.
+def _readable(files: Sequence[Path], columns: Sequence[str]) -> tuple[list[_Read], tuple[str, ...]]:
+    """Return these columns of what could be read, and why the other files could not.
 
     Raises:
         InventoryError: that is nothing.
@@ -135,7 +132,8 @@ def _readable(files: Sequence[Path]) -> tuple[list[_Read], tuple[str, ...]]:
     problems: list[InventoryError] = []
     for path in files:
         try:
-            found.append(_read(path))
+            about, table, incomplete = _read(path)
+            found.append((about, table.select(columns), incomplete))  # the others go at once
         except InventoryError as error:
             problems.append(error)
     if problems and not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.policy.model import Policy
@@ -56,4 +56,10 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
         raise InventoryError(inventory.unread[0])
     columns = {name: inventory.table.column(name) for name in COLUMNS}
     inventory = replace(inventory, table=None)
-    return InventoryView(inventory, columns.pop)  # each column goes as soon as it is encoded
+
+    def column(name: str) -> Any:
+        """Return a column, which goes as soon as it is encoded."""
+        arrow().default_memory_pool().release_unused()
+        return columns.pop(name)
+
+    return InventoryView(inventory, column)

@@ -11,7 +11,7 @@ import numpy as np
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.solve.segments import NO_END, UNDATED, Ints, Segments
+from retention_cli.disks.solve.segments import NO_END, UNDATED, Ints, Segments, slabs
 
 _NUMBERS: Final = ("base_offset", "next_offset", "bytes", "largest_timestamp")
 _SPARSE: Final = 4
@@ -67,15 +67,10 @@ def encoded(column: Callable[[str], Any]) -> EncodedSegments:
     topics, topic = words(column("topic"))
     partition, partitions = _partitions(topics, topic, _whole(column("partition"), "partition").astype(np.int32))
     del topic
-    paths, path = words(column("dir"))
-    brokers, broker = np.unique(_whole(column("broker"), "broker"), return_inverse=True)
-    key = broker * max(1, len(paths)) + path
-    used, disk = np.unique(key, return_inverse=True)
-    dirs = [LogDir(int(brokers[one // len(paths)]), paths[one % len(paths)]) for one in used.tolist()]
-    del broker, path, key
+    dirs, disk = _dirs(column)
     return EncodedSegments(
         Segments(
-            disk.astype(np.int32),
+            disk,
             partition,
             _whole(column("base_offset"), "base_offset"),
             _whole(column("next_offset"), "next_offset", NO_END),
@@ -86,6 +81,22 @@ def encoded(column: Callable[[str], Any]) -> EncodedSegments:
         partitions,
         dirs,
     )
+
+
+def _dirs(column: Callable[[str], Any]) -> tuple[list[LogDir], Ints]:
+    paths, path = words(column("dir"))
+    broker, count = _whole(column("broker"), "broker"), max(1, len(paths))
+    used, numbers = numbered(len(path), lambda some: broker[some].astype(np.int64) * count + path[some])
+    return [LogDir(one // count, paths[one % count]) for one in used], numbers
+
+
+def numbered(count: int, key_of: Callable[[slice], Ints]) -> tuple[list[int], Ints]:
+    """Return the distinct keys of so many rows, sorted, and each row's number among them."""
+    keys = np.unique(np.concatenate([np.empty(0, np.int64), *(np.unique(key_of(some)) for some in slabs(count))]))
+    found = np.empty(count, dtype=np.int32)
+    for some in slabs(count):
+        found[some] = np.searchsorted(keys, key_of(some))
+    return keys.tolist(), found
 
 
 def _whole(column: Any, name: str, instead: int | None = None) -> Ints:
@@ -121,12 +132,14 @@ def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list
     if int(index.min()) < 0:
         raise InventoryError(f"the inventory has a partition {int(index.min())}")
     width = np.zeros(len(topics), dtype=np.int64)
-    np.maximum.at(width, topic, index.astype(np.int64) + 1)
+    for some in slabs(len(topic)):
+        np.maximum.at(width, topic[some], index[some].astype(np.int64) + 1)
     shelf = np.cumsum(width) - width
     if int(width.sum()) > _SPARSE * len(topic):
-        used, numbers = np.unique(topic.astype(np.int64) << 32 | index, return_inverse=True)
-        names = [TopicPartition(topics[one >> 32], one & 0xFFFFFFFF) for one in used.tolist()]
-        return numbers.astype(np.int32), names
-    numbers = (shelf[topic] + index).astype(np.int32)
+        used, numbers = numbered(len(topic), lambda some: topic[some].astype(np.int64) << 32 | index[some])
+        return numbers, [TopicPartition(topics[one >> 32], one & 0xFFFFFFFF) for one in used]
+    numbers = np.empty(len(topic), dtype=np.int32)
+    for some in slabs(len(topic)):
+        numbers[some] = shelf[topic[some]] + index[some]
     names = [TopicPartition(name, n) for name, count in zip(topics, width.tolist(), strict=True) for n in range(count)]
     return numbers, names
