@@ -111,7 +111,8 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
     """
     arrow()
     wanted = {*columns} if columns is not None else {name for name, _, _ in COLUMNS}
-    read, unread = _readable(files_of(paths), [name for name, _, _ in COLUMNS if name in wanted])
+    whose = {"broker", "dir", "topic", "partition"}
+    read, unread = _readable(files_of(paths), [name for name, _, _ in COLUMNS if name in wanted | whose])
     abouts = [about for about, _, _ in read]
     agree(abouts)
     incomplete: dict[tuple[int, str, int], str] = {}
@@ -119,6 +120,7 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         incomplete.update(mine)
     incomplete.update(twice(_by_broker([table for _, table, _ in read])))
     table = arrow().concat_tables([table for _, table, _ in read]).unify_dictionaries()
+    table = table.select([name for name, _, _ in COLUMNS if name in wanted])
     return Inventory(tuple(abouts), table, incomplete, unread)
 
 
