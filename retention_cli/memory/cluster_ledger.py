@@ -89,15 +89,6 @@ class ClusterLedger(DocumentLedger):
         self._begun = True
         super().begin(topic_ids)
 
-    def told_more(self) -> bool:
-        """Return whether :meth:`begin` would read what others have written since, or could not read it."""
-        if self._synced:
-            try:
-                self._sync()
-            except SharedTopicError:
-                return True
-        return super().told_more()
-
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group, even if it can't be read."""
         return super().remembers_group(name) or docs.group_key(name) in self._cache.unread()

@@ -19,7 +19,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from retention_cli.core.model import EventMax
@@ -153,22 +153,6 @@ def encode(document: Document, written: Written) -> bytes:
         case ClockDocument():
             body = {}
     return zlib.compress(json.dumps({**head, **body}, separators=(",", ":"), ensure_ascii=False).encode(), 1)
-
-
-def memory_as_bytes(one: PartitionMemory) -> bytes:
-    """Return one partition's memory as a row of a document, without a scan that an older kretain wrote."""
-    scan = one.scan if read_scan(one.scan) is not None else None
-    return json.dumps(_row(0, replace(one, scan=scan)), separators=(",", ":")).encode()
-
-
-def memory_from_bytes(raw: bytes) -> PartitionMemory:
-    """Return the memory that :func:`memory_as_bytes` wrote.
-
-    Raises:
-        ValueError: it is not valid.
-    """
-    ((_, found),) = _memories([json.loads(raw)])
-    return found
 
 
 def decode(key: str, value: bytes) -> tuple[Document, Written]:

@@ -83,10 +83,6 @@ class Ledger(LedgerGroups):
         with self._errors():
             return self._outdated or self._meta("revision") != self._revision
 
-    def told_more(self) -> bool:
-        """Return whether :meth:`begin` would read what others have written since."""
-        return self.others_wrote
-
     @property
     def since_ms(self) -> int | None:
         """When the ledger was begun (Unix ms), None if nothing was saved yet."""

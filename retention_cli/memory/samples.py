@@ -84,18 +84,6 @@ def seen_past(packed: bytes, offset: int) -> int | None:
     return since
 
 
-def not_seen_past(packed: bytes, offset: int) -> int | None:
-    """Return when H was last seen at or below an offset (wall clock, Unix ms): the record there was written later.
-
-    None if H was past it whenever it was seen.
-    """
-    for start in range(len(packed) - SAMPLE_BYTES, -1, -SAMPLE_BYTES):
-        wall_ms, high_watermark = SAMPLE.unpack_from(packed, start)
-        if high_watermark <= offset:
-            return int(wall_ms)
-    return None
-
-
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
     """Return fewer samples, the oldest and the newest among them: the older, the farther apart.
 

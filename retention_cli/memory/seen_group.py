@@ -79,16 +79,6 @@ def recalled(one: Document) -> RecalledGroup:
     return RecalledGroup({}, one.refused())
 
 
-def recalled_of(raw: bytes) -> RecalledGroup | None:
-    """Return the refused commits of a group that has not changed, None if ``GroupMemory`` must be asked.
-
-    Raises:
-        ValueError: it is no document.
-    """
-    found = stored(raw)
-    return None if found is None else recalled(found)
-
-
 def seen(
     before: Document | None, now: Columns | None, ids: Mapping[str, str], digest: bytes, now_ms: int
 ) -> SeenGroup | None:

@@ -190,8 +190,7 @@ class _Reading:
             )
         self._progress("metadata, again")
         facts = self._compare(facts, metadata, self._reader.metadata(self._topics, self._numbers()))
-        if request.adds:
-            remembered.add(facts, ends)
+        remembered.add(facts, ends)
         facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
         return Observation(
             metadata.cluster_id,

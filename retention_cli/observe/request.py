@@ -107,7 +107,6 @@ class Request:
         lookups: whether to look up times; without them nothing can be decided.
         patience_s: how long to wait for leaders and coordinators that move.
         memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
-        adds: whether to add what is seen to the memory. A slice's is thrown away unless rules need it.
         scan_all: whether to read event times from records for as long as it takes, not only while patience lasts.
         clock_ms: returns our wall clock (Unix ms), for what is remembered.
         clock: why our clock can't be trusted, if it was compared (G8).
@@ -129,7 +128,6 @@ class Request:
     lookups: bool = True
     patience_s: float | None = None
     memory_for: MemoryFor | None = None
-    adds: bool = True
     scan_all: bool = False
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
     clock: Unknown | None = None

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from retention_cli.core.extras import arrow
 from retention_cli.disks.inventory.table import COLUMNS
 
-WRONG: Final = 100
-DISORDERED: Final = 200
-APART: Final = 300
-"""The first ranks of rows that are impossible by themselves and of rows that can't follow the row before them, and the
-rank of replicas that stand in two places. Ranks of missing values begin at 0."""
-DISORDER: Final = "is there twice or out of order"
-OVERLAP: Final = "begins before the one before it ends"
-GAP: Final = "begins behind where the one before it ends"
-
 
 class Flaw(NamedTuple):
-    """A row that no scan writes, and what is wrong with it.
+    """A row that no scan writes, and what is wrong with it."""
 
-    Of several in one file the one with the smallest (rank, row) is reported, so a file that is read in parts and one
-    that is read as a whole are refused for the same row.
-    """
-
-    rank: int
     row: int
     text: str
 
 
 def lacking(table: Any) -> Flaw | None:
     """Return the first column with nulls that may have none; None if there is no such column."""
-    for rank, (name, _, null) in enumerate(COLUMNS):
+    for name, _, null in COLUMNS:
         if not null and table[name].null_count:
-            return Flaw(rank, 0, f"{table[name].null_count:,} rows have no {name}")
+            return Flaw(0, f"{table[name].null_count:,} rows have no {name}")
     return None
 
 
@@ -53,18 +39,16 @@ def wrong(table: Any, broker: int) -> Flaw | None:
     }
     base, closed = numbers["base_offset"], ~table["active"].to_numpy(zero_copy_only=False)
     following, known = _ends(table)
-    for rank, (bad, what) in enumerate(
-        (
-            (numbers["broker"] != broker, f"is of another broker than {broker}"),
-            (numbers["partition"] < 0, "has a negative partition"),
-            (base < 0, "has a negative base offset"),
-            (known & (following < base), "ends before it begins"),
-            ((numbers["bytes"] < 0) | (numbers["log_bytes"] < 0), "has a negative size"),
-            (closed & (numbers["bytes"] < numbers["log_bytes"]), "takes less than its own log file"),
-        )
+    for bad, what in (
+        (numbers["broker"] != broker, f"is of another broker than {broker}"),
+        (numbers["partition"] < 0, "has a negative partition"),
+        (base < 0, "has a negative base offset"),
+        (known & (following < base), "ends before it begins"),
+        ((numbers["bytes"] < 0) | (numbers["log_bytes"] < 0), "has a negative size"),
+        (closed & (numbers["bytes"] < numbers["log_bytes"]), "takes less than its own log file"),
     ):
         if bad.any():
-            return Flaw(WRONG + rank, int(np.argmax(bad)), what)
+            return Flaw(int(np.argmax(bad)), what)
     return None
 
 
@@ -82,30 +66,14 @@ def disordered(table: Any, begins: Any) -> Flaw | None:
     inside = np.ones(len(base), dtype=bool)
     inside[begins] = False
     after = np.flatnonzero(inside)  # rows that follow a row of the same replica
-    return out_of_order(after, base[after], base[after - 1], following[after - 1], known[after - 1])
-
-
-def out_of_order(rows: Any, base: Any, base_before: Any, next_before: Any, known: Any) -> Flaw | None:
-    """Return a segment that can't follow the segment before it in its replica; None if there is none.
-
-    Args:
-        rows: the segments' row numbers.
-        base: their base offsets.
-        base_before: the base offsets of the segments before them.
-        next_before: where these end.
-        known: a mask of those of which that is known.
-    """
-    import numpy as np
-
-    for rank, (bad, what) in enumerate(
-        (
-            (base <= base_before, DISORDER),
-            (known & (next_before > base), OVERLAP),
-            (known & (next_before < base), GAP),
-        )
+    before, ends, known = base[after - 1], following[after - 1], known[after - 1]
+    for bad, what in (
+        (base[after] <= before, "is there twice or out of order"),
+        (known & (ends > base[after]), "begins before the one before it ends"),
+        (known & (ends < base[after]), "begins behind where the one before it ends"),
     ):
         if bad.any():
-            return Flaw(DISORDERED + rank, int(rows[np.argmax(bad)]), what)
+            return Flaw(int(after[np.argmax(bad)]), what)
     return None
 
 

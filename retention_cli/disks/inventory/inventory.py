@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_words import parquet_problem
@@ -29,8 +27,6 @@ MOST_ROWS: Final = 25_000_000
 """The most rows that are read from a file. A row takes about 110 bytes of memory, and may take none in the file."""
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
-_TRAILER: Final = 8
-"""The last bytes of a Parquet file: its footer's length, and a magic number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,41 +154,6 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
     return files
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
-    """A file's footer.
-
-    ``groups`` are the rows of its row groups, ``incomplete`` the replicas that its scan could not read. ``digest`` is
-    of the footer's bytes: another process that finds the same digest reads the same file.
-    """
-
-    about: InventoryFile
-    incomplete: dict[tuple[int, str, int], str]
-    groups: tuple[int, ...]
-    digest: bytes
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return sum(self.groups)
-
-
-def read_footer(path: Path) -> Footer:
-    """Read a file's footer, without its rows.
-
-    Raises:
-        InventoryError: it can't be read, is of another format, or lacks columns.
-    """
-    with _reading(path), open_regular(path) as opened, arrow("pyarrow.parquet").ParquetFile(opened) as file:
-        about, incomplete, written = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
-        _check_columns(path, file.schema_arrow)
-        _check_size(path, file.metadata)
-        groups = tuple(int(file.metadata.row_group(n).num_rows) for n in range(file.metadata.num_row_groups))
-        if written not in (None, sum(groups)):
-            raise InventoryError(f"{path} has {sum(groups):,} rows, and its scan wrote {written:,}: scan again")
-        return Footer(about, incomplete, groups, footer_digest(opened))
-
-
 def _check_size(path: Path, metadata: Any) -> None:
     """Check a file's size before it is read: equal rows take next to nothing in it, and all of their memory here."""
     size = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
@@ -200,14 +161,6 @@ def _check_size(path: Path, metadata: Any) -> None:
         raise InventoryError(f"{path} has {metadata.num_rows:,} rows, and at most {MOST_ROWS:,} are read: scan again")
     if size > MOST_BYTES:
         raise InventoryError(f"{path} has {size >> 20:,} MiB uncompressed, and at most {MOST_BYTES >> 20:,} are read")
-
-
-def footer_digest(file: BinaryIO) -> bytes:
-    """Return the digest of an open Parquet file's footer, which has the place and the statistics of all its pages."""
-    file.seek(-_TRAILER, os.SEEK_END)
-    length = int.from_bytes(file.read(4), "little")
-    file.seek(-_TRAILER - length, os.SEEK_END)
-    return hashlib.sha256(file.read(length)).digest()
 
 
 @contextmanager
@@ -221,21 +174,23 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> _Read:
-    footer = read_footer(path)
-    with (
-        _reading(path),
-        open_regular(path) as opened,
-        arrow("pyarrow.parquet").ParquetFile(
-            opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True
-        ) as file,
-    ):
-        have = {*file.schema_arrow.names}
-        table = file.read([name for name, _, _ in COLUMNS if name in have])
+    parquet = arrow("pyarrow.parquet")
+    with _reading(path), open_regular(path) as opened:
+        metadata = parquet.read_metadata(opened)
+        about, incomplete, written = _about(path, (metadata.metadata or {}).get(METADATA_KEY))
+        _check_columns(path, metadata.schema.to_arrow_schema())
+        _check_size(path, metadata)
+        if written not in (None, metadata.num_rows):
+            raise InventoryError(f"{path} has {metadata.num_rows:,} rows, and its scan wrote {written:,}: scan again")
+        opened.seek(0)
+        with parquet.ParquetFile(opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
+            have = {*file.schema_arrow.names}
+            table = file.read([name for name, _, _ in COLUMNS if name in have])
         for name in sorted(LATER - have):
             kind = schema().field(name)
             table = table.append_column(kind, arrow().nulls(len(table), kind.type))
-    doubt(path, footer.about, table)
-    return footer.about, table, footer.incomplete
+    doubt(path, about, table)
+    return about, table, incomplete
 
 
 def _check_columns(path: Path, found: Any) -> None:

@@ -23,7 +23,6 @@ from retention_cli.policy.settings import DiskRules
 
 NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan again")
 NOTHING_HELD: Final[Mapping[TopicPartition, Unknown]] = {}
-NONE_UNNAMED: Final[Mapping[int, int]] = {}
 UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 
@@ -272,7 +271,6 @@ def outcomes_of(
     leaving: Sequence[Leaving],
     freed: FreedBytes,
     blockers: Mapping[int, Sequence[Blocker]],
-    unnamed: Mapping[int, int] = NONE_UNNAMED,
 ) -> list[DiskOutcome]:
     """Return what R6 comes to on each disk.
 
@@ -284,7 +282,6 @@ def outcomes_of(
         leaving: per disk, the bytes that leave it without R6.
         freed: the bytes that leave each disk.
         blockers: the bytes that stay on the disks that are short, the largest first.
-        unnamed: how many more there are, by disk number.
     """
     away = [*leaving, *(Leaving() for _ in disks)]
     return [
@@ -299,7 +296,6 @@ def outcomes_of(
             short_bytes=0 if n in unknown else int(freed.short[n]),
             level_ms=None if int(freed.level_ms[n]) == NO_LEVEL else int(freed.level_ms[n]),
             in_the_way=tuple(blockers.get(n, ())),
-            unnamed=unnamed.get(n, 0),
             doubtful_bytes=away[n].uncertain_bytes,
             unexplained_bytes=away[n].possible_bytes,
         )

@@ -34,7 +34,7 @@ class DiskOutcome:
     ``unknown`` is why R6 can't judge it. ``excess_bytes`` are the bytes above the ceiling. ``dead_bytes`` will be freed
     without a trim, ``other_rules_bytes`` by other rules' trims, ``freed_bytes`` by R6; ``short_bytes`` is how many R6
     could not free. ``level_ms`` is the newest time (Unix ms) that is trimmed for this disk's sake. ``in_the_way`` are
-    the bytes that stay, the largest first; ``unnamed`` counts blockers that are not in it. ``estimated``: these bytes
+    the bytes that stay, the largest first. ``estimated``: these bytes
     are not from an inventory. ``doubtful_bytes`` may be dead or leaving, and R6 trims nothing to make up for them:
     ``unexplained_bytes`` of them belong to no live replica, the others to live replicas. ``growth`` is how fast the
     disk grows, None if its usage is unknown.
@@ -50,7 +50,6 @@ class DiskOutcome:
     short_bytes: int = 0
     level_ms: int | None = None
     in_the_way: Sequence[Blocker] = ()
-    unnamed: int = 0
     estimated: bool = False
     doubtful_bytes: int = 0
     unexplained_bytes: int = 0
@@ -93,7 +92,7 @@ class DiskOutcome:
             return waiting
         text = f"{name} stays above {self.percent:g} %, short by {format_bytes(self.short_bytes)}"
         most = [f"{format_bytes(one.size_bytes)} of {one.tp} ({one.text})" for one in self.in_the_way[:NAMED]]
-        more = len(self.in_the_way) + self.unnamed - NAMED
+        more = len(self.in_the_way) - NAMED
         if more > 0:
             most.append(f"and {more:,} more")
         held = f": in the way are {', '.join(most)}" if most else ""

@@ -194,13 +194,6 @@ def test_a_partition_without_segments_is_unknown_also_between_others_that_have_s
     assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
 
 
-def test_what_is_in_the_way_is_counted_where_not_all_of_it_is_named() -> None:
-    [one] = walked(900, limits={}).outcomes
-    named = replace(one, in_the_way=one.in_the_way[:3], unnamed=len(one.in_the_way) - 3)
-    assert len(one.in_the_way) > 3
-    assert named.notes() == one.notes()
-
-
 def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:
     """Trimmed to its end the log keeps it: counted as dead, its bytes would never come back."""
     emptied = walked(700, log_starts={CLICKS: 30, ORDERS: 0})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,15 +57,6 @@ def test_a_full_document_stays_below_the_size_of_a_message() -> None:
     value = docs.encode(document, WRITTEN)
     assert len(value) < 900_000
     assert docs.decode(TOPIC_ID, value) == (document, WRITTEN)
-
-
-def test_one_memory_travels_by_itself() -> None:
-    """To a task that goes on with it; a scan that an older kretain wrote says nothing to it, and stays behind."""
-    one = worst(3)
-    assert docs.memory_from_bytes(docs.memory_as_bytes(one)) == one
-    assert docs.memory_from_bytes(docs.memory_as_bytes(PartitionMemory())) == PartitionMemory()
-    older = replace(one, scan=zlib.compress(b"[1]"))
-    assert docs.memory_from_bytes(docs.memory_as_bytes(older)) == replace(one, scan=None)
 
 
 def test_a_large_usual_document_stays_below_half_a_megabyte() -> None:

@@ -20,7 +20,7 @@ from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import NO_LOG, LogNow, Rows
 from retention_cli.memory.judged_group import Logs, judged
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, recalled_of, seen, stored
+from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, seen, stored
 
 TOPICS = ("a", "b", "c")
 OUTSIDE = key_of("file", "flink")
@@ -85,7 +85,7 @@ def test_columns_come_to_what_commits_one_by_one_come_to(
         if rows is not None:
             assert expanded(rows) == slow
             if before is not None:
-                assert slow.recalled(ids, 0) == recalled(before) == recalled_of(raw or b"")
+                assert slow.recalled(ids, 0) == recalled(before)
             if known is not None:  # its document may be one of columns by now: JSON comes to the same
                 from_json = seen_now(stored(known.as_bytes()), known.seen_ms, commits, ids, now)
                 assert from_json is not None
@@ -229,7 +229,7 @@ def test_a_document_with_something_else_than_numbers_is_left_to_who_refuses_it(r
 @pytest.mark.parametrize("ids", [[], None, 7])
 def test_a_document_without_topic_ids_is_damaged(ids: object) -> None:
     raw = zlib.compress(json.dumps({**seen_once().as_data(), "ids": ids}).encode())
-    for read in (stored, recalled_of):
+    for read in (stored,):
         with pytest.raises(ValueError, match="can't be read"):
             read(raw)
 
@@ -246,7 +246,7 @@ def test_a_refused_commit_that_is_no_number_is_left_to_who_refuses_it() -> None:
     """What is recalled is looked at as closely."""
     data = seen_once().as_data()
     data["refused"] = {"c": [[0, "101", 1]]}
-    assert recalled_of(zlib.compress(json.dumps(data).encode())) is None
+    assert stored(zlib.compress(json.dumps(data).encode())) is None
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import Sample
-from retention_cli.memory.samples import not_seen_past, pack
 from retention_cli.watch.board import Board
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
 from retention_cli.watch.metrics import NAMES, as_text, registry_of
@@ -68,17 +66,3 @@ def test_a_group_that_has_read_all_has_no_time_to_loss_and_of_several_partitions
     assert dict(found.loss) == {("group:g", "t"): 98.0}
     assert dict(found.lag) == {"group:g": 6}
     assert groups_of(rows, lambda _one: None).loss == {}
-
-
-def test_a_record_was_written_after_the_last_time_that_the_log_ended_there() -> None:
-    packed = pack([Sample(100, 5), Sample(200, 10), Sample(300, 12)])
-    assert [not_seen_past(packed, offset) for offset in (4, 5, 9, 10, 11, 12, 99)] == [
-        None,
-        100,
-        100,
-        200,
-        200,
-        300,
-        300,
-    ]
-    assert not_seen_past(b"", 1) is None
