@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import plain_name
-from retention_cli.core.grouping import SameReasons, grouped
 from retention_cli.core.model import PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
@@ -21,81 +20,17 @@ from retention_cli.policy.selection import Selection, check_matches
 Row = dict[str, Any]
 
 
-class Rows(Protocol):
-    """Rows in the order of their partitions (and groups), wherever they are kept."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Row]: ...
-
-    def most_lagging(self, most: int) -> list[Row]:
-        """Return the ``most`` rows that lag furthest, or have the most unread records; equal ones keep their order."""
-        ...
-
-
-class FloorRows(Rows, Protocol):
-    """Rows of :func:`floor_row`, one per partition, and their totals."""
-
-    @property
-    def with_floor(self) -> int:
-        """How many have a floor."""
-        ...
-
-    @property
-    def unknown(self) -> int:
-        """How many have no floor, though they hold records."""
-        ...
-
-    def grouped(self, most: int, topics: int) -> tuple[Sequence[SameReasons], int]:
-        """Return why they have no floor: the first ``most`` kinds, each with its first topics; and how many kinds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Every partition's floor, and the positions of the groups that were asked for.
+    """Every partition's floor, and the positions of the groups that were asked for, in the order of their partitions.
 
-    ``groups`` has rows of :func:`group_row`, or of :mod:`retention_cli.reports.unread`.
+    ``floors`` has rows of :func:`floor_row`, ``groups`` of :func:`group_row` or :mod:`retention_cli.reports.unread`.
     """
 
     cluster_id: str
     bootstrap: str
-    floors: FloorRows
-    groups: Rows
-
-
-class ListedRows(list[Row]):
-    """:class:`Rows` in memory; ``by`` is the column of what is furthest."""
-
-    def __init__(self, rows: Iterable[Row] = (), by: str = "lag") -> None:
-        super().__init__(rows)
-        self._by = by
-
-    def most_lagging(self, most: int) -> list[Row]:
-        """See :class:`Rows`."""
-        return sorted(self, key=lambda row: -(row[self._by] or 0))[:most]
-
-
-class ListedFloors(ListedRows):
-    """:class:`FloorRows` in memory."""
-
-    @property
-    def with_floor(self) -> int:
-        """See :class:`FloorRows`."""
-        return sum(row["min_commit"] is not None for row in self)
-
-    @property
-    def unknown(self) -> int:
-        """See :class:`FloorRows`."""
-        return sum(has_no_floor(row) for row in self)
-
-    def grouped(self, most: int, topics: int) -> tuple[Sequence[SameReasons], int]:
-        """See :class:`FloorRows`."""
-        del topics
-        found = grouped(
-            (TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in self if has_no_floor(row)
-        )
-        return found[:most], len(found)
+    floors: list[Row]
+    groups: list[Row]
 
 
 def floor_row(one: PartitionFacts) -> Row:
@@ -169,12 +104,12 @@ def read_positions(
     observation = observe(reader, request, progress, listener if groups else None)
     check_matches(selection, observation.topics_seen)
     facts = {tp: one for tp, one in observation.facts.items() if _shown(one.topic, selection)}
-    positions = ListedRows(
+    positions = [
         group_row(tp, group, offset, known(facts[tp].high_watermark))
         for (tp, group), offset in sorted(committed.items())
         if tp in facts
-    )
-    floors = ListedFloors(floor_row(one) for one in facts.values())
+    ]
+    floors = [floor_row(one) for one in facts.values()]
     return Positions(observation.cluster_id, reader.settings.bootstrap, floors, positions)
 
 

@@ -18,7 +18,7 @@ from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.request import Request
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
-from retention_cli.reports.offsets import ListedFloors, ListedRows, Positions, Row, floor_row, is_shown
+from retention_cli.reports.offsets import Positions, Row, floor_row, is_shown
 
 BY_PARTITION: Final = ("topic", "partition", "group", "committed", "records", "bytes", "unread_since", "remembered")
 BY_TOPIC: Final = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
@@ -223,8 +223,9 @@ def read_unread(
         ends.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None
     logs = {tp: log_of(one, ends.get(tp, {})) for tp, one in facts.items()}
     found = by_topic(rows, logs) if each == "topics" else by_partition(rows, logs)
-    floors = ListedFloors(floor_row(one) for one in facts.values())
-    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, ListedRows(found, "records"))
+    return Positions(
+        observation.cluster_id, reader.settings.bootstrap, [floor_row(one) for one in facts.values()], found
+    )
 
 
 def _chosen(rows: Iterable[CommitRow], groups: Collection[str], topics: Collection[str]) -> Iterator[CommitRow]:

@@ -8,14 +8,15 @@ from typing import Any
 from kretain.options.common import Output
 from kretain.render import data
 from kretain.render.kit import screen
-from kretain.render.kit.reasons import MOST, print_grouped
+from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
-from kretain.render.kit.text import NAMED_TOPICS, count, number, size
+from kretain.render.kit.text import count, number, size
 from kretain.render.plan import SHOWN
+from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_time, timestamp
 from retention_cli.reports import unread
-from retention_cli.reports.offsets import FloorRows, Positions, Row, has_no_floor
+from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
 
 FORMAT = "kretain.offsets/v1"
 COLUMNS = (
@@ -68,7 +69,7 @@ def print_groups(positions: Positions, output: Output, *, every_row: bool) -> No
     rows = positions.groups
     if _for_scripts(positions, output, GROUP_COLUMNS, rows):
         return
-    shown = list(rows) if every_row or len(rows) <= SHOWN else rows.most_lagging(MOST)
+    shown = _furthest(rows, "lag", every_row=every_row)
     if len(shown) < len(rows):
         screen.say(f"The {len(shown)} of {len(rows):,} positions that lag most (all of them: --all, or -o csv):")
         screen.say()
@@ -93,7 +94,7 @@ def print_unread(positions: Positions, output: Output, each: unread.Rows, *, eve
     columns = unread.BY_TOPIC if each == "topics" else unread.BY_PARTITION
     if _for_scripts(positions, output, columns, map(_unread_row, rows), each):
         return
-    shown = list(rows) if every_row or len(rows) <= SHOWN else rows.most_lagging(MOST)
+    shown = _furthest(rows, "records", every_row=every_row)
     if len(shown) < len(rows):
         screen.say(f"The {len(shown)} of {len(rows):,} that have most to read (all of them: --all, or -o csv):")
         screen.say()
@@ -166,12 +167,18 @@ def _for_scripts(
     return True
 
 
-def _shorten(floors: FloorRows, *, every_row: bool) -> Sequence[Row]:
-    if every_row or len(floors) <= SHOWN:
-        return list(floors)
-    shown = floors.most_lagging(MOST)
-    screen.say(f"The {len(shown)} of {len(floors):,} partitions that lag most (all of them: --all, or -o csv):")
-    screen.say()
+def _furthest(rows: Sequence[Row], by: str, *, every_row: bool) -> Sequence[Row]:
+    """Return the rows, or, of many, those that are furthest behind; equal ones keep their order."""
+    if every_row or len(rows) <= SHOWN:
+        return rows
+    return sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
+
+
+def _shorten(floors: Sequence[Row], *, every_row: bool) -> Sequence[Row]:
+    shown = _furthest(floors, "lag", every_row=every_row)
+    if len(shown) < len(floors):
+        screen.say(f"The {len(shown)} of {len(floors):,} partitions that lag most (all of them: --all, or -o csv):")
+        screen.say()
     return sorted(shown, key=lambda row: (row["topic"], row["partition"]))
 
 
@@ -179,8 +186,12 @@ def _codes(row: Row) -> str:
     return ", ".join(dict.fromkeys(one["code"] for one in row["reasons"])) if has_no_floor(row) else ""
 
 
-def _print_unknown(floors: FloorRows) -> None:
+def _print_unknown(floors: Sequence[Row]) -> None:
+    unknown = [row for row in floors if has_no_floor(row)]
+    with_floor = sum(row["min_commit"] is not None for row in floors)
     screen.say()
-    told = f"{count(len(floors), 'partition')}: {floors.with_floor:,} with a floor, {floors.unknown:,} unknown."
+    told = f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown."
     screen.say(told, "bold")
-    print_grouped("Unknown", *floors.grouped(MOST, NAMED_TOPICS), "magenta")
+    print_reasons(
+        "Unknown", ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown), "magenta"
+    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from kretain.render.kit import screen
 from kretain.render.kit.text import partitions
-from retention_cli.core.grouping import SameReasons, grouped
+from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Reason, TopicPartition
 
 MOST = 20
@@ -21,19 +21,12 @@ def print_reasons(
 ) -> None:
     """Print a heading, then the partitions and their reasons; nothing if there are no rows."""
     found = grouped(rows)
-    print_grouped(title, found[:MOST], len(found), style, markdown=markdown)
-
-
-def print_grouped(
-    title: str, found: Sequence[SameReasons], kinds: int, style: str | None = None, *, markdown: bool = False
-) -> None:
-    """Print a heading, then groups of reasons (of ``kinds`` in total) and their partitions; nothing for no groups."""
     if not found:
         return
     screen.heading(title, markdown=markdown)
-    for one in found:
+    for one in found[:MOST]:
         screen.bullet(partitions(one.places, of_topics=one.topics), style, markdown=markdown)
         for reason in one.reasons:
             screen.bullet(f"{reason.code}  {reason.text}", indent=4, markdown=markdown)
-    if kinds > len(found):
-        screen.bullet(f"and {kinds - len(found):,} more (-o csv has each partition's)", markdown=markdown)
+    if len(found) > MOST:
+        screen.bullet(f"and {len(found) - MOST:,} more (-o csv has each partition's)", markdown=markdown)
