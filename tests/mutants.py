@@ -115,8 +115,8 @@ MUTANTS: Final = (
     Mutant(
         "shared ledger: others are not asked again",
         "memory/cluster_ledger.py",
-        "        if self._synced:\n            try:\n                self._sync()\n            except",
-        "        if self._synced:\n            try:\n                pass\n            except",
+        "            try:\n                self._sync()\n                with self._errors():\n                    self.lost = self._in_doubt()",
+        "            try:\n                with self._errors():\n                    self.lost = self._in_doubt()",
     ),
     Mutant(
         "Spark: a ledger that comes back drops what others wrote",

@@ -13,6 +13,7 @@ from pydantic_core import from_json
 from retention_cli.core.file_words import json_problem, schema_problem
 from retention_cli.core.files import PLAN_MAX_BYTES, read_file
 from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.printable import printable
 from retention_cli.plan.columns import decision_of
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
@@ -142,7 +143,7 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
         return model.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in (*([place] if place else []), *first["loc"]))
+        where = ".".join(printable(str(part)) for part in (*([place] if place else []), *first["loc"]))
         message = schema_problem(first)
         raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +47,14 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
     from retention_cli.core.extras import arrow
 
     arrow("numpy")
-    from retention_cli.disks.inventory.inventory import read_inventory
+    from retention_cli.disks.inventory.inventory import Inventory, read_inventory
     from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 
     inventory = read_inventory(paths, COLUMNS)
     if whole and inventory.unread:
         raise InventoryError(inventory.unread[0])
     columns = {name: inventory.table.column(name) for name in COLUMNS}
-    inventory = replace(inventory, table=None)
+    inventory = Inventory(inventory.files, None, inventory.incomplete, inventory.unread)
 
     def column(name: str) -> Any:
         """Return a column, which goes as soon as it is encoded."""
