@@ -57,7 +57,7 @@ class Command:
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
     def start(self, *arguments: str, state: str) -> subprocess.Popen[str]:
-        address = [] if "-c" in arguments else ["-b", self.world.bootstrap]
+        address = [] if {"-c", "--fleet"} & {*arguments} else ["-b", self.world.bootstrap]
         where = [*address, "--state-dir", str(self.folder / state), "-o", "json"]
         return subprocess.Popen(
             [sys.executable, "-m", "kretain", self.name, *arguments, *where],
@@ -350,18 +350,7 @@ def test_a_worker_that_is_killed_holds_nothing(
         before = command.plan(policy, state="before")
         running = command.start("-p", str(policy), "--spark", "--master", spark.url, *SMALL, *cut, state="spark")
 
-        def busy() -> bool:
-            """Whether a worker has the plan's task: executors are asked what they lack before, by three tasks each."""
-            logs = spark.folder.glob("work-*/app-*/*/stderr")
-            return sum(log.read_text(errors="replace").count("Running task") for log in logs) > 2
-
-        wait_until(busy, "a task on a worker", 240)
-        time.sleep(after_s)
-        theirs = [(one, spark.folder / one.name.replace("worker", "work")) for one in spark.workers]
-        last = max(
-            theirs, key=lambda one: max((log.stat().st_mtime for log in one[1].glob("app-*/*/stderr")), default=0)
-        )
-        last[0].kill()
+        kill_one(spark, after_s)
         out, err = running.communicate(timeout=600)
         assert running.returncode == 0, err
         after = command.plan(policy, state="after")
@@ -369,3 +358,43 @@ def test_a_worker_that_is_killed_holds_nothing(
         assert normal(out).splitlines() == before.splitlines()
     rows = [[one["action"] for one in json.loads(text)["partitions"]] for text in (before, out)]
     assert rows[0] == rows[1]
+
+
+def kill_one(spark: Standalone, after_s: float) -> None:
+    """Kill the worker that was busy last, some seconds after tasks of a plan have begun."""
+
+    def busy() -> bool:
+        """Whether a worker has the plan's task: executors are asked what they lack before, by three tasks each."""
+        logs = spark.folder.glob("work-*/app-*/*/stderr")
+        return sum(log.read_text(errors="replace").count("Running task") for log in logs) > 2
+
+    wait_until(busy, "a task on a worker", 240)
+    time.sleep(after_s)
+    theirs = [(one, spark.folder / one.name.replace("worker", "work")) for one in spark.workers]
+    last = max(theirs, key=lambda one: max((log.stat().st_mtime for log in one[1].glob("app-*/*/stderr")), default=0))
+    last[0].kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0, 3.0, 5.0])
+def test_a_worker_that_is_killed_holds_nothing_of_a_fleet(world: World, tmp_path: Path, after_s: float) -> None:
+    topic = world.topic(partitions=3)
+    with EmbeddedKafka(1) as other, standalone(tmp_path, workers=2) as spark:
+        second = World(other.bootstrap, tmp_path / "state")
+        second.topic(name=topic, partitions=3)
+        for one in (world, second):
+            for partition in range(3):
+                one.produce(topic, [5 * HOUR] * 4, partition)
+            one.commit(f"{topic}-g", topic, dict.fromkeys(range(3), 3))
+        (tmp_path / "policy.yaml").write_text(consumed(topic))
+        entries = (("a", world.bootstrap), ("b", second.bootstrap))
+        lines = [f"  - {{name: {name}, bootstrap-server: '{address}'}}" for name, address in entries]
+        fleet = tmp_path / "fleet.yaml"
+        fleet.write_text("\n".join(["version: 1", "policy: policy.yaml", "clusters:", *lines, ""]))
+        command = Command(world, tmp_path, tmp_path)
+        running = command.start("--fleet", str(fleet), "--spark", "--master", spark.url, *SMALL, state="spark")
+        kill_one(spark, after_s)
+        out, err = running.communicate(timeout=600)
+    assert running.returncode == 0, err
+    for cluster in json.loads(out)["clusters"]:
+        assert [(row["action"], row["trim_to"]) for row in cluster["partitions"]] == [("trim", 3)] * 3
