@@ -128,6 +128,12 @@ MUTANTS: Final = (
     Mutant("Spark: failures are lost", _FOLD, "        self.failed |= other.failed\n", ""),
     Mutant("Spark: who is gone is lost", _FOLD, "            self._odd(*tp).take(odd)\n", "            pass\n"),
     Mutant("Spark: a row is missing", _GIANT, "sorted(parts) != list(range(slices))", "False"),
+    Mutant(
+        "Spark: what it reads again is judged",
+        _GIANT,
+        "return all(one.runs == runs for one in self.slices)",
+        "return True",
+    ),
     Mutant("Spark: parts are of two revisions", _GIANT, "        if not cutter.is_outdated:", "        if True:"),
     Mutant("Spark: a cut is not told", _GIANT, "[tp for tp in logs.cuts if logs.get(tp) is not None]", "[]"),
     Mutant(

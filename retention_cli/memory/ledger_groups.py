@@ -192,7 +192,7 @@ class LedgerGroups(LedgerFile):
         if read is None:
             self.saw_again(name, listed_ms)
         elif self._outdated or self._meta("revision") != self._revision:
-            group = GroupMemory()
+            group = GroupMemory() if self._is_stored(name) else self._group(name)  # an earlier reading of this pass
             group.update(read.rows(), self._ids, read.digest, read.read_ms, outlives=outlives_topics(name))
             self._see(name, group)
         elif self.saw_columns(name, read.columns, read.digest, read.read_ms) is None:

@@ -6,7 +6,7 @@ Between any two requests others may act (:mod:`tests.simulation.hub`), as in all
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,8 +83,11 @@ def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(giant_tasks, "clock_since", clock_since)
 
 
-def planned(sender: Any, whole: Any, own: Iterator[Any]) -> Iterator[Any]:
-    """Yield what all tasks yield: shares first, as a shuffle is between them and the slices."""
+def planned(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False) -> Generator[Any, None, None]:
+    """Yield what all tasks yield: shares first, as a shuffle is between them and the slices.
+
+    ``again``: Spark has lost what shares have read for the client, and reads it once more.
+    """
     world, reader = _RUNS[getcurrent()]
     one, task_reader = sender.send(whole).load(), reader
     given: Any = task_reader
@@ -96,10 +99,16 @@ def planned(sender: Any, whole: Any, own: Iterator[Any]) -> Iterator[Any]:
             rows += giant_tasks.read_share(one, share, handed, given, Path(name) / f"share-{share}")
         world.hub.pause("spark reads ends")
         for number, (_topics, sent) in enumerate(one.slices):
-            floors = [from_bytes(row["content"]) for row in rows if row["slice"] == number]
+            floors = [(row["name"], from_bytes(row["content"])) for row in rows if row["slice"] == number]
             folder = Path(name) / f"slice-{number}"
             for row in giant_tasks.plan_slice(one, sent.load_once(), floors, given, folder):
                 yield {"name": None, **row, "slice": number}
+        if again:
+            world.hub.pause("spark loses a share")
+            rows = []
+            for share in range(one.shares):
+                folder = Path(name) / f"again-{share}"
+                rows += giant_tasks.read_share(one, share, one.memories[share].load_once(), given, folder)
     yield from ({"name": None, **row} for row in rows if row["slice"] < 0)
     world.hub.pause("spark remembers")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.plan.value import Plan
 from tests.simulation.runs import memories_of, planned, reading_of
 from tests.simulation.scene import Operator
@@ -157,3 +159,46 @@ def test_a_cut_below_what_another_run_saw_meanwhile_is_found(how: Callable[..., 
         world.apply(("time", 2))
         [row] = [one for one in _here(world, there) if (one["topic"], one["partition"]) == ("a", 0)]
     assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])
+
+
+def test_a_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F5: an executor was lost, and a group has moved on since its log's end was read. Then it stands still."""
+    from retention_cli.engines.spark import giant
+    from tests.simulation import spark_runs
+
+    monkeypatch.setattr(giant, "_planned", functools.partial(spark_runs.planned, again=True))
+    rows: Rows = []
+    with World("R1") as world:
+        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1), ("read", 1, 0, 2, 1)):
+            world.apply(step)
+        here = world.operators[0]
+        run = world.hub.start("spark", lambda: rows.extend(_by_spark(world, here)))
+        while run.last != "spark loses a share":
+            run.step()
+        for step in (("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4), ("read", 1, 0, 9, 1)):
+            world.apply(step)
+        stands = world.kafka.groups["g1"].commits["a", 0][0]
+        run.finish()
+        with closing(memories_of(world, here)) as kept:
+            assert not kept.ledger(world.kafka.cluster_id).group("g1").refused
+        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 99, 1)):
+            world.apply(step)
+        [row] = [one for one in _here(world, here) if (one["topic"], one["partition"]) == ("a", 0)]
+    assert (row["min_commit"], row["min_commit_by"]) == (stands, "group:g1")
+
+
+@pytest.mark.parametrize("lost", ["0:", "client"])
+def test_a_slice_that_lacks_a_share_is_not_planned(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """F3: it may have had the lowest commit of any partition."""
+    from retention_cli.engines.spark import giant_tasks
+
+    honest = giant_tasks.plan_slice
+
+    def short(whole: Any, one: Any, arrived: Any, *rest: Any) -> Any:
+        return honest(whole, one, [each for each in arrived if not each[0].startswith(lost)], *rest)
+
+    monkeypatch.setattr(giant_tasks, "plan_slice", short)
+    with World("R1") as world:
+        world.apply(("produce", 0, 5, 4, 4))
+        with pytest.raises(BrokerError, match="Spark lost the commits of some groups"):
+            _by_spark(world, world.operators[0])

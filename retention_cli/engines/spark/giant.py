@@ -25,6 +25,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import failure_in
 from retention_cli.engines.spark.frames import as_frame, ddl
 from retention_cli.engines.spark.giant_tasks import (
+    CLIENT,
     ROW,
     SHARE_TOLD,
     SLICE_TOLD,
@@ -61,7 +62,7 @@ from retention_cli.policy.settings import Settings
 
 PARTITIONS_A_SLICE: Final = 20_000
 CONNECTIONS: Final = 2
-"""How many tasks a broker read a giant cluster at a time."""
+"""How many tasks per broker read a giant cluster at a time."""
 _SHARES_AT_MOST: Final = 200
 _CUT_AGAIN: Final = 10
 _JUDGED_COMMITS: Final = 1_000_000
@@ -126,12 +127,12 @@ def plan_giant(
         Both(own, gone), rules.sources, scopes, metadata, recall, reader, lambda one: outside.update({one.group: one})
     )
     progress("committed offsets, log ends and decisions")
-    with contextlib.closing(_planned(sender, giant, floors_rows(own, slices))) as rows:
-        found = _Found.of(rows, len(names))
+    with contextlib.closing(_planned(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
+        found = _Found.of(rows, giant)
     if isinstance(memory, Ledger) and target.memories is not None:
         progress("what is remembered")
-        counts = {name: scope for name, scope in metadata.topic_ids.items() if name in settings}
-        _remember(memory, target.memories, giant, found, counts, since_ms=recall.since_ms)
+        memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
+        _remember(memory, target.memories, giant, found, since_ms=recall.since_ms)
     gone.found += [one for told in found.shares for one in told.gone]
     seen = {**outside, **{group: None for told in found.shares for group in told.read}}
     losing: dict[str, dict[int, tuple[int, int]]] = {}
@@ -239,21 +240,27 @@ class _Found:
     groups: list[tuple[str, bytes | None]] = field(default_factory=list)
     ledgers: list[bytes] = field(default_factory=list)
 
+    @property
+    def is_one_reading(self) -> bool:
+        """Whether all slices got those runs of the shares whose groups are here: these were read before any log end."""
+        runs = {CLIENT, *(told.run for told in self.shares)}
+        return all(one.runs == runs for one in self.slices)
+
     @classmethod
-    def of(cls, rows: Iterator[Any], slices: int) -> _Found:
+    def of(cls, rows: Iterator[Any], giant: Giant) -> _Found:
         """Return what is in these rows.
 
         Raises:
             SparkError: they are not those of our tasks, or some are missing.
             BrokerError: a task could not read the cluster; or another error of a task.
         """
-        found, parts = cls(), dict[int, bytes]()
+        found, parts, failures = cls(), dict[int, bytes](), dict[int, bytes]()
         try:
             for row in rows:
                 kind, content = row["kind"], row["content"]
                 if kind == "failure":
-                    raise failure_in(content)
-                if kind == "group":
+                    failures[row["slice"]] = bytes(content)
+                elif kind == "group":
                     found.groups.append((row["name"], None if content is None else bytes(content)))
                 elif kind == "share":
                     found.shares.append(SHARE_TOLD.validate_json(content))
@@ -263,7 +270,10 @@ class _Found:
                     found.ledgers.append(bytes(content))
                 elif kind == "rows":
                     parts[row["slice"]] = bytes(content)
-            if sorted(parts) != list(range(slices)) or len(found.slices) != slices:
+            if failures:
+                raise failure_in(failures[min(failures)])  # a share's, if any: slices can't do without it
+            slices = len(giant.slices)
+            if (sorted(parts), len(found.slices), len(found.shares)) != (list(range(slices)), slices, giant.shares):
                 raise SparkError("what the tasks have written is not whole: run again")
             found.rows.take(*(parts.pop(number) for number in range(slices)))
         except (ValidationError, pa.ArrowException, TypeError) as error:
@@ -295,13 +305,14 @@ class _Logs:
         return [NO_LOG if end < 0 else end for end in ends], proves
 
 
-def _remember(
-    ledger: Ledger, memories: Memories, giant: Giant, found: _Found, topics: Mapping[str, str], *, since_ms: int
-) -> None:
-    """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6)."""
-    logs = _Logs(found.slices)
+def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found, *, since_ms: int) -> None:
+    """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6).
+
+    Where Spark ran a share again, its commits may be later than log ends: a commit beyond these is no leftover. Then
+    only the groups are remembered, as by a plan that was interrupted.
+    """
+    logs = _Logs(found.slices if found.is_one_reading else ())
     with ledger.sparing():
-        ledger.saw_topics({topic_id: name for name, topic_id in topics.items()})
         for told in found.shares:
             ledger.take_ages({(topic_id, count): at for topic_id, count, at in told.widths}, told.born)
         waiting = 0
@@ -313,7 +324,7 @@ def _remember(
                 if waiting > _JUDGED_COMMITS and not logs.cuts:  # a cut is judged for all groups at once
                     ledger.judge(logs.get, logs.topics, (), logs.plain)
                     waiting = 0
-            for one in found.ledgers:
+            for one in found.ledgers if found.is_one_reading else ():
                 ledger.take(one)
         except ValueError as error:
             raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None

@@ -1,11 +1,13 @@
 """Tasks of a cluster that one task can't plan: some read groups, then each plans some topics (docs/spark.md).
 
-Spark runs a lost task again, against the live cluster. Whichever run of a share arrives, its commits were read before
-the log ends of the slices that use them (F5), and it has itself compared coordinators before and after (F9).
+Spark runs a lost task again, against the live cluster. Whichever run of a share arrives at a slice, its commits were
+read before the slice's log ends (F5), and it has itself compared coordinators before and after (F9). Two slices
+may have got different runs of a share: a run has a name, so that the client can tell.
 """
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +53,7 @@ ROW: Final = pa.schema([("slice", pa.int32()), ("kind", pa.string()), ("name", p
 =======  ==========================================================================================
 kind     ``content``
 =======  ==========================================================================================
-floors   what a share's groups come to on a slice's topics, for the task that plans them
+floors   what a share's groups come to on a slice's topics, for its task; ``name`` is the share's run
 group    the commits of group ``name``, null if the ledger has them
 share    :class:`ShareTold` as JSON
 rows     a slice's plan as Parquet
@@ -60,6 +62,8 @@ ledger   a slice's partitions that have changed (:func:`retention_cli.memory.par
 failure  why there is no plan (:func:`.cluster_task.failure_text`)
 =======  ==========================================================================================
 """
+CLIENT: Final = "client"
+"""In place of a run: what the client folds itself, consumers outside Kafka's groups."""
 Row = dict[str, Any]
 
 
@@ -98,10 +102,12 @@ class Giant:
 class ShareTold:
     """What the client must know of a share of the groups.
 
-    ``read`` are those whose commits were read, ``gone`` the positions of those that are gone (F6). ``widths`` and
-    ``born`` are when topics and groups were first seen (F2), by topic id and number of partitions, and by group.
+    ``run`` names the run of the task. ``read`` are the groups whose commits were read, ``gone`` the positions of those
+    that are gone (F6). ``widths`` and ``born`` are when topics and groups were first seen (F2), by topic id and number
+    of partitions, and by group.
     """
 
+    run: str
     read: Sequence[str]
     gone: Sequence[tuple[str, dict[str, list[Commit]]]]
     widths: Sequence[tuple[str, int, int]] = ()
@@ -113,9 +119,10 @@ class SliceTold:
     """What the client must know of a slice's logs, to judge commits on them (F5), and of its plan.
 
     ``logs`` has H, leader epoch and the last record's epoch by topic and number, −1 where there is nothing, or where
-    ``odd`` has the log. ``cuts`` are where logs were cut.
+    ``odd`` has the log. ``cuts`` are where logs were cut. ``runs`` are those of the shares that it got.
     """
 
+    runs: frozenset[str]
     managed: int
     sizes_problem: str | None
     logs: dict[str, tuple[list[int], list[int], list[int]]]
@@ -186,9 +193,10 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         now_ms=clock_ms(),
         is_mine=lambda name: share_of(name, giant.shares) == share,
     )
-    yield from floors_rows(fold, giant.slices)
+    run = f"{share}:{uuid.uuid4().hex}"
+    yield from floors_rows(fold, giant.slices, run)
     told = ShareTold(
-        sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in gone.found]
+        run, sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in gone.found]
     )
     mine = -1 - share
     if isinstance(memory, Ledger):
@@ -205,10 +213,10 @@ def share_of(group: str, shares: int) -> int:
     return zlib.crc32(group.encode("utf-8", "surrogatepass")) % shares
 
 
-def floors_rows(fold: FloorFold, slices: Sequence[tuple[Collection[str], Sent[Slice]]]) -> Iterator[Row]:
-    """Yield what a fold comes to, a row for each slice."""
+def floors_rows(fold: FloorFold, slices: Sequence[tuple[Collection[str], Sent[Slice]]], run: str) -> Iterator[Row]:
+    """Yield what a run's fold comes to, a row for each slice."""
     for number, (topics, _sent) in enumerate(slices):
-        yield {"slice": number, "kind": "floors", "content": to_bytes(fold.part(topics))}
+        yield {"slice": number, "kind": "floors", "name": run, "content": to_bytes(fold.part(topics))}
 
 
 def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
@@ -221,8 +229,8 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
         giant = sent.load()
         try:
             with _in_task(giant) as (folder, reader):
-                folds = map(from_bytes, table.column("content").to_pylist())
-                rows = list(plan_slice(giant, giant.slices[number][1].load_once(), folds, reader, folder))
+                arrived = [(row["name"], from_bytes(row["content"])) for row in table.to_pylist()]
+                rows = list(plan_slice(giant, giant.slices[number][1].load_once(), arrived, reader, folder))
         except (BrokerError, StateError) as error:
             rows = [_failed(number, error)]
         return pa.Table.from_pylist([{**row, "slice": number} for row in rows], schema=ROW)
@@ -243,24 +251,26 @@ class SliceLedger(Ledger):
 
 
 def plan_slice(
-    giant: Giant, one: Slice, folds: Iterable[FloorFold], reader: ClusterReader, folder: Path
+    giant: Giant, one: Slice, arrived: Sequence[tuple[str, FloorFold]], reader: ClusterReader, folder: Path
 ) -> Iterator[Row]:
     """Observe and decide the topics of a slice as the local engine does, and yield what comes of it.
 
     Args:
         giant: the cluster.
         one: the slice.
-        folds: what the groups of all shares come to.
+        arrived: the runs of all shares, and what their groups come to.
         reader: the cluster's.
         folder: this task's own.
 
     Raises:
-        BrokerError: no broker answered.
+        BrokerError: no broker answered, or a share is missing: it may have had the lowest commit of any partition (F3).
         StateError: what is remembered of the partitions can't be read.
     """
+    if sorted(run.partition(":")[0] for run, _ in arrived) != sorted([CLIENT, *map(str, range(giant.shares))]):
+        raise BrokerError("Spark lost the commits of some groups on their way to the topics that they read: run again")
     names = one.metadata.topics.keys()
     floors = FloorFold({name: scope for name, scope in giant.scopes.items() if name in names})
-    for fold in folds:
+    for _, fold in arrived:
         floors.take(fold)
     clock_ms = clock_since(giant.sent_ms)
     memories = None if one.memory is None else HandedMemories(one.memory, folder, clock_ms, SliceLedger)
@@ -278,7 +288,8 @@ def plan_slice(
     observation = observe(reader, request)
     decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None, decider))
     yield {"kind": "rows", "content": rows_of(decisions)}
-    told = SliceTold(managed_records(observation), observation.sizes_problem, {}, (), ())
+    runs = frozenset(run for run, _ in arrived)
+    told = SliceTold(runs, managed_records(observation), observation.sizes_problem, {}, (), ())
     if memories is not None and isinstance(ledger := memories(giant.cluster), SliceLedger):
         memories.save(clock_ms())
         told = _with_logs(told, decisions, ledger)
