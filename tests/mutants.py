@@ -127,7 +127,12 @@ MUTANTS: Final = (
     Mutant("Spark: the highest commit is the floor", _FOLD, "least < low[n] or", "least > low[n] or"),
     Mutant("Spark: failures are lost", _FOLD, "        self.failed |= other.failed\n", ""),
     Mutant("Spark: who is gone is lost", _FOLD, "            self._odd(*tp).take(odd)\n", "            pass\n"),
-    Mutant("Spark: a row is missing", _GIANT, "sorted(parts) != list(range(slices))", "False"),
+    Mutant(
+        "Spark: a row is missing",
+        _GIANT,
+        "(list(range(slices)), slices, giant.shares):",
+        "(sorted(parts), len(found.slices), len(found.shares)):",
+    ),
     Mutant(
         "Spark: what it reads again is judged",
         _GIANT,

@@ -175,14 +175,15 @@ def test_a_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monke
         run = world.hub.start("spark", lambda: rows.extend(_by_spark(world, here)))
         while run.last != "spark loses a share":
             run.step()
-        for step in (("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4), ("read", 1, 0, 9, 1)):
+        for step in (("produce", 0, 5, 4, 4), ("produce", 0, 5, 4, 4)):
             world.apply(step)
-        stands = world.kafka.groups["g1"].commits["a", 0][0]
+        commits = world.kafka.groups["g1"].commits
+        commits["a", 0] = (stands := 9, commits["a", 0][1])  # beyond the end that was read
         run.finish()
         with closing(memories_of(world, here)) as kept:
             assert not kept.ledger(world.kafka.cluster_id).group("g1").refused
-        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 99, 1)):
-            world.apply(step)
+        ahead = world.kafka.groups["g0"].commits
+        ahead["a", 0] = (stands + 5, ahead["a", 0][1])
         [row] = [one for one in _here(world, here) if (one["topic"], one["partition"]) == ("a", 0)]
     assert (row["min_commit"], row["min_commit_by"]) == (stands, "group:g1")
 
