@@ -40,6 +40,12 @@ class TopicMetadata:
     internal: bool
     partitions: Mapping[int, PartitionMetadata] = field(default_factory=dict)
 
+    @property
+    def leader_epochs(self) -> list[int]:
+        """The partitions' leader epochs by number, −1 for numbers that there are none of."""
+        there = self.partitions
+        return [there[n].leader_epoch if n in there else -1 for n in range(max(there) + 1)]
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:

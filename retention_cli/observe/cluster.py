@@ -263,9 +263,7 @@ class _Reading:
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
         scopes = {}
         for name in {tp.topic for tp in self._drafts}:
-            partitions = metadata.topics[name].partitions
-            epochs = [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
-            scopes[name] = TopicScope(epochs, self._settings[name].require_groups)
+            scopes[name] = TopicScope(metadata.topics[name].leader_epochs, self._settings[name].require_groups)
         request = self._request
         now_ms, groups = request.clock_ms(), request.groups
         if request.clock is not None:  # a clock that is wrong forgets no group (F6, G8)

@@ -161,11 +161,7 @@ def make_plan(
     decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks, decider))
     where = () if disks is None else (*disks.state.disks, *disks.state.absent)
     observed(Whole(observation, decisions, where, seen.keys()))
-    unread: Mapping[str, int] | BrokerError
-    try:
-        unread = unread_by_group(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
-    except BrokerError as error:
-        unread = error
+    unread = unread_or_error(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
     return plan_of(
         reader,
         selection,
@@ -304,6 +300,16 @@ def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]
         if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
             found.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
     return found
+
+
+def unread_or_error(
+    reader: ClusterReader, groups: Mapping[str, GroupCommits | None], gone: GoneCommits, rows: LosingRows
+) -> Mapping[str, int] | BrokerError:
+    """Return :func:`unread_by_group`, or why that is unknown: the decisions don't need it."""
+    try:
+        return unread_by_group(reader, groups, gone, rows)
+    except BrokerError as error:
+        return error
 
 
 def unread_by_group(

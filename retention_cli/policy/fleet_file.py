@@ -89,7 +89,7 @@ _Text = Annotated[str, BeforeValidator(_text)]
 
 
 class _Mapping(StrictModel):
-    model_config = ConfigDict(extra="ignore")  # unknown keys are told with a hint
+    model_config = ConfigDict(extra="ignore")  # _unknown_keys reports them, with a hint
 
 
 class ClusterModel(_Mapping):

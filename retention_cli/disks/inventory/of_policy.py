@@ -22,7 +22,7 @@ def inventory_paths(policy: Policy) -> list[Path]:
     folder = Path(policy.source).parent
     found: list[Path] = []
     for text in policy.disks.inventory:
-        path = folder / text  # an absolute path stays as it is
+        path = folder / text  # (if it is absolute, the folder counts for nothing)
         if path.exists() or not any(sign in text for sign in "*?["):
             found.append(path)
             continue
@@ -57,7 +57,7 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
     inventory = Inventory(inventory.files, None, inventory.incomplete, inventory.unread)
 
     def column(name: str) -> Any:
-        """Return a column, which goes as soon as it is encoded."""
+        """Return a column and let go of it, so that its memory is free once it is encoded."""
         arrow().default_memory_pool().release_unused()
         return columns.pop(name)
 

@@ -47,13 +47,12 @@ ANSWER: Final = pa.schema(
 the file of the ledger. The ledger comes back in either case, as what an interrupted plan has seen is remembered."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterWork:
-    """What a task needs to plan a cluster.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWork:
+    """What any task needs of a cluster: how to reach it, and what was chosen there.
 
-    ``sent_ms`` is the client's time when it sent this (Unix ms), ``partitions`` the most that one task plans. ``past``
-    is what was trimmed there in the last 24 hours (G6), ``outside`` what the policy's ``floors`` gave to the client
-    (F7), ``inventory`` the files of its segments; ``exact_bytes``: without one, logs above R5's limits are read.
+    ``now_ms`` is the time from which all cutoffs are calculated, ``sent_ms`` the client's time when it sent this (Unix
+    ms).
     """
 
     cluster: str
@@ -62,6 +61,17 @@ class ClusterWork:
     selection: Selection
     now_ms: int
     sent_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterWork(TaskWork):
+    """What a task needs to plan a cluster.
+
+    ``partitions`` are the most that one task plans. ``past`` is what was trimmed there in the last 24 hours (G6),
+    ``outside`` what the policy's ``floors`` gave to the client (F7), ``inventory`` the files of its segments;
+    ``exact_bytes``: without one, logs above R5's limits are read.
+    """
+
     partitions: int
     past: Amount
     memory: Handed | None = None

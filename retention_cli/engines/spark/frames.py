@@ -14,17 +14,6 @@ ArrowTask = Callable[[Iterator[Any]], Iterator[Any]]
 ROWS_A_BATCH: Final = 5_000
 
 
-def as_frame(session: Any, table: Any) -> Any:
-    """Return a pyarrow table as a frame.
-
-    Connect can't infer an empty table's columns; and after an empty batch PySpark loses all others.
-    """
-    if not len(table):
-        return session.createDataFrame([], ddl(table.schema))
-    some = [batch for batch in table.to_batches() if batch.num_rows]
-    return session.createDataFrame(pa.Table.from_batches(some, table.schema))
-
-
 def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows as Arrow batches, as they arrive; none is empty."""
     waiting = iter(rows)

@@ -6,7 +6,7 @@ Only the client changes the ledger, and only it can delete.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,6 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from retention_cli.brokers.commits import GroupCommits
-from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.garbage import collection_paused
@@ -23,7 +22,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import failure_in
-from retention_cli.engines.spark.frames import as_frame, ddl
+from retention_cli.engines.spark.frames import ddl
 from retention_cli.engines.spark.giant_tasks import (
     CLIENT,
     ROW,
@@ -35,7 +34,7 @@ from retention_cli.engines.spark.giant_tasks import (
     Slice,
     SliceTold,
     floors_rows,
-    share_of,
+    is_in_share,
     share_reader,
     slice_planner,
 )
@@ -55,10 +54,9 @@ from retention_cli.observe.topic_facts import bare_facts, configured, never_touc
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.lost import GoneCommits
-from retention_cli.plan.make import plan_of, unread_by_group, with_live
+from retention_cli.plan.make import plan_of, unread_or_error, with_live
 from retention_cli.plan.value import Plan
 from retention_cli.policy.selection import check_matches
-from retention_cli.policy.settings import Settings
 
 PARTITIONS_A_SLICE: Final = 20_000
 CONNECTIONS: Final = 2
@@ -82,8 +80,8 @@ def plan_giant(
 ) -> Plan:
     """Plan a cluster in many tasks. It is one of so many ``plans``.
 
-    A task may plan at ``most`` so many partitions, but a topic is never cut. At most so many ``connections`` for each
-    of its brokers read it at a time.
+    A slice has at ``most`` so many partitions, but a topic is never cut. At most so many ``connections`` per broker
+    read the cluster at a time.
 
     Raises:
         BrokerError: the cluster's metadata could not be read, here or in a task.
@@ -102,23 +100,23 @@ def plan_giant(
     topics = {name: configured(topic, configs.get(name)) for name, topic in topics.items()}
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
     notes += reached_by_pattern(topics.values(), settings, selection.policy)
-    scopes = {name: _scope(metadata, name, settings[name]) for name in touched}
+    scopes = {name: TopicScope(metadata.topics[name].leader_epochs, settings[name].require_groups) for name in touched}
     at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
     names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))
     memory = NoMemory() if target.memories is None else target.memories(cluster)
     slices, memories = _cut(sender, target.memories, cluster, metadata, names, configs, at_once)
     giant = Giant(
-        cluster,
-        target.connect(),
-        reader.timeout_s,
-        selection.decided_alone,
-        now_ms,
-        SYSTEM.wall_ms(),
-        metadata.topic_ids,
-        scopes,
-        slices,
-        memories,
-        at_once,
+        cluster=cluster,
+        connection=target.connect(),
+        timeout_s=reader.timeout_s,
+        selection=selection.decided_alone,
+        now_ms=now_ms,
+        sent_ms=SYSTEM.wall_ms(),
+        topic_ids=metadata.topic_ids,
+        scopes=scopes,
+        slices=slices,
+        memories=memories,
+        shares=at_once,
     )
     own, gone, outside = FloorFold(scopes), GoneCommits(), dict[str, GroupCommits | None]()
     rules = selection.policy.groups
@@ -139,11 +137,6 @@ def plan_giant(
     for topic, partition, start, end in found.rows.losing():
         if selection.asks_for(TopicPartition(topic, partition)):
             losing.setdefault(topic, {})[partition] = (start, end)
-    unread: Mapping[str, int] | BrokerError
-    try:
-        unread = unread_by_group(reader, seen, gone, losing)
-    except BrokerError as error:
-        unread = error
     return plan_of(
         reader,
         selection,
@@ -152,7 +145,7 @@ def plan_giant(
         decisions=found.rows.decisions(plans),
         totals=found.rows.totals,
         managed=sum(one.managed for one in found.slices),
-        unread=unread,
+        unread=unread_or_error(reader, seen, gone, losing),
         notes=notes,
         sizes_problem=min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
         past_day=target.past_day,
@@ -161,13 +154,7 @@ def plan_giant(
     )
 
 
-def _scope(metadata: ClusterMetadata, name: str, settings: Settings) -> TopicScope:
-    partitions = metadata.topics[name].partitions
-    epochs = [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
-    return TopicScope(epochs, settings.require_groups)
-
-
-def _slices(metadata: ClusterMetadata, names: Sequence[str] | Mapping[str, Any], most: int) -> Iterator[list[str]]:
+def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:
     """Yield the topics in slices, in order, with at most so many partitions each, but one topic at least."""
     some: list[str] = []
     count = 0
@@ -205,22 +192,18 @@ def _cut(
         with memory.sparing() if isinstance(memory, Ledger) else contextlib.nullcontext():
             memory.begin(ids)
         cutter = Cutter(memories, cluster)
-        parts = [sender.send(cutter.groups(partial(_is_in, shares, n))) for n in range(shares)]
+        parts = [sender.send(cutter.groups(partial(is_in_share, shares, n))) for n in range(shares)]
         slices = [sliced(some, cutter.partitions([ids[name] for name in some if name in ids])) for some in names]
         if not cutter.is_outdated:
             return slices, parts
     raise StateError("the ledger is written by other runs all the time: run again")
 
 
-def _is_in(shares: int, share: int, group: str) -> bool:
-    return share_of(group, shares) == share
-
-
 def _planned(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
     """Yield the rows of all tasks (:data:`.giant_tasks.ROW`)."""
     session, sent = sender.session, sender.send(giant)
     shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(share_reader(sent), ddl(ROW))
-    rows = shares.unionByName(as_frame(session, pa.Table.from_pylist(list(own), schema=ROW)))
+    rows = shares.unionByName(session.createDataFrame(pa.Table.from_pylist(list(own), schema=ROW)))
     slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
     planned = slices.persist()
     try:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -27,8 +28,8 @@ from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.plain import Decider
-from retention_cli.engines.spark.cluster_task import check_clock, clock_since, failure_text
-from retention_cli.engines.spark.connections import ConnectionRef, reader_of
+from retention_cli.engines.spark.cluster_task import TaskWork, check_clock, clock_since, failure_text
+from retention_cli.engines.spark.connections import reader_of
 from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
@@ -45,7 +46,6 @@ from retention_cli.plan.handover import rows_of
 from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.open_transactions import tell_owners
-from retention_cli.policy.selection import Selection
 
 ROW: Final = pa.schema([("slice", pa.int32()), ("kind", pa.string()), ("name", pa.string()), ("content", pa.binary())])
 """What tasks yield, for a slice or, with a number below zero, for the client.
@@ -76,21 +76,15 @@ class Slice:
     memory: Handed | None
 
 
-@dataclass(frozen=True, slots=True)
-class Giant:
-    """What all tasks of a cluster know.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Giant(TaskWork):
+    """What all tasks of a giant cluster know.
 
-    ``sent_ms`` is the client's time (Unix ms). ``scopes`` are the topics that may be trimmed, ``slices`` their names
+    ``scopes`` are the topics that may be trimmed, ``slices`` their names
     and those of all other managed topics. The groups are read in ``shares`` tasks, each of which has its part of the
     ledger in ``memories``.
     """
 
-    cluster: str
-    connection: ConnectionRef
-    timeout_s: float
-    selection: Selection
-    now_ms: int
-    sent_ms: int
     topic_ids: Mapping[str, str]
     scopes: Mapping[str, TopicScope]
     slices: Sequence[tuple[Collection[str], Sent[Slice]]]
@@ -191,7 +185,7 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         begin_rows=lambda _partitions, _latest: gone.anew(),
         memory=memory,
         now_ms=clock_ms(),
-        is_mine=lambda name: share_of(name, giant.shares) == share,
+        is_mine=partial(is_in_share, giant.shares, share),
     )
     run = f"{share}:{uuid.uuid4().hex}"
     yield from floors_rows(fold, giant.slices, run)
@@ -208,9 +202,9 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
     yield {"slice": mine, "kind": "share", "content": SHARE_TOLD.dump_json(told)}
 
 
-def share_of(group: str, shares: int) -> int:
-    """Return which share a group belongs to."""
-    return zlib.crc32(group.encode("utf-8", "surrogatepass")) % shares
+def is_in_share(shares: int, share: int, group: str) -> bool:
+    """Return whether a group belongs to a share."""
+    return zlib.crc32(group.encode("utf-8", "surrogatepass")) % shares == share
 
 
 def floors_rows(fold: FloorFold, slices: Sequence[tuple[Collection[str], Sent[Slice]]], run: str) -> Iterator[Row]:

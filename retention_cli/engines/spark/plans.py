@@ -137,17 +137,17 @@ def _plan_in_task(
         partitions = sys.maxsize  # R6 is decided over all of them
     memory = None if memories is None else hand_over(memories, cluster)
     work = ClusterWork(
-        cluster,
-        target.connect(),
-        target.reader.timeout_s,
-        target.selection,
-        now_ms,
-        SYSTEM.wall_ms(),
-        partitions,
-        target.past_day(cluster),
-        memory,
-        _outside(target),
-        tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
+        cluster=cluster,
+        connection=target.connect(),
+        timeout_s=target.reader.timeout_s,
+        selection=target.selection,
+        now_ms=now_ms,
+        sent_ms=SYSTEM.wall_ms(),
+        partitions=partitions,
+        past=target.past_day(cluster),
+        memory=memory,
+        outside=_outside(target),
+        inventory=tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
         exact_bytes=target.batches is not None,
     )
     frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sender.send(work)), ddl(ANSWER))

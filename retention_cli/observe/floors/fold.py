@@ -262,14 +262,16 @@ class FloorFold:
             for topic in topics:
                 self.failed_topics.setdefault(topic, set()).add(reason)
 
-    def part(self, topics: Collection[str]) -> FloorFold:
-        """Return what the groups so far come to on these topics."""
-        found = FloorFold({name: self._topics[name] for name in topics if name in self._topics})
-        found.columns = {name: self.columns[name] for name in found.columns}
-        found.odd = {tp: one for tp, one in self.odd.items() if tp.topic in found.columns}
+    def part(self, topics: Iterable[str]) -> FloorFold:
+        """Return what the groups so far come to on these topics, to be added to another fold."""
+        wanted, found = frozenset(topics), FloorFold({})
+        found.columns = {
+            name: one for name, one in self.columns.items() if name in wanted and max(one.high) != NO_HIGHEST
+        }
+        found.odd = {tp: one for tp, one in self.odd.items() if tp.topic in wanted}
         found.failed = self.failed
-        found.failed_topics = {name: some for name, some in self.failed_topics.items() if name in found.columns}
-        found.present = {key: self.present[key] for key in found.present}
+        found.failed_topics = {name: reasons for name, reasons in self.failed_topics.items() if name in wanted}
+        found.present = {key: places for key, places in self.present.items() if key[1] in wanted}
         return found
 
     def take(self, other: FloorFold) -> None:

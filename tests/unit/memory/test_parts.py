@@ -129,7 +129,7 @@ def test_a_part_has_its_rows_and_no_others(memories: Memories, tmp_path: Path) -
 
 
 def test_parts_of_what_is_lost_are_lost() -> None:
-    """F6: nobody takes them for new."""
+    """F6: a ledger that is lost is not a new one."""
     with tempfile.TemporaryDirectory() as name:
         found = Memories(Path(name))
         found._open["c"] = NoMemory(Unknown.because("ledger", "it is damaged"))  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Groups folded by many tasks, cut by topics and added up, are groups folded by one (F1–F6), in whatever order."""
+"""Folds of some groups, cut by topics and added up, equal one fold of all groups (F1–F6), in any order."""
 
 from __future__ import annotations
 
