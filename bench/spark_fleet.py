@@ -179,7 +179,7 @@ def _pin(pid: int, core: int) -> None:
 
 def one_and_two_workers(partitions: int, groups: int, out: str) -> None:
     """Print what a second worker brings: each has one core."""
-    from tests.spark.clusters import standalone
+    from tests.support.spark.clusters import standalone
 
     seconds = []
     for workers in (1, 2):

@@ -13,7 +13,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from kretain.embedded import EmbeddedKafka
-from tests.kafka.world import World
+from tests.support.world import World
 
 QUICK = {
     "group.consumer.heartbeat.interval.ms": "500",

@@ -41,8 +41,9 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy
 from retention_cli.policy.settings import FloorSource
-from tests.fuzz.mutator import mutated
-from tests.unit import logs
+from tests.support import logs
+from tests.support.changed_bytes import mutated
+from tests.support.reach import reach_at
 from tests.unit.archive.test_archive import sample, written
 from tests.unit.audit import test_chain
 from tests.unit.brokers.test_commit_answers import batched, single
@@ -50,7 +51,6 @@ from tests.unit.brokers.test_offset_answers import encoded
 from tests.unit.memory.test_documents import TOPIC_ID, WRITTEN, worst
 from tests.unit.memory.test_ledger_file import IDS, filled
 from tests.unit.observe import test_checkpoint
-from tests.unit.observe.reach import reach_at
 from tests.unit.plan.test_plan import EVERY
 
 ROOT: Final = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.kafka.advising import ANY_STAMP, MIB, MINUTE, Shop
-from tests.kafka.world import DAY, HOUR, World
+from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop
+from tests.support.world import DAY, HOUR, World
 
 
 @pytest.fixture(scope="session", autouse=True)

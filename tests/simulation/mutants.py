@@ -243,7 +243,7 @@ MUTANTS: Final = (
 
 _TWICE: Final = (
     "a trim goes by its recheck, which lists again: the same must happen at the very same request of both; "
-    "tests/kafka/test_failures.py and tests/unit/observe/test_fold.py have it"
+    "tests/kafka/trim/test_failures.py and tests/unit/observe/test_fold.py have it"
 )
 ELSEWHERE: Final = {
     "F8 and F9 never hold": _TWICE,
@@ -259,7 +259,7 @@ ELSEWHERE: Final = {
     "M3: a start that moved back is let be": "what stood at the front is remembered with its offset, and a scan with its "
     "own beginning",
     "report: what others moved is ours": "a delete that was refused is tried again after a recheck, which sees what others "
-    "did; tests/kafka/test_who_deleted.py has it on brokers",
+    "did; tests/kafka/trim/test_who_deleted.py has it on brokers",
     "recheck: a topic recreated is the same": "the fresh decision, of the new log, is as safe by itself; that the plan "
     "spoke of another is the report's matter",
 }

@@ -18,7 +18,6 @@ from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from tests.kafka.world import HOUR, World, now_ms, reader_for, wait_until
 from tests.simulation import logs
 from tests.simulation.both import walk
 from tests.simulation.clock import SimClock
@@ -26,6 +25,7 @@ from tests.simulation.deleter import SimDeleter
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import Group, SimKafka
 from tests.simulation.reader import SimReader
+from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MINUTE: Final = 60_000
 AGES_MS: Final = (30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR)

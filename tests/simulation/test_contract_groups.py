@@ -16,12 +16,12 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup, MembersRead
 from retention_cli.brokers.reader import ClusterReader
-from tests.kafka.world import QUIET, World, commit_raw, reader_for, wait_until
 from tests.simulation.both import walk
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import Group, SimKafka
 from tests.simulation.reader import SimReader
+from tests.support.world import QUIET, World, commit_raw, reader_for, wait_until
 
 STEPS: Final = ("commit", "commit", "negative", "pend", "pend", "end", "forget", "add")
 STEPS_A_SEQUENCE: Final = 8

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from retention_cli.engines.spark.session import open_session
-from tests.spark.clusters import QUICK_START
+from tests.support.spark.clusters import QUICK_START
 
 
 @pytest.fixture(scope="session", autouse=True)

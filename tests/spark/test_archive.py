@@ -16,11 +16,11 @@ from retention_cli.archive.writer import SegmentSize
 from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport
-from tests.kafka.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
-from tests.kafka.world import World, wait_until
-from tests.spark.clusters import Connect, Standalone, spark_connect, spark_standalone, standalone
-from tests.spark.engines import Engines
 from tests.spark.test_remote import SMALL, Command
+from tests.support.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
+from tests.support.spark.clusters import Connect, Standalone, spark_connect, spark_standalone, standalone
+from tests.support.spark.engines import Engines
+from tests.support.world import World, wait_until
 
 __all__ = ["spark_connect", "spark_standalone"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from kretain.embedded import jars
 from kretain.embedded.java import find_java
-from tests.kafka.world import HOUR, World
+from tests.support.world import HOUR, World
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
@@ -34,7 +34,7 @@ class Query:
 
     def run(self, *, fails_at: int = -1) -> None:
         given = {"bootstrap": self._world.bootstrap, "topics": self._topics, "folder": str(self.folder)}
-        command = [sys.executable, str(Path(__file__).with_name("streaming_query.py"))]
+        command = [sys.executable, str(Path(__file__).parents[1] / "support" / "spark" / "streaming_query.py")]
         command.append(json.dumps(given | {"jars": self._jars, "fails_at": fails_at}))
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == (0 if fails_at < 0 else 1), done.stderr[-3000:]

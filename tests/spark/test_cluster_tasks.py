@@ -28,8 +28,8 @@ from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.value import Plan
-from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
-from tests.spark.engines import Engines, past_day, text_of
+from tests.support.spark.engines import Engines, past_day, text_of
+from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 
 
 @pytest.fixture

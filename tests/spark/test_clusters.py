@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.world import wait_until
-from tests.spark.clusters import (
+from tests.support.spark.clusters import (
     Connect,
     SparkNotReadyError,
     SparkProcesses,
@@ -21,6 +20,7 @@ from tests.spark.clusters import (
     spark_standalone,
     standalone,
 )
+from tests.support.world import wait_until
 
 __all__ = ["spark_connect", "spark_standalone"]
 
@@ -96,7 +96,7 @@ def test_what_can_not_start_is_said_with_its_last_words(tmp_path: Path) -> None:
 ORPHANED = """
 import os, sys, signal
 from pathlib import Path
-from tests.spark.clusters import SparkProcesses, free_ports
+from tests.support.spark.clusters import SparkProcesses, free_ports
 with SparkProcesses(Path(sys.argv[1])) as processes:
     port = str(free_ports(1)[0])
     one = processes.start("m", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", port)

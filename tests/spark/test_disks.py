@@ -10,9 +10,9 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.plan.value import Plan
-from tests.kafka.world import DAY, World, now_ms
-from tests.spark.disks import COUNT, MIB, RECORD, ceiling, inventory_of, topics_of_ages
-from tests.spark.engines import Engines, reasons_of
+from tests.support.spark.disks import COUNT, MIB, RECORD, ceiling, inventory_of, topics_of_ages
+from tests.support.spark.engines import Engines, reasons_of
+from tests.support.world import DAY, World, now_ms
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.store import Store
-from tests.kafka.archiving import archived, policy, whole
-from tests.kafka.world import World
-from tests.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
 from tests.spark.test_archive import filled
 from tests.spark.test_remote import Command
 from tests.spark.test_yarn import ON_YARN
-from tests.spark.yarn import Yarn, spark_yarn
+from tests.support.archiving import archived, policy, whole
+from tests.support.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
+from tests.support.spark.yarn import Yarn, spark_yarn
+from tests.support.world import World
 
 __all__ = ["hadoop_files", "spark_yarn"]
 pytestmark = [

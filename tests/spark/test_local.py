@@ -21,11 +21,11 @@ from retention_cli.engines.spark.session import DRIVER_MEMORY
 from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan import kept
-from tests.kafka.fleet import Fleet
-from tests.kafka.test_floors import from_the_start, polled_share, share_offsets
-from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
-from tests.spark.clusters import QUICK_START
-from tests.spark.engines import Engines, reasons_of
+from tests.kafka.floors.test_floors import from_the_start, polled_share, share_offsets
+from tests.support.fleet import Fleet
+from tests.support.spark.clusters import QUICK_START
+from tests.support.spark.engines import Engines, reasons_of
+from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
 
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.thorough)], ids=["one task", "in parts"])

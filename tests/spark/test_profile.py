@@ -19,8 +19,8 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.profile.reading import Profile, Wanted, fill, prepare
 from retention_cli.profile.rows import all_rows, head, write_parquet
 from retention_cli.profile.summary import summarize
-from tests.kafka.world import DAY, HOUR, World, now_ms, reader_for
-from tests.spark.engines import Engines
+from tests.support.spark.engines import Engines
+from tests.support.world import DAY, HOUR, World, now_ms, reader_for
 
 ANY_STAMP = str(2**63 - 1)
 

@@ -17,10 +17,17 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.connections import ConnectionRef, reader_of
-from tests.kafka.fleet import Fleet
-from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
-from tests.spark.clusters import QUICK_START, Standalone, environment, spark_connect, spark_standalone, standalone
-from tests.spark.disks import ceiling, inventory_of, topics_of_ages
+from tests.support.fleet import Fleet
+from tests.support.spark.clusters import (
+    QUICK_START,
+    Standalone,
+    environment,
+    spark_connect,
+    spark_standalone,
+    standalone,
+)
+from tests.support.spark.disks import ceiling, inventory_of, topics_of_ages
+from tests.support.world import HOUR, World, consumed, reader_for, wait_until
 
 pytestmark = pytest.mark.thorough  # standalone and Connect
 

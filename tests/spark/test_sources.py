@@ -15,8 +15,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.session import is_connect, open_session, stop_session
 from retention_cli.engines.spark.source_options import Options
 from retention_cli.spark import register
-from tests.kafka.world import HOUR, World, now_ms
-from tests.spark.clusters import spark_connect, spark_standalone
+from tests.support.spark.clusters import spark_connect, spark_standalone
+from tests.support.world import HOUR, World, now_ms
 
 __all__ = ["spark_connect", "spark_standalone"]
 ELSEWHERE = "TESTS_SOURCES_AT"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.kafka.archiving import archived, policy, whole
-from tests.kafka.fleet import Fleet
-from tests.kafka.world import HOUR, World, consumed, wait_until
 from tests.spark.test_archive import filled, whole_and_tidy
 from tests.spark.test_remote import SECRET, SMALL, Command, fleet, packed_environment
-from tests.spark.yarn import Yarn, spark_yarn
+from tests.support.archiving import archived, policy, whole
+from tests.support.fleet import Fleet
+from tests.support.spark.yarn import Yarn, spark_yarn
+from tests.support.world import HOUR, World, consumed, wait_until
 
 __all__ = ["fleet", "spark_yarn"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # 100 MB of Hadoop, and a session each

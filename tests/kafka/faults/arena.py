@@ -17,7 +17,7 @@ from tests.kafka.faults.reading import log_starts, records
 from tests.kafka.faults.rounds import Round
 from tests.kafka.faults.runs import Kretain, Run, sleep_until
 from tests.kafka.faults.truth import Log, Truth
-from tests.kafka.world import World, now_ms, wait_until
+from tests.support.world import World, now_ms, wait_until
 
 POLICY: Final = """\
 version: 1

@@ -15,7 +15,7 @@ from tests.kafka.faults.load import Load, admin_of
 from tests.kafka.faults.network import LinkedKafka
 from tests.kafka.faults.rounds import Fault, Round
 from tests.kafka.faults.truth import Commits, Record
-from tests.kafka.world import World, now_ms, wait_until
+from tests.support.world import World, now_ms, wait_until
 
 PHOENIX, PHOENIX_READER = "phoenix", "phoenix-reader"
 MOST_PARTITIONS = 6

@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from tests.kafka.faults.truth import Commits, Log, Record, Truth
-from tests.kafka.world import HOUR, QUIET, now_ms
+from tests.support.world import HOUR, QUIET, now_ms
 
 READER, REWINDER, VANISHER, EXACTLY = "reader", "rewinder", "vanisher", "exactly-once"
 TICK_S: Final = 0.1

@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
 from tests.kafka.faults.truth import Log
-from tests.kafka.world import wait_until
+from tests.support.world import wait_until
 
 Place = tuple[str, int]
 """A topic's name and a partition's index."""

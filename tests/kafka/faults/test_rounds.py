@@ -18,7 +18,7 @@ from tests.conftest import QUICK
 from tests.kafka.faults.arena import Arena
 from tests.kafka.faults.network import LinkedKafka
 from tests.kafka.faults.rounds import FAULTS, MODES, STEPS, rounds
-from tests.kafka.world import World
+from tests.support.world import World
 
 SETTINGS = {
     **QUICK,

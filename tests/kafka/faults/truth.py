@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.kafka.world import now_ms
+from tests.support.world import now_ms
 
 Log = tuple[str, int]
 """A topic's id and a partition's index: a recreated topic is another log."""

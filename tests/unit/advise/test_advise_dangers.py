@@ -12,7 +12,7 @@ from retention_cli.advise.demand import Demand
 from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings
-from tests.unit.advised import GIB, NOW, UNREAD, part, topic
+from tests.support.advised import GIB, NOW, UNREAD, part, topic
 
 MIB = 1 << 20
 NO_SIZE = Unknown.because("size", "not told")

@@ -13,7 +13,7 @@ from retention_cli.advise.format import DAY, HOUR, MINUTE, exact, moment, span
 from retention_cli.advise.kept import AtMost, Normal, at_most, in_normal_traffic, usual
 from retention_cli.advise.settings import segment_for
 from retention_cli.core.model import Unknown
-from tests.unit.advised import GIB, NOW, UNREAD, part, topic
+from tests.support.advised import GIB, NOW, UNREAD, part, topic
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -18,7 +18,7 @@ from retention_cli.advise.kept import AtMost
 from retention_cli.advise.settings import kafka_configs
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
-from tests.unit.advised import GIB, NOW, UNREAD, part, topic
+from tests.support.advised import GIB, NOW, UNREAD, part, topic
 
 MIB = 1 << 20
 BY_SETTINGS = {"broker-before-policy", "segment-above-retention", "size-before-time", "bytes-per-partition"}

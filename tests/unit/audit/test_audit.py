@@ -15,7 +15,7 @@ from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.trim.history import find_run, read_history, select
-from tests.kafka.world import run_cli
+from tests.support.world import run_cli
 
 AT = "2026-11-21T03:00:00.000Z"
 BEGUN: dict[str, Any] = {

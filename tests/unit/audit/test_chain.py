@@ -20,7 +20,7 @@ from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_past_day
-from tests.kafka.world import run_cli
+from tests.support.world import run_cli
 from tests.unit.audit.test_audit import AT, BEGUN, batch, result
 
 FOUR = (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), {"event": "end", "run": "r1", "at": AT, "exit": 0, "totals": {}})

@@ -22,7 +22,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_history
-from tests.kafka.world import run_cli
+from tests.support.world import run_cli
 from tests.unit.audit.test_audit import AT, BEGUN, batch, result
 
 END = {"event": "end", "at": AT, "exit": 0, "totals": {}}

@@ -30,7 +30,7 @@ from retention_cli.brokers.security.client_files import (
     translate,
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
-from tests.unit.stores import self_signed
+from tests.support.java_stores import self_signed
 
 SECRET = "s3cret!"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

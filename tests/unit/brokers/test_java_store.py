@@ -12,7 +12,7 @@ from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import ConnectionSettings
-from tests.unit.stores import jks_store, key_der, pkcs12_store, self_signed
+from tests.support.java_stores import jks_store, key_der, pkcs12_store, self_signed
 
 STORE, OTHER = "st0re-s3cret", "k3y-s3cret"
 SETTING = "ssl.keystore.location"

@@ -31,7 +31,7 @@ from retention_cli.policy.fleet_file import FleetFileError
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports.ledger import NotRememberedError
 from retention_cli.trim.run import PlanRefusedError
-from tests.kafka.world import run_cli
+from tests.support.world import run_cli
 
 PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 PROBLEMS = [PolicyProblem("p.yaml", 1, "key", "is wrong"), PolicyProblem("p.yaml", 2, "", "so\nis this")]

@@ -21,8 +21,8 @@ from kretain.errors import Deeds, Exit, RefusedError
 from kretain.options.common import guarded
 from kretain.render import data
 from kretain.system import stdio
-from tests.kafka.world import run_cli
-from tests.unit.outlets import CLOSED, FULL, UNREAD, run_into
+from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
+from tests.support.world import run_cli
 
 COMMANDS = [["--version"], ["--help"], ["trim", "--help"], ["history", "-o", "json"], ["policy", "schema"]]
 WHY = {FULL: "No space left on device", CLOSED: "stdout is closed"}

@@ -14,7 +14,7 @@ from retention_cli.decide.lookups import Wanted, wanted_lookups
 from retention_cli.decide.triggers import TRIGGERS, NotAsked
 from retention_cli.decide.triggers.consumed import live_retention
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
+from tests.support.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
 
 R1 = Settings(consumed_after_ms=24 * HOUR)
 R4 = Settings(forced_age_ms=24 * HOUR)

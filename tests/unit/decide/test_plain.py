@@ -14,8 +14,8 @@ from retention_cli.decide import plain as module
 from retention_cli.decide.decision import decide
 from retention_cli.decide.plain import Decider
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import NOW, UNKNOWN, topic
-from tests.unit.plain_partitions import BARE, ODDITIES, PLAIN, R1, SETTINGS, odd, plain, slices
+from tests.support.facts import NOW, UNKNOWN, topic
+from tests.support.plain_partitions import BARE, ODDITIES, PLAIN, R1, SETTINGS, odd, plain, slices
 
 TP = BARE.tp
 

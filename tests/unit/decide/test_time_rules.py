@@ -14,7 +14,7 @@ from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.memory.samples import thinned
 from retention_cli.policy.settings import EventSource, Settings
-from tests.unit.facts import HOUR, NOW, Log, topic
+from tests.support.facts import HOUR, NOW, Log, topic
 
 OLD = NOW - 48 * HOUR
 EVENT = Settings(event_time_ms=24 * HOUR, unconsumed="trim")

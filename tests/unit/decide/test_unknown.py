@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import ANCIENT_MS, LookUp, PartitionFacts, Reason, Unknown
 from retention_cli.decide.decision import decide
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
 
 R1 = Settings(consumed_after_ms=24 * HOUR)
 OLD = NOW - 48 * HOUR

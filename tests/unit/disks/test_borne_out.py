@@ -10,7 +10,7 @@ from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.solve.borne_out import ScannedReplica, doubt, not_borne_out
 from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import Log, topic
+from tests.support.facts import Log, topic
 
 MIB = 1 << 20
 TP = TopicPartition("orders", 0)

@@ -22,7 +22,7 @@ from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, m
 from retention_cli.disks.solve.segments import segments_of
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
-from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, topic
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
 R6 = DiskRules(percent=50)

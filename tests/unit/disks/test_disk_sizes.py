@@ -12,7 +12,7 @@ from retention_cli.disks.replica_sizes import Sizes
 from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import Log
+from tests.support.facts import Log
 
 ORDERS = TopicPartition("orders", 0)
 DISK = Disk(1, ("/a",), Room(9_000, 5_000, 1_000), {ORDERS: 1_000})

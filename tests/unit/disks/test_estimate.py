@@ -10,7 +10,7 @@ import pytest
 from retention_cli.disks.solve.estimate import Bisection, Estimate, Logs, Replicas, freed_bytes
 from retention_cli.disks.solve.segments import segments_of
 from retention_cli.disks.solve.water_level import water_level, wholly_below
-from tests.unit.disk_oracle import Row
+from tests.support.disk_oracle import Row
 
 SEGMENT = 1000
 EACH = 10

@@ -13,7 +13,7 @@ from retention_cli.disks.inventory.inventory import Inventory, InventoryFile
 from retention_cli.disks.inventory.table import schema
 from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import NOW, Log, topic
+from tests.support.facts import NOW, Log, topic
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 IDS = {T0: "id-1", T1: "id-1"}

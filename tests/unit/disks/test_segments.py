@@ -24,8 +24,8 @@ from retention_cli.disks.inventory.layout import (
 )
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
 from retention_cli.disks.inventory.segment import from_indexes
-from tests.unit import logs
-from tests.unit.logs import Made
+from tests.support import logs
+from tests.support.logs import Made
 
 T = 1_700_000_000_000
 

@@ -23,7 +23,7 @@ from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
 from retention_cli.disks.inventory.scan import scan
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY
 from retention_cli.disks.solve.inventory_view import InventoryView
-from tests.unit import logs
+from tests.support import logs
 
 pa, pq = arrow(), arrow("pyarrow.parquet")
 NOW = 1_795_000_000_000

@@ -14,8 +14,8 @@ from retention_cli.decide.decision import decide
 from retention_cli.disks.solve.segments import segments_of
 from retention_cli.disks.solve.tails import estimated_tail, exact_tails, exact_topic_tails
 from retention_cli.policy.settings import Settings
-from tests.unit.disk_oracle import Row
-from tests.unit.facts import HOUR, NOW, Log
+from tests.support.disk_oracle import Row
+from tests.support.facts import HOUR, NOW, Log
 
 NOT_SWEPT = Unknown.because("R5", "its size has dead bytes in it")
 BYTES = Settings(max_bytes=100, unconsumed="trim")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from retention_cli.disks.solve.blockers import in_the_way
 from retention_cli.disks.solve.segments import Segments, segments_of
 from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
-from tests.unit.disk_oracle import Row, simulate
+from tests.support.disk_oracle import Row, simulate
 
 MAD = 2**62
 """A clock in nanoseconds of another era: sums of it with anything overflow 64 bits."""

@@ -15,7 +15,7 @@ from retention_cli.forecast.steady import Kept
 from retention_cli.memory.commit import Position
 from retention_cli.memory.group import GroupMemory
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import HOUR, NOW, Log
+from tests.support.facts import HOUR, NOW, Log
 from tests.unit.forecast.test_disks import disk, queued
 from tests.unit.forecast.test_steady import limits
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "runbooks"
 SCRIPTS = sorted(FOLDER.glob("*.sh"))
 RUNBOOKS = [path for path in SCRIPTS if path.name != "lib.sh"]
-TESTS = (ROOT / "tests" / "kafka" / "test_runbooks.py").read_text(encoding="utf-8")
+TESTS = (ROOT / "tests" / "kafka" / "cli" / "test_runbooks.py").read_text(encoding="utf-8")
 VALUES: Final = {"keep": "1h", "old": "86400000", "since": "2026-11-01T00:00:00Z", "until": "0"}
 """What a variable may be worth, where a word would not do."""
 KAFKA: Final = {

@@ -10,7 +10,7 @@ import pytest
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.policy.settings import FloorSource
-from tests.unit.observe.reach import reach_at
+from tests.support.reach import reach_at
 
 NOW = 1_800_000_000_000
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795479442687,"conf":{"spark.sql.shuffle.partitions":"1"}}\n'

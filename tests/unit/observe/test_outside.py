@@ -23,7 +23,7 @@ from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRows
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.policy.settings import FloorSource, GroupRules
-from tests.unit.observe.reach import reach_at
+from tests.support.reach import reach_at
 
 NOW = 1_800_000_000_000
 ORDERS = TopicPartition("orders", 0)

@@ -9,7 +9,7 @@ import pytest
 from retention_cli.core.model import TopicFacts
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import HOUR, topic
+from tests.support.facts import HOUR, topic
 from tests.unit.policy.test_policy import policy
 
 ALONE = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"

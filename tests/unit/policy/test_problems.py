@@ -12,7 +12,7 @@ from kretain import errors as exits
 from retention_cli.policy.errors import MOST_TOLD, PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
-from tests.unit.stores import jks_store
+from tests.support.java_stores import jks_store
 
 SECRET = "hunter2"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from retention_cli.watch.board import Board
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
 from retention_cli.watch.metrics import NAMES, as_text, registry_of
-from tests.kafka.watching import samples
+from tests.support.watching import samples
 from tests.unit.watch.test_ceiling import row
 
 

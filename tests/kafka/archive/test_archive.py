@@ -1,0 +1,544 @@
+"""Nothing lost: what a policy wants archived is in the archive, record for record, before it is trimmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from retention_cli.archive.archiver import PartitionArchiver
+from retention_cli.archive.catalog import read_catalog, verify_catalog
+from retention_cli.archive.layout import Source, manifest_text
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import archive_range
+from retention_cli.brokers.content import Record
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.extras import MissingPartError
+from retention_cli.trim.archive_gate import ArchivedFirst
+from retention_cli.trim.batches import Trimmer
+from retention_cli.trim.report import TrimReport, TrimRow
+from tests.support.archiving import (
+    CODECS,
+    Killer,
+    archive,
+    archived,
+    odd_flights,
+    policy,
+    produce,
+    small,
+    transaction,
+    whole,
+)
+from tests.support.world import World, reader_for
+
+
+def row(report: TrimReport, partition: int = 0) -> TrimRow:
+    return next(one for one in report.rows if one.partition == partition)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def whole_and_tidy(folder: Path) -> bool:
+    """Every file is as its manifest says, and nothing else lies there."""
+    store = Store(str(folder))
+    partitions, loose = read_catalog(store)
+    verify_catalog(store, partitions)
+    return not loose and not any(one.problems for one in partitions) and not list(folder.rglob("*.tmp"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """1,200 odd records in one partition, all of them read."""
+    name = world.topic("archived")
+    produce(world, name, odd_flights(1_200))
+    world.commit(f"{name}-g", name, 1_200)
+    return name
+
+
+@pytest.mark.thorough
+def test_flights_of_every_kind_are_archived_record_for_record_and_then_trimmed(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every codec, transactions committed and aborted, nulls, headers; a partition is trimmed in its middle."""
+    small(monkeypatch, 1_000)
+    name = world.topic("flights", partitions=len(CODECS), segment_bytes="1048576")
+    log = list(odd_flights(5_000))
+    for partition, codec in enumerate(CODECS):
+        mine = log[partition :: len(CODECS)]
+        produce(world, name, mine[:500], partition, codec)
+        transaction(world, name, mine[500:600], partition, commit=True)
+        transaction(world, name, log[:300], partition, commit=False)
+        produce(world, name, mine[600:], partition, codec)
+        transaction(world, name, log[:50], partition, commit=False)
+    before = {partition: whole(world, name, partition) for partition in range(len(CODECS))}
+    assert sum(map(len, before.values())) == 5_000
+    ends = {partition: world.ends(name, partition)[1] for partition in before}
+    ends[2] = 1_045
+    world.commit(f"{name}-g", name, ends)
+    text = policy(name, place)
+    report = world.trim(world.plan(text), text)
+    assert {one.outcome for one in report.rows} == {"trimmed"}, report.rows
+    for partition, records in before.items():
+        start = world.ends(name, partition)[0]
+        assert start == ends[partition]
+        left = whole(world, name, partition)
+        assert archived(place, name, partition) + left == records
+        assert bool(left) == (partition == 2)
+
+
+def test_the_audit_log_and_a_rehearsal_say_what_is_archived(world: World, topic: str, place: Path) -> None:
+    text = policy(topic, place)
+    plan = world.plan(text)
+    rehearsal = row(world.trim(plan, text, dry_run=True))
+    assert rehearsal.outcome == "would-trim"
+    assert (
+        rehearsal.reasons[0].text
+        == f"a trim would first archive offsets 0 to 1,200 to {place}; a rehearsal archives nothing"
+    )
+    assert not place.exists()
+    world.trim(plan, text)
+    lines = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["run", "archive", "batch", "result", "end"]
+    told = lines[1]["partitions"][0]
+    assert (told["topic"], told["url"], told["from"], told["to"], told["records"]) == (
+        topic,
+        str(place),
+        0,
+        1_200,
+        1_200,
+    )
+    assert (place / told["manifests"][0]).exists()
+    assert world.cli("history", "-o", "json", check=0).json()["runs"][0]["records"] == 1_200
+
+
+def test_the_same_again_archives_and_trims_nothing_more(world: World, topic: str, place: Path) -> None:
+    text = policy(topic, place)
+    plan = world.plan(text)
+    world.trim(plan, text)
+    first = files(place)
+    assert row(world.trim(plan, text)).outcome == "unchanged"
+    assert files(place) == first
+
+
+def test_max_partitions_archives_those_few_alone(world: World, place: Path) -> None:
+    name = world.topic("few", partitions=3)
+    for partition in range(3):
+        produce(world, name, odd_flights(20), partition)
+    world.commit(f"{name}-g", name, {0: 20, 1: 20, 2: 20})
+    text = policy(name, place)
+    report = world.trim(world.plan(text), text, max_partitions=1)
+    assert [one.outcome for one in report.rows] == ["trimmed", "unchanged", "unchanged"]
+    assert [len(archived(place, name, partition)) for partition in range(3)] == [20, 0, 0]
+
+
+def test_a_topic_that_must_be_archived_is_never_trimmed_without_an_archiver(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes a trimmer and forgets the archiver gets a hold."""
+    honest = Trimmer.trim
+
+    def forgetful(self: Trimmer) -> TrimReport:
+        self.archived = ArchivedFirst(None)
+        return honest(self)
+
+    monkeypatch.setattr(Trimmer, "trim", forgetful)
+    text = policy(topic, place)
+    held = row(world.trim(world.plan(text), text))
+    assert held.outcome == "held"
+    assert held.reasons[0].code == "archive"
+    assert world.ends(topic) == (0, 1_200)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [
+        ("nothing", ""),
+        ("recreated", "recreated"),
+        ("other archive", "the policy asks for"),
+        ("group back", "went back to 3"),
+        ("another run saw a group that is gone", "-late went back to 5"),
+        ("policy holds", "case 4711"),
+        ("trimmed by another", ""),
+    ],
+)
+def test_what_happens_while_it_is_archived_is_honoured(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str, said: str
+) -> None:
+    """Archiving takes minutes; the recheck comes after it."""
+    honest = PartitionArchiver.copy
+    texts = [policy(topic, place)]
+
+    def slow(self, wanted, progress):
+        done = honest(self, wanted, progress)
+        match meanwhile:
+            case "recreated":
+                world.delete(topic)
+                world.topic(name=topic)
+                produce(world, topic, odd_flights(1_200))
+                world.commit(f"{topic}-g", topic, 1_200)
+            case "other archive":
+                texts.append(policy(topic, place.with_name("other")))
+            case "another run saw a group that is gone":
+                world.commit(f"{topic}-late", topic, 5)
+                world.plan(texts[0])
+                world.delete_group(f"{topic}-late")
+            case "policy holds":
+                texts.append(policy(topic, place, hold='"case 4711"'))
+            case "group back":
+                world.commit(f"{topic}-g", topic, 3)
+            case "trimmed by another":
+                world.delete_records(topic, 700)
+        return done
+
+    monkeypatch.setattr(PartitionArchiver, "copy", slow)
+    made = world.plan(texts[0])
+    world.commit(f"{topic}-new", topic, 1_200)  # this trim alone has seen it: its memory has something to save
+    got = row(world.trim(made, lambda: texts[-1]))
+    if said:
+        assert got.outcome == "held"
+        assert said in got.reasons[0].text
+        assert world.ends(topic) == (0, 1_200)
+    else:
+        assert (got.outcome, got.log_start) == ("trimmed", 1_200)
+    assert len(archived(place, topic)) == 1_200
+
+
+def test_a_topic_made_anew_while_it_is_read_leaves_no_manifest(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = ClusterReader.read_whole
+
+    def recreated(self, tp, span, on_record):
+        reached = honest(self, tp, span, on_record)
+        world.delete(topic)
+        world.topic(name=topic)
+        return reached
+
+    monkeypatch.setattr(ClusterReader, "read_whole", recreated)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert got.outcome == "held"
+    assert list(place.rglob("*.json")) == []
+
+
+def test_records_that_vanish_before_they_are_read_are_said_and_the_rest_is_archived(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers' own retention does not wait for us."""
+    before = whole(world, topic)
+    honest = ClusterReader.read_whole
+    calls: list[int] = []
+
+    def late(self, tp, span, on_record):
+        calls.append(span.start)
+        if len(calls) == 1:
+            world.delete_records(topic, 400)
+        return honest(self, tp, span, on_record)
+
+    monkeypatch.setattr(ClusterReader, "read_whole", late)
+    text = policy(topic, place)
+    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert calls == [0, 400]
+    assert archived(place, topic) == before[400:]
+    lines = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
+    assert "from 0 to 400 are not archived" in lines[1]["partitions"][0]["notes"][0]
+
+
+def test_what_vanished_while_it_was_read_is_not_said_to_be_archived(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an election the log may begin before it again (M3): a trim must not take that for archived, too."""
+    honest = ClusterReader.read_whole
+
+    def late(self, tp, span, on_record):
+        if span.start == 0:
+            honest(self, tp, span._replace(end=100), on_record)
+            world.delete_records(topic, 400)
+            return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
+        return honest(self, tp, span, on_record)
+
+    monkeypatch.setattr(ClusterReader, "read_whole", late)
+    with reader_for(world.bootstrap) as reader:
+        cluster = reader.metadata([topic])
+        source = Source(cluster.cluster_id, topic, cluster.topics[topic].topic_id or "", 0)
+        found = archive_range(reader, Store(str(place)), source, 1_200, lambda: "now")
+    assert [(one.start, one.end) for one in found.segments] == [(0, 100), (400, 1_200)]
+    assert (found.start, found.end) == (400, 1_200)
+
+
+def test_a_log_that_ends_before_the_target_is_not_taken_for_archived(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading must have reached the offset that is trimmed to."""
+    honest = ClusterReader.read_whole
+
+    def short(self, tp, span, on_record):
+        return honest(self, tp, span._replace(end=span.end - 1), on_record)
+
+    monkeypatch.setattr(ClusterReader, "read_whole", short)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert got.outcome == "held"
+    assert "read to 1,199" in got.reasons[0].text
+    assert world.ends(topic) == (0, 1_200)
+
+
+def test_what_is_written_must_be_what_was_read(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that drops a header is found out by reading back, and nothing is trimmed."""
+    from retention_cli.archive import parquet, segment
+
+    honest = parquet.as_batch
+
+    def careless(records: list[Record], source):
+        return honest([one._replace(headers=one.headers[:1]) for one in records], source)
+
+    monkeypatch.setattr(segment, "as_batch", careless)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert got.outcome == "held"
+    assert "checksum" in got.reasons[0].text
+    assert list(place.rglob("*.json")) == []
+    assert world.ends(topic) == (0, 1_200)
+
+
+def test_without_pyarrow_it_holds_and_says_what_to_install(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise MissingPartError("Parquet needs pyarrow: pip install 'kretain[parquet]'")
+
+    monkeypatch.setattr("retention_cli.archive.store.arrow", missing)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert got.outcome == "held"
+    assert "pip install" in got.reasons[0].text
+
+
+# -- archives that can't be written --------------------------------------------
+
+
+def test_an_archive_that_can_not_be_written_holds_and_the_others_go_on(
+    world: World, topic: str, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where a folder should be")
+    other = world.topic("free")
+    produce(world, other, odd_flights(10))
+    world.commit(f"{other}-g", other, 10)
+    text = policy(topic, blocked / "archive") + "\n" + "\n".join(policy(other, tmp_path / "fine").splitlines()[2:])
+    rows = {one.topic: one for one in world.trim(world.plan(text), text).rows}
+    assert rows[other].outcome == "trimmed"
+    assert rows[topic].outcome == "held"
+    reason = rows[topic].reasons[0]
+    assert reason.code == "archive"
+    assert f"{topic}-0" in reason.text
+    assert str(blocked / "archive") in reason.text
+    assert "Not a directory" in reason.text
+    assert "run again" in reason.text
+    assert world.ends(topic) == (0, 1_200)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("mounting wants root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_holds_and_with_room_the_next_run_goes_on(
+    world: World, topic: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch, 300)
+    before = whole(world, topic)
+    produce(world, topic, [(1_400_000_000_000, b"k", os.urandom(90_000), ())])
+    world.commit(f"{topic}-g", topic, 1_201)
+    text = policy(topic, tiny)
+    plan = world.plan(text)
+    got = row(world.trim(plan, text))
+    assert got.outcome == "held"
+    assert "No space left" in got.reasons[0].text
+    assert world.ends(topic) == (0, 1_201)
+    assert not list(tiny.rglob("*.tmp")), "what was torn is taken away"
+    subprocess.run(["mount", "-o", "remount,size=16m", tiny], check=True)
+    assert row(world.trim(plan, text)).outcome == "trimmed"
+    assert archived(tiny, topic)[:-1] == before
+
+
+def test_a_read_only_archive_holds(world: World, topic: str, tiny: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
+    text = policy(topic, tiny)
+    got = row(world.trim(world.plan(text), text))
+    assert got.outcome == "held"
+    assert "Read-only file system" in got.reasons[0].text
+    assert world.ends(topic) == (0, 1_200)
+
+
+# -- damage ---------------------------------------------------------------------
+
+
+def harm(path: Path) -> None:
+    """Change bytes in the middle of a file's data, not its size."""
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 3
+    content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("what", ["*.parquet", "*.json"])
+def test_a_damaged_archive_is_not_trusted_and_is_written_anew_from_the_log(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It was archived, then damaged, and the records are still there: the trim reads before it believes."""
+    before = whole(world, topic)
+    archive(world, topic, place)
+    harm(min(place.rglob(what)))
+    assert not whole_and_tidy(place)
+    text = policy(topic, place)
+    small(monkeypatch)
+    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert archived(place, topic) == before
+    assert whole_and_tidy(place)
+
+
+def test_verify_names_the_damaged_file_and_list_what_there_is(world: World, topic: str, place: Path) -> None:
+    text = policy(topic, place)
+    world.trim(world.plan(text), text)
+    path = min(place.rglob("*.parquet"))
+    listed = world.cli("archive", "list", f"{place}/", topic, "-o", "json", check=0).json()
+    assert listed["format"] == "kretain.archives/v1"
+    first = listed["partitions"][0]
+    assert (first["topic"], first["from"], first["to"], first["records"]) == (topic, 0, 1_200, 1_200)
+    assert (first["gaps"], first["problems"]) == ([], [])
+    path.unlink()
+    said = world.cli("archive", "verify", f"{place}/", check=5)
+    assert f"{path} is missing" in said.out
+    assert world.cli("archive", "list", f"{place}/", "nothing", check=1).err.startswith(
+        "kretain: nothing of nothing is in"
+    )
+    assert "there is no archive at" in world.cli("archive", "list", f"{place}-none/", check=1).err
+
+
+# -- kills ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        ("in-file", 3),
+        ("after-file", 2),
+        pytest.param("in-manifest", 1, marks=pytest.mark.long),
+        pytest.param("after-manifest", 1, marks=pytest.mark.long),
+        ("after-manifest", 3),
+        pytest.param("before-delete", 1, marks=pytest.mark.long),
+        pytest.param("after-delete", 1, marks=pytest.mark.long),
+    ],
+)
+def test_killed_at_any_step_and_run_again_nothing_is_lost_and_nothing_twice(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    """SIGKILL; segments of 500 records, so that there are three."""
+    before = whole(world, topic)
+    (world.state_dir.parent / "p.yaml").write_text(policy(topic, place))
+    arguments = ("trim", "--yes", "-p", str(world.state_dir.parent / "p.yaml"))
+    killed = Killer(world).run(step, number, *arguments)
+    assert killed.code == -9, killed.err
+    assert world.ends(topic)[0] == (1_200 if step == "after-delete" else 0)
+    left = files(place)
+    small(monkeypatch)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert (got.outcome, got.log_start) == ("unchanged" if step == "after-delete" else "trimmed", 1_200)
+    assert archived(place, topic) == before
+    after = files(place)
+    manifests = {path: content for path, content in left.items() if path.endswith(".json")}
+    assert {path: after[path] for path in manifests} == manifests, "what counted is not written again"
+    assert whole_and_tidy(place)
+
+
+# -- compaction -------------------------------------------------------------------
+
+
+def test_small_segments_are_joined_and_a_trim_believes_what_they_became(world: World, topic: str, place: Path) -> None:
+    """12 segments become one, by the command; a trim then writes nothing anew, and a damaged one is left alone."""
+    before = whole(world, topic)
+    archive(world, topic, place, segment=100)
+    assert len(files(place)) == 24
+    said = world.cli("archive", "compact", f"{place}/", "--dry-run", check=0)
+    assert "12 small segments would become 1." in said.out
+    refused = world.cli("archive", "compact", f"{place}/", topic, check=6)
+    assert "give --yes to compact; nothing was changed" in refused.err
+    assert len(files(place)) == 24
+    done = world.cli("archive", "compact", f"{place}/", topic, "--yes", "-o", "json", check=0).json()
+    [row_] = done["partitions"]
+    assert (row_["segments"], row_["joined"], row_["into"], row_["problems"]) == (12, 12, 1, [])
+    joined = files(place)
+    assert len(joined) == 2
+    assert archived(place, topic) == before
+    assert whole_and_tidy(place)
+    assert "Nothing to join." in world.cli("archive", "compact", f"{place}/", "--yes", check=0).out
+    text = policy(topic, place)
+    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert world.ends(topic)[0] == 1_200
+    assert files(place) == joined, "it was believed, so nothing was written again"
+
+
+def test_a_joined_segment_of_a_log_that_lost_its_tail_is_not_believed(world: World, topic: str, place: Path) -> None:
+    """Each part's leader epoch is asked about: one that the leader does not know holds the partition."""
+    archive(world, topic, place, segment=300)
+    store = Store(str(place))
+    [one], _loose = read_catalog(store)
+    first = min(one.segments, key=lambda part: part.start)
+    claimed = replace(first, last_epoch=7, leader_epoch=7)  # as if a leader of epoch 7 had written it
+    store.write(first.path, manifest_text(claimed).encode())
+    for part in one.segments:
+        if part.start > 0:
+            store.write(part.path, manifest_text(replace(part, last_epoch=8, leader_epoch=8)).encode())
+    world.cli("archive", "compact", f"{place}/", "--yes", check=0)
+    [joined] = read_catalog(store)[0][0].segments
+    assert {7, 8} <= {epoch for _offset, epoch in joined.marks}
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
+
+
+def test_a_segment_that_is_gone_before_the_delete_holds(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody deletes in the archive just after it was written: what is not there any more is not trimmed."""
+    honest = PartitionArchiver.copy
+
+    def raced(self, *arguments):
+        done = honest(self, *arguments)
+        for path in place.rglob("*.json"):
+            path.unlink()
+        return done
+
+    monkeypatch.setattr(PartitionArchiver, "copy", raced)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
+    assert "was archived, and is held" in got.reasons[0].text

@@ -1,0 +1,1 @@
+"""Connections to real brokers, and the brokers that kretain itself starts."""

@@ -1,0 +1,281 @@
+"""The rights that docs/connecting.md lists, on a real authorizer: with them each command works, without any one it holds or fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kretain.embedded import EmbeddedKafka
+from tests.conftest import QUICK
+from tests.support.world import HOUR, Cli, World, consumed, run_cli
+
+SECRET = "acl-s3cret"
+DOCS = Path(__file__).parents[3] / "docs" / "connecting.md"
+
+
+@dataclass(frozen=True)
+class Right:
+    """A row of the docs' tables."""
+
+    text: str
+    operation: str
+    kind: ResourceType
+    name: str | None
+    """None: of the topic that is managed."""
+    wanted_by: frozenset[str]
+    signs: tuple[str, ...]
+    """What a command says without it: codes of reasons, or parts of messages."""
+    exits: frozenset[int]
+
+    def brings(self, other: Right) -> bool:
+        """Whether it implies another one: READ, WRITE and DELETE bring DESCRIBE on the same topic."""
+        same = self.kind == other.kind == ResourceType.TOPIC and self.name == other.name
+        return same and other.operation == "DESCRIBE" and self.operation in ("READ", "WRITE", "DELETE")
+
+
+def _right(text: str, wanted_by: frozenset[str], without: str) -> Right:
+    operation, _, where = text.partition(" on ")
+    named = re.fullmatch(r"the topic `(\w+)`", where)
+    kind, name = {
+        "the topics": (ResourceType.TOPIC, None),
+        "the cluster": (ResourceType.BROKER, "kafka-cluster"),
+        "all groups": (ResourceType.GROUP, "*"),
+    }.get(where) or (ResourceType.TOPIC, named[1] if named else "?")
+    assert name != "?", f"docs/connecting.md names a resource that this test does not know: {text}"
+    coded = re.findall(r"`([^`]+)`", without)
+    quoted = re.findall(r'"([^"]+)"', re.sub(r"`[^`]+`", "", without))
+    signs = tuple(one for one in (*coded, *quoted) if not one.startswith(("policy check", "groups")))
+    exits = {int(one) for one in re.findall(r"exit (\d)", without)}
+    if "hold" in without or "unknown" in without or "policy check" in without or "groups`" in without:
+        exits.add(0)
+    return Right(text, operation, kind, name, wanted_by, signs, frozenset(exits))
+
+
+def _rights() -> list[Right]:
+    """Parse the tables, so that what is written there is what is tried here."""
+    found, header = [], []
+    for line in DOCS.read_text().split("## Rights")[1].split("\n## ")[0].splitlines():
+        if not line.startswith("|"):
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == "right":
+            header = cells
+        elif not cells[0].startswith("---"):
+            columns = {name for name, cell in zip(header[1:-1], cells[1:-1], strict=True) if cell}
+            names = {one for name in columns for one in (name.split(", ") if ":" not in name else [name])}
+            found.append(_right(cells[0], frozenset(names), cells[-1]))
+    return found
+
+
+RIGHTS: Final = _rights()
+_PLAN: Final = ("plan", "-o", "json", "-p", "POLICY")
+_TRIM: Final = ("trim", "--yes", "-o", "json", "-p", "POLICY")
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "init": ("init",),
+    "plan": _PLAN,
+    "explain": ("explain", "TOPIC", "-o", "json", "-p", "POLICY"),
+    "trim": _TRIM,
+    "offsets": ("offsets", "TOPIC", "-o", "json", "-p", "POLICY"),
+    "groups": ("groups", "-o", "json", "-p", "POLICY"),
+    "policy check": ("policy", "check", "POLICY"),
+    "policy set": ("policy", "set", "TOPIC", "retention.ms=900d", "-p", "POLICY"),
+    "policy list": ("policy", "list", "-p", "POLICY"),
+    "a key marked cluster": _PLAN,
+    "state: cluster, plan": _PLAN,
+    "state: cluster, trim": _TRIM,
+}
+"""A command for each column."""
+_ON_TOP: Final = {
+    "policy set": {"DESCRIBE on the topics"},
+    **dict.fromkeys(("a key marked cluster", "state: cluster, plan"), "plan"),
+    "state: cluster, trim": "trim",
+}
+"""Columns of the second table that want rights of the first one, too."""
+
+
+@dataclass
+class Case:
+    """A column, and the right that its user lacks; None: no right."""
+
+    column: str
+    lacks: Right | None
+    user: str = ""
+    topic: str = ""
+    rights: Sequence[Right] = field(default=())
+
+    def __str__(self) -> str:
+        return f"{self.column} without {self.lacks.text if self.lacks else 'nothing'}"
+
+
+def _cases() -> list[Case]:
+    cases: list[Case] = []
+    for column in COMMANDS:
+        own = [one for one in RIGHTS if column in one.wanted_by]
+        more = _ON_TOP.get(column, set())
+        base = [one for one in RIGHTS if (more in one.wanted_by if isinstance(more, str) else one.text in more)]
+        for lacks in (None, *own):
+            kept = [one for one in base + own if lacks is None or (one is not lacks and not one.brings(lacks))]
+            cases.append(Case(column, lacks, f"user{len(cases)}", rights=kept))
+    # Who makes the topics comes after those who may not, and before all that use them.
+    return sorted(
+        cases, key=lambda one: (one.column != "init", one.lacks is not None and "CREATE" not in one.lacks.text)
+    )
+
+
+CASES: Final = _cases()
+_MAKERS: Final = [one for one in CASES if one.column == "init" and one.lacks and "CREATE" in one.lacks.text]
+
+
+def _allow(user: str, topic: str, rights: Sequence[Right]) -> list[AclBinding]:
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return [
+        AclBinding(one.kind, one.name or topic, literal, f"User:{user}", "*", AclOperation[one.operation], allow)
+        for one in rights
+    ]
+
+
+@dataclass
+class Guarded:
+    """A broker that asks who it is, and may."""
+
+    cluster: EmbeddedKafka
+    world: World
+    folder: Path
+    tried: dict[str, tuple[Cli, Cli]] = field(default_factory=dict)
+
+    def ambiguous(self) -> str:
+        """Make a topic whose look-ups have to be settled by reading."""
+        topic = self.world.topic()
+        self.world.produce(topic, [0, *[30 * HOUR] * 10, 2 * HOUR])
+        self.world.delete_records(topic, 1)
+        self.world.commit("readers", topic, 12)
+        return topic
+
+    def run(self, case: Case, *command: str) -> Cli:
+        folder = self.folder / case.user
+        folder.mkdir(exist_ok=True)
+        client = folder / "client.properties"
+        client.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f"sasl.username={case.user}\nsasl.password={SECRET}\n"
+        )
+        policy = folder / "policy.yaml"
+        forced = "cluster" if case.column in ("init", "policy set", "policy list", "a key marked cluster") else "1000d"
+        state = "state: cluster\n" if case.column == "init" or case.column.startswith("state: cluster") else ""
+        policy.write_text(f"{state}{consumed(case.topic, '90m', retention__ms=forced)}\n")
+        places = {"TOPIC": case.topic, "POLICY": str(policy)}
+        connection = ("-b", self.cluster.secure_bootstrap, "-c", str(client), "--state-dir", str(folder / "state"))
+        return run_cli(*(places.get(one, one) for one in command), *connection, "--timeout", "2s")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    users = " ".join(f'user_{one.user}="{SECRET}"' for one in CASES)
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = QUICK | {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": f"{login} required {users};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    folder = tmp_path_factory.mktemp("acls")
+    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
+        made = Guarded(cluster, World(cluster.bootstrap, folder / "unused"), folder)
+        shared = made.ambiguous()
+        wanted = []
+        for case in CASES:
+            alone = COMMANDS[case.column] is _TRIM and case.lacks is None
+            case.topic = made.ambiguous() if alone else shared
+            wanted += _allow(case.user, case.topic, case.rights)
+        for future in made.world.admin.create_acls(wanted).values():
+            future.result(30)
+        # The two topics come in the order of their names: the second one is refused to who made the first.
+        for case in _MAKERS:
+            doctor = made.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY")
+            made.tried[case.user] = made.run(case, "init"), doctor
+        run_cli("init", "-b", cluster.bootstrap, check=0)
+        yield made
+
+
+def _expect(case: Case, done: Cli) -> None:
+    said = done.out + done.err
+    assert "Traceback" not in said
+    assert SECRET not in said
+    signs = {sign for one in RIGHTS for sign in one.signs if case.column in one.wanted_by and _said(sign, said)}
+    if case.lacks is None:
+        assert (done.code, signs) == (0, set()), said
+        return
+    assert signs & set(case.lacks.signs), f"none of {case.lacks.signs}: exit {done.code}\n{said}"
+    assert done.code in case.lacks.exits, said
+    if done.code == 1:
+        assert done.out == ""
+    if case.column in ("plan", "explain"):
+        assert '"action": "trim"' not in said
+    if case.column.endswith("trim"):
+        assert '"outcome": "trimmed"' not in said
+
+
+def _expect_of_doctor(case: Case, done: Cli) -> None:
+    """It names the right that is missing, for this command."""
+    if case.column == "policy check":  # needs nothing that others do not
+        return
+    command = next((one for one in ("trim", "plan") if one in case.column), case.column)
+    command = "plan" if case.column == "a key marked cluster" else command
+    found = done.json()
+    if case.lacks is None:
+        assert found["commands"].get(command, "good") == "good", done.out
+        return
+    assert found["commands"][command] != "good", done.out
+    named = [one["text"] for one in found["checks"] if command in one["commands"]]
+    what = case.lacks.name if case.lacks.kind == ResourceType.TOPIC and case.lacks.name else ""
+    assert any(what in text for text in named), named
+
+
+def _said(sign: str, text: str) -> bool:
+    return (
+        f'"{sign}"' in text or f"({sign})" in text
+        if re.fullmatch(r"[A-Z]\d|policy-topic|lookup|delete", sign)
+        else sign in text
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_documented_rights_are_enough_and_each_of_them_is_needed(guarded: Guarded, case: Case) -> None:
+    """The docs' tables, row by row and column by column. Who may not make the topics tried before they were there."""
+    done, doctor = guarded.tried.get(case.user) or (
+        guarded.run(case, *COMMANDS[case.column]),
+        guarded.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY"),
+    )
+    _expect(case, done)
+    _expect_of_doctor(case, doctor)
+
+
+def test_a_trim_without_delete_on_one_topic_fails_for_that_one_alone(guarded: Guarded) -> None:
+    case = next(one for one in CASES if one.column == "trim" and one.lacks and one.lacks.operation == "DELETE")
+    refused, allowed = guarded.ambiguous(), guarded.ambiguous()
+    rights = [one for one in RIGHTS if "trim" in one.wanted_by and one.name is None]
+    for topic in (refused, allowed):
+        kept = [one for one in rights if topic == allowed or one.operation != "DELETE"]
+        for future in guarded.world.admin.create_acls(_allow(case.user, topic, kept)).values():
+            future.result(30)
+    done = guarded.run(case, "trim", refused, allowed, "--consumed-after", "90m", "--yes", "-o", "json")
+    assert done.code == 5
+    outcomes = {one["topic"]: (one["outcome"], one["reasons"]) for one in done.json()["partitions"]}
+    assert outcomes[allowed] == ("trimmed", [])
+    assert outcomes[refused] == (
+        "failed",
+        [{"code": "delete", "text": "this user needs DELETE on the topic (TOPIC_AUTHORIZATION_FAILED)"}],
+    )
+    assert (guarded.world.ends(refused)[0], guarded.world.ends(allowed)[0]) == (1, 12)

@@ -1,0 +1,45 @@
+"""Addresses that are not what they seem: brokers whose own addresses lead nowhere from here, and a controller's port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from kretain.embedded.node import free_ports
+from tests.conftest import QUICK
+from tests.support.world import run_cli
+
+ELSEWHERE = "kafka.invalid:9092"
+COMMANDS = [("plan", "*", "--older-than", "1d"), ("doctor",), ("groups",)]
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[EmbeddedKafka]:
+    """A broker whose second listener gives an address that no one knows."""
+    (port,) = free_ports(1)
+    advertised = f"PLAIN://127.0.0.1:{port},SECURE://{ELSEWHERE}"
+    settings = {**QUICK, "advertised.listeners": advertised}
+    with EmbeddedKafka(1, ports=[port], secure_protocol="PLAINTEXT", settings=settings) as kafka:
+        yield kafka
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_brokers_that_give_an_address_which_leads_nowhere(behind: EmbeddedKafka, command: tuple[str, ...]) -> None:
+    done = run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s")
+    assert (done.code, done.out) == (1, "")
+    assert f"{behind.secure_bootstrap} answered, but no broker did" in done.err
+    assert f"at the addresses they give: {ELSEWHERE} (no address is known for its name" in done.err
+    assert "advertised.listeners" in done.err
+
+
+def test_a_controllers_port_is_told_at_once(behind: EmbeddedKafka) -> None:
+    controller = f"127.0.0.1:{behind.nodes[0].controller_port}"
+    began = time.monotonic()
+    done = run_cli("doctor", "-b", controller, "--timeout", "20s")
+    assert time.monotonic() - began < 10
+    assert (done.code, done.out) == (1, "")
+    assert f"{controller} answered, but that is the port of a KRaft controller" in done.err
+    assert run_cli("groups", "-b", f"{controller},{behind.bootstrap}", "--timeout", "20s").code == 0

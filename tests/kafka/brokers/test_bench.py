@@ -1,0 +1,48 @@
+"""The synthetic cluster of the bench answers as a real one does: what is timed there is what a user would wait for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.harness import POLICY
+from bench.seed import Shape, seed
+from bench.synthetic.start import synthetic
+from kretain.embedded import EmbeddedKafka
+from tests.support.world import run_cli
+
+SHAPE = Shape(topics=5, groups=4, topics_a_group=3, empty_share=0.25, prefix="synthetic")
+UNLIKE = ("topic_id", "bytes", "bytes_exact", "cluster", "policy", "created_at", "run", "lock", "since")
+
+
+def alike(value: Any) -> Any:
+    """Return a document without what differs between any two clusters."""
+    if isinstance(value, dict):
+        return {key: alike(one) for key, one in value.items() if key not in UNLIKE}
+    return [alike(one) for one in value] if isinstance(value, list) else value
+
+
+def told(bootstrap: str, folder: Path) -> list[Any]:
+    """Return what plans before and after a trim say, and the trim; a second plan finds what the first remembered."""
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY.replace("bench-*", f"{SHAPE.prefix}-*"))
+    common = ("-b", bootstrap, "-p", str(policy), "--state-dir", str(folder / "state"), "-o", "json")
+    runs = (("plan",), ("plan",), ("trim", "--yes"), ("plan",))
+    return [alike(json.loads(run_cli(*one, *common, check=0).out)) for one in runs]
+
+
+@pytest.mark.thorough
+def test_the_synthetic_cluster_answers_as_a_real_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Plans, a trim and the plan after it are the same, commits beyond the end of empty partitions included."""
+    seed(kafka.bootstrap, SHAPE, print)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "made").mkdir()
+    real = told(kafka.bootstrap, tmp_path / "real")
+    with synthetic(SHAPE) as served:
+        made = told(served.bootstrap, tmp_path / "made")
+    assert made == real
+    actions = [row["action"] for row in real[0]["partitions"]]
+    assert {"trim", "keep"} <= set(actions)

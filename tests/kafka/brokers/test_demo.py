@@ -1,0 +1,178 @@
+"""``kretain demo``, as a script and as a person would run it: what it shows is true, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kretain.embedded.demo import TOPICS
+from kretain.embedded.flights import FLIGHTS, WEATHER
+from tests.kafka.brokers.test_embedded import processes_of
+from tests.support.terminal import Terminal
+from tests.support.world import World, wait_until
+
+pytestmark = pytest.mark.thorough  # the demo, from its start to its end
+
+STEPS = (
+    "1. The data",
+    "2. The policy",
+    "3. Where consumers stand",
+    "4. The plan",
+    "5. Why no further?",
+    "6. The rehearsal",
+    "7. The trim",
+    "8. What is left",
+)
+DEMO = [sys.executable, "-m", "kretain", "demo"]
+
+
+@dataclass
+class Place:
+    """Where a demo runs: its environment, and where its temporary folders and its user's state would be."""
+
+    environ: dict[str, str]
+    scratch: Path
+    state: Path
+
+    def check_that_nothing_stayed(self) -> None:
+        wait_until(lambda: not processes_of(self.scratch), "the end of every process", 20)
+        assert list(self.scratch.iterdir()) == []
+        assert not self.state.exists(), "its audit log is its own"
+
+
+def place(folder: Path) -> Place:
+    """Return the environment of somebody with clusters of their own, which are none of the demo's business."""
+    config = folder / "config.yaml"
+    config.write_text(
+        "contexts: {prod: {bootstrap-server: 'prod.invalid:9092', settings: {security.protocol: SSL}}}\n"
+        "default-context: prod\n"
+    )
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    environ = {
+        **os.environ,
+        "TMPDIR": str(scratch),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "KRETAIN_CONFIG": str(config),
+        "KRETAIN_BOOTSTRAP_SERVER": "prod.invalid:9092",
+        "KRETAIN_OUTPUT": "json",
+        "KRETAIN_UNCONSUMED": "trim",
+    }
+    return Place(environ, scratch, folder / "state")
+
+
+@dataclass
+class Piped:
+    """A demo whose output goes to files."""
+
+    process: subprocess.Popen[bytes]
+    place: Place
+    out: Path
+    err: Path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def piped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Piped]:
+    """The demo in a pipe runs while the one in a terminal does: two on one machine are none of each other's business."""
+    folder = tmp_path_factory.mktemp("piped")
+    where = place(folder)
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        process = subprocess.Popen(DEMO, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=where.environ)
+    yield Piped(process, where, folder / "out", folder / "err")
+    process.kill()
+    process.wait()
+
+
+def table(text: str, command: str) -> dict[str, list[str]]:
+    """Return a command's rows by partition: those of the last time that it was run."""
+    shown = text.rpartition(f"$ {command}\n")[2]
+    return {
+        cells[0]: cells[1:]
+        for cells in (re.split(r" {2,}", line.strip()) for line in shown.split("\n\n")[0].splitlines())
+        if cells[0].rpartition("-")[0] in TOPICS
+    }
+
+
+def test_in_a_terminal_no_leaves_everything_and_keep_leaves_the_broker_up_until_ctrl_c(
+    tmp_path: Path,
+) -> None:
+    where = place(tmp_path)
+    with Terminal([*DEMO, "--keep"], columns=80, environ=where.environ) as terminal:
+        for step in range(6):  # between the seven steps up to the question
+            terminal.read_until(f"{step + 1}. ", 200)
+            assert f"{step + 2}. " not in terminal.text.rpartition("$ ")[2]
+            terminal.read_until("Enter goes on", 60)
+            terminal.type("\n")
+        terminal.read_until("[y/N]", 60)
+        terminal.type("n\n")
+        terminal.read_until("Enter goes on", 60)
+        terminal.type("\n")
+        text = terminal.read_until("plan weather --older-than 3d")
+        address = re.search(r"The broker stays up at (\S+) until Ctrl-C", text)
+        assert address is not None
+        assert "Nothing was trimmed, as you wished" in text
+        assert "records trimmed" not in text
+        assert "7. The trim" in text
+        prose = [line for line in text.splitlines() if "─" not in line]
+        assert [line for line in prose if len(line) > 80 and not re.match(r"    (export|/)", line)] == []
+
+        world = World(address[1], tmp_path)
+        ends = {
+            (topic, number): world.ends(topic, number) for topic, count in TOPICS.items() for number in range(count)
+        }
+        assert {start for start, _end in ends.values()} == {0}
+        assert sum(end for (topic, _), (_, end) in ends.items() if topic == "flights") == FLIGHTS
+        assert sum(end for (topic, _), (_, end) in ends.items() if topic == "weather") == WEATHER
+
+        exports = dict(re.findall(r"export (KRETAIN_\w+)=(\S+)", text))
+        plan = subprocess.run(
+            [sys.executable, "-m", "kretain", "plan", "--detailed-exitcode"],
+            env={**os.environ, **exports},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (plan.returncode, plan.stderr) == (3, ""), "what it says to type works, and there is all to trim"
+
+        terminal.type("\x03")
+        assert terminal.wait() == 0
+        assert terminal.text.rstrip().endswith("kretain: stopping the broker")
+    where.check_that_nothing_stayed()
+
+
+def test_in_a_pipe_it_goes_through_all_steps_trims_and_says_that_it_does_not_ask(piped: Piped) -> None:
+    code = piped.process.wait(200)
+    out, err = piped.out.read_text(), piped.err.read_text()
+    assert code == 0, err
+    piped.place.check_that_nothing_stayed()
+    assert [line for line in out.splitlines() if line in STEPS] == list(STEPS)
+    assert "There is no terminal to ask on; this cluster is the demo's own" in " ".join(out.split())
+    assert "\x1b" not in out
+
+    planned = table(out.partition("5. Why")[0], "kretain plan")
+    trimmed = table(out, "kretain trim --yes")
+    assert len(planned) == sum(TOPICS.values())
+    going = {name: row for name, row in planned.items() if row[0] == "trim"}
+    assert {name for name in planned if name not in going} == {"weather-2"}, "the partition of unknown floor"
+    for name, row in going.items():
+        assert trimmed[name][:2] == ["trimmed", row[1].removeprefix("0 → ")], name
+    assert trimmed["weather-2"][0] == "held"
+    records = sum(int(row[2].replace(",", "")) for row in going.values())
+    assert f"\n{records:,} records trimmed, about" in out
+
+    after = out.partition("8. What is left")[2]
+    last = table(after, "kretain plan")
+    assert {name: row[0] for name, row in last.items()} == {**dict.fromkeys(going, "keep"), "weather-2": "hold"}
+    assert "Nothing to trim." in after
+    assert "\n1 run of cluster " in after
+
+    assert all(line.startswith("kretain: ") for line in err.splitlines()), "progress, and nothing else"
+    assert "starting 1 Kafka node" in err

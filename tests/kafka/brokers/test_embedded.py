@@ -1,0 +1,172 @@
+"""The embedded Kafka itself: what was asked for is what runs, and whatever ends us, nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+from kretain.embedded import EmbeddedError, EmbeddedKafka
+from kretain.embedded.node import free_ports
+from tests.support.world import World, wait_until
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the processes whose command line names a folder: brokers and the reaper of a cluster that lies there."""
+    listed = subprocess.run(["ps", "-ewwo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if str(folder) in line]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary folders of this test are made: at its end neither a folder nor a process of them is left."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert processes_of(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
+    resource = ConfigResource(ConfigResource.Type.BROKER, broker)
+    described = world.admin.describe_configs([resource])[resource].result(30)
+    return {name: entry.value for name, entry in described.items()}
+
+
+@pytest.mark.thorough
+def test_ports_log_dirs_and_settings_are_those_asked_for_and_a_killed_node_comes_back(scratch: Path) -> None:
+    [port] = free_ports(1)
+    # A killed broker is let in again when its session has ended.
+    wanted = {"broker.session.timeout.ms": "3000", "num.io.threads": "3", "log.roll.jitter.ms": "77"}
+    with EmbeddedKafka(1, log_dirs=3, ports=[port], settings=wanted) as kafka:
+        assert kafka.bootstrap == f"127.0.0.1:{port}"
+        world = World(kafka.bootstrap, scratch)
+        assert settings_of(world).items() >= wanted.items(), "also those that we set ourselves (num.io.threads)"
+
+        topic = world.topic(partitions=6)
+        for partition in range(6):
+            world.produce(topic, 2, partition)
+        node = kafka.node(1)
+        holding = {folder for folder in node.log_dirs if list(folder.glob(f"{topic}-*"))}
+        assert len(holding) == 3, "partitions are spread over all log dirs"
+
+        first = node.pid
+        node.kill()
+        assert kafka.node(1).pid is None
+        with socket.socket() as other:  # while it is down somebody else takes its port
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port))
+            other.listen()
+            with pytest.raises(EmbeddedError, match=f"port {port} is taken"):
+                kafka.start_node(node)
+        kafka.start_node(node)
+        kafka.wait_until_ready()
+        assert kafka.node(1).pid not in (None, first)
+        assert [world.ends(topic, partition)[1] for partition in range(6)] == [2] * 6
+
+
+def test_log_dirs_of_ones_own_stay(scratch: Path, tmp_path: Path) -> None:
+    """A folder that somebody named is not ours to remove."""
+    dirs = [tmp_path / "disk-a", tmp_path / "disk-b"]
+    with EmbeddedKafka(1, log_dirs=[dirs], directory=tmp_path / "home") as kafka:
+        assert kafka.directory == tmp_path / "home"
+        world = World(kafka.bootstrap, scratch)
+        topic = world.topic(partitions=2)
+        for partition in range(2):
+            world.produce(topic, 1, partition)
+        assert processes_of(tmp_path / "home")
+    assert all(list(folder.glob(f"{topic}-*")) for folder in dirs)
+    assert (tmp_path / "home").is_dir()
+    assert processes_of(tmp_path / "home") == []
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_port_that_is_taken_is_named_and_nothing_is_started(scratch: Path, nodes: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told: list[str] = []
+        ports = [*free_ports(nodes - 1), port]
+        with pytest.raises(EmbeddedError, match=rf"^port {port} is taken \(Address already in use\): choose another"):
+            EmbeddedKafka(nodes, ports=ports, progress=told.append).start()
+    assert told == [], "it was seen before anything that takes time"
+
+
+def test_a_setting_that_kafka_refuses_is_told_in_its_words(scratch: Path) -> None:
+    with pytest.raises(EmbeddedError, match=r"node 1 could not be formatted: .*num\.io\.threads"):
+        EmbeddedKafka(1, settings={"num.io.threads": "-1"}).start()
+
+
+def test_a_broker_that_dies_while_starting_is_told_in_its_words(scratch: Path) -> None:
+    """Formatting does not see this one; the broker itself does."""
+    with pytest.raises(EmbeddedError, match=r"Kafka node 1 ended while starting: .*NoSuchReporter"):
+        EmbeddedKafka(1, settings={"metric.reporters": "org.example.NoSuchReporter"}).start()
+
+
+def test_an_exception_in_the_with_block_ends_the_brokers_and_goes_on(scratch: Path) -> None:
+    kafka = EmbeddedKafka(1)
+
+    def work() -> None:
+        with kafka:
+            assert kafka.node(1).pid is not None
+            assert len(processes_of(scratch)) == 2, "the broker and its reaper"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert kafka.node(1).pid is None
+    assert processes_of(scratch) == []
+    kafka.stop()  # harmless when repeated
+    with pytest.raises(EmbeddedError, match="does not run"):
+        _ = kafka.directory
+
+
+OWNER = """
+import signal
+from kretain.embedded import EmbeddedKafka
+with EmbeddedKafka(1, progress=lambda line: print(line, flush=True)) as kafka:
+    print("up", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def owner(scratch: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that starts a cluster, says how far it got, and waits."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
+        yield process
+        process.kill()
+    wait_until(lambda: not processes_of(scratch), "the end of its brokers", 20)
+
+
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
+@pytest.mark.parametrize("when", [pytest.param("starting", marks=pytest.mark.thorough), "up"])
+def test_whatever_ends_the_owner_ends_the_brokers(
+    scratch: Path, owner: subprocess.Popen[str], when: str, how: signal.Signals
+) -> None:
+    """Ctrl-C at any moment, and SIGKILL, after which only the reaper is left to do it: folder and all."""
+    assert owner.stdout is not None
+    assert any(line.startswith(when) for line in owner.stdout), "it never got there"
+    if when == "starting":
+        wait_until(lambda: len(processes_of(scratch)) > 1, "a Java of it")
+    else:
+        assert len(processes_of(scratch)) == 2, "the broker and its reaper"
+    owner.send_signal(how)
+    assert owner.wait(30) == -how
+    wait_until(lambda: not processes_of(scratch), "the end of its brokers", 20)
+    wait_until(lambda: not list(scratch.iterdir()), "the end of its folder", 20)

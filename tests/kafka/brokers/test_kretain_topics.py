@@ -1,0 +1,186 @@
+"""kretain's own two topics: made, found right or wrong, written to by who may (docs/live-settings.md; G5)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
+from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.topics.make import OWN_TOPICS
+from retention_cli.policy.live import POLICY_TOPIC
+from tests.support.ledger_stores import make_kretain_topics, memories_of, run
+from tests.support.world import World, consumed, now_ms, reader_for
+
+
+@pytest.fixture
+def fresh(world: World) -> Iterator[World]:
+    """A cluster without either topic; afterwards both are there again."""
+    delete_both(world)
+    yield world
+    delete_both(world)
+    make_kretain_topics(world.bootstrap)
+
+
+def delete_both(world: World) -> None:
+    for topic in OWN_TOPICS:
+        if topic in world.admin.list_topics(timeout=10).topics:
+            world.delete(topic)
+
+
+def config(world: World, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = world.admin.describe_configs([resource])[resource].result(30)
+    return {name: entry.value for name, entry in found.items()}
+
+
+def alter(world: World, topic: str, line: str) -> None:
+    """Do what a ``kafka-configs.sh`` line would: its ``--add-config``."""
+    world.configure(topic, dict(one.split("=", 1) for one in line.rpartition("--add-config ")[2].split(",")))
+
+
+def test_init_makes_both_and_says_the_second_time_that_they_were_there(fresh: World) -> None:
+    dry = run(fresh, "init", "--dry-run", check=0)
+    assert re.search(r"_kretain_policy\s+would be made\s+1\s+3\n_kretain_state\s+would be made\s+1\s+3", dry.out)
+    made = run(fresh, "init", check=0)
+    assert re.search(r"_kretain_policy\s+made\s+1\s+3\n_kretain_state\s+made\s+1\s+3", made.out)
+    settings = {topic: config(fresh, topic) for topic in OWN_TOPICS}
+    for topic in OWN_TOPICS:
+        assert settings[topic]["cleanup.policy"] == "compact"
+        assert settings[topic]["min.insync.replicas"] == "2"
+    assert settings[POLICY_TOPIC]["message.timestamp.type"] == "CreateTime"
+    assert settings[STATE_TOPIC]["message.timestamp.type"] == "LogAppendTime"
+    again = run(fresh, "init", "-o", "json", check=0)
+    assert [row["outcome"] for row in again.json()["topics"]] == ["there", "there"]
+    assert settings == {topic: config(fresh, topic) for topic in OWN_TOPICS}
+
+
+def test_a_replication_factor_of_ones_own(fresh: World) -> None:
+    run(fresh, "init", "--replication-factor", "1", check=0)
+    topic = fresh.admin.list_topics(STATE_TOPIC, timeout=10).topics[STATE_TOPIC]
+    assert len(topic.partitions[0].replicas) == 1
+    assert config(fresh, STATE_TOPIC)["min.insync.replicas"] == "1"
+    delete_both(fresh)
+    refused = run(fresh, "init", "--replication-factor", "9", check=1)
+    assert "topic _kretain_policy could not be made: " in refused.err
+    assert "fewer brokers than replicas were asked for" in refused.err
+
+
+def test_a_topic_that_is_there_and_wrong_is_an_error_that_says_how_to_mend_it(fresh: World) -> None:
+    """A topic that is not compacted forgets by age; one that brokers don't stamp can't check a clock."""
+    fresh.topic(name=STATE_TOPIC, cleanup_policy="delete")
+    done = run(fresh, "init", check=1)
+    assert "_kretain_policy  made" in done.out
+    assert "was there, and is wrong" in done.out
+    line = next(one for one in done.err.splitlines() if "kafka-configs.sh" in one)
+    assert line.startswith(
+        "kretain: topic _kretain_state has cleanup.policy=delete and message.timestamp.type=CreateTime: "
+    )
+    with reader_for(fresh.bootstrap) as reader:
+        lost = memories_of(fresh.state_dir, "cluster", reader)("any").lost
+    assert lost is not None
+    assert "kafka-configs.sh" in lost.reasons[0].text
+    alter(fresh, STATE_TOPIC, line)
+    assert "was there" in run(fresh, "init", check=0).out
+
+
+def test_several_partitions_are_an_error_and_hold(fresh: World) -> None:
+    """The order of messages in two partitions can't be told, so which is the last word can't either."""
+    fresh.topic(name=POLICY_TOPIC, partitions=2, cleanup_policy="compact")
+    wrong = "topic _kretain_policy has 2 partitions, not 1"
+    assert wrong in run(fresh, "init", check=1).err
+    topic = fresh.topic()
+    fresh.produce(topic, 3)
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]"
+    found = fresh.decide(policy, topic)
+    assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
+    assert wrong in found.reasons[0].text
+
+
+def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Path) -> None:
+    topic = fresh.topic()
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
+
+    def found(code: int) -> dict[str, list[str]]:
+        texts: dict[str, list[str]] = {}
+        for one in run(fresh, "doctor", "-p", str(policy), "-o", "json", check=code).json()["checks"]:
+            texts.setdefault(one["check"], []).append(f"{one['verdict']}: {one['text']}")
+        return texts
+
+    before = found(1)
+    assert before["live settings"][0].startswith("missing: topic _kretain_policy is not there")
+    assert before["memory"][0].startswith("missing: topic _kretain_state is not there")
+    make_kretain_topics(fresh.bootstrap)
+    after = found(0)
+    assert "good: READ on _kretain_policy" in after["live settings"]
+    assert "good: READ on _kretain_state" in after["memory"]
+    assert any("no authorizer: anybody may write to _kretain_policy" in one for one in after["live settings"])
+    assert any("no authorizer: anybody may write to _kretain_state" in one for one in after["memory"])
+    assert after["clock"] == ["good: WRITE on _kretain_state"]
+
+
+def test_no_pattern_of_a_policy_touches_them(world: World) -> None:
+    """G5."""
+    make_kretain_topics(world.bootstrap)
+    plan = world.plan('version: 1\ntopics:\n  - match: "*"\n    retention.ms: 1')
+    assert {one.action for one in plan.decisions if one.topic in OWN_TOPICS} == {"skip"}
+
+
+# -- the writer ------------------------------------------------------------------------------
+
+
+def test_an_append_says_where_it_stands_and_when_the_broker_stamped_it(kafka: EmbeddedKafka, world: World) -> None:
+    make_kretain_topics(kafka.bootstrap)
+    with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
+        before, end = now_ms(), world.ends(STATE_TOPIC)[1]
+        many = writer.append_all(STATE_TOPIC, [(b"clock", b"%d" % number) for number in range(50)])
+        places = [(one.partition, one.offset) for one in many if isinstance(one, Appended)]
+        assert places == [(0, end + number) for number in range(50)]
+        one = many[0]
+        assert isinstance(one, Appended)
+        assert one.broker_ms is not None
+        assert before - 1_000 <= one.broker_ms <= now_ms() + 1_000
+        assert writer.append(POLICY_TOPIC, b"nobody", None).broker_ms is None, "CreateTime is our own word"
+        assert writer.create(TopicSpec(STATE_TOPIC, 1, {})) is False
+
+
+def test_it_writes_to_the_topics_that_it_is_for_and_to_no_other(kafka: EmbeddedKafka, world: World) -> None:
+    topic = world.topic()
+    with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, {STATE_TOPIC}, 30) as writer:
+        for name in (topic, POLICY_TOPIC):
+            with pytest.raises(ValueError, match="this writer is for _kretain_state"):
+                writer.append(name, b"k", b"v")
+            with pytest.raises(ValueError, match="this writer is for _kretain_state"):
+                writer.create(TopicSpec(name, 1, {}))
+    assert world.ends(topic) == (0, 0)
+
+
+def test_nobody_there_is_told_in_time_and_without_the_clients_own_log(capfd: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    settings = ConnectionSettings("127.0.0.1:1", password="hunter2")
+    with ClusterWriter(settings, OWN_TOPICS, 1.0) as writer:
+        with pytest.raises(BrokerError, match=r"topic _kretain_state could not be written to: no answer within 1 s \("):
+            writer.append(STATE_TOPIC, b"k", b"v")
+        with pytest.raises(BrokerError, match=r"topic _kretain_state could not be made: "):
+            writer.create(TopicSpec(STATE_TOPIC, 1, {}))
+    assert time.monotonic() - began < 10
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_message_that_is_too_large_or_for_a_topic_that_is_gone_fails_alone(fresh: World) -> None:
+    with reader_for(fresh.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
+        with pytest.raises(BrokerError, match="it is not there: kretain init makes it"):
+            writer.append(STATE_TOPIC, b"k", b"v")
+        make_kretain_topics(fresh.bootstrap)
+        with pytest.raises(BrokerError, match="too large"):
+            writer.append(STATE_TOPIC, b"k", b"v" * 2_000_000)
+        assert writer.append(STATE_TOPIC, b"k", None).offset == 0

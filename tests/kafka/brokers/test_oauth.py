@@ -1,0 +1,289 @@
+"""OAUTHBEARER against a broker that checks every token with the endpoint's own keys, and ends sessions after seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.errors import BrokerError, UnauthorizedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.client_files import read_properties, translate
+from retention_cli.brokers.writer import ClusterWriter, TopicSpec
+from tests.conftest import QUICK
+from tests.kafka.brokers.test_security import properties
+from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, Answer, TokenServer
+from tests.support.world import HOUR, Cli, World, run_cli, wait_until
+
+OLD = [30 * HOUR] * 10
+SESSION_MS = 3000
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+
+
+@pytest.fixture(scope="module")
+def idp() -> Iterator[TokenServer]:
+    with TokenServer() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def oauth(idp: TokenServer, archived_classes: None) -> Iterator[EmbeddedKafka]:
+    jwks = idp.url.replace("/token", "/jwks")
+    listener = "listener.name.secure.oauthbearer"
+    settings = QUICK | {
+        "listener.name.secure.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{listener}.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+        f"{listener}.sasl.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+        f"{listener}.sasl.oauthbearer.jwks.endpoint.url": jwks,
+        f"{listener}.sasl.oauthbearer.expected.audience": AUDIENCE,
+        f"{listener}.sasl.oauthbearer.allow.unverified.issuer": "true",
+        f"{listener}.connections.max.reauth.ms": str(SESSION_MS),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:ANONYMOUS;User:{CLIENT}",
+    }
+    with pytest.MonkeyPatch.context() as patched:  # since Kafka 4.0 a broker asks only addresses that it is allowed to
+        patched.setenv("JDK_JAVA_OPTIONS", f"-D{ALLOWED}={jwks}")
+        with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def topic(oauth: EmbeddedKafka, tmp_path: Path) -> str:
+    """A topic of which a group has read all but one record."""
+    world = World(oauth.bootstrap, tmp_path / "unused")
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit("all-but-one", name, 9)
+    return name
+
+
+def librdkafka_file(tmp_path: Path, idp: TokenServer, **more: object) -> Path:
+    given = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanisms": "OAUTHBEARER",
+        "sasl_oauthbearer_method": "oidc",
+        "sasl_oauthbearer_token_endpoint_url": idp.url,
+        "sasl_oauthbearer_client_id": CLIENT,
+        "sasl_oauthbearer_client_secret": CLIENT_SECRET,
+        "sasl_oauthbearer_scope": "kafka",
+    }
+    return properties(tmp_path, **{**given, **more})
+
+
+def java_file(tmp_path: Path, idp: TokenServer) -> Path:
+    return properties(
+        tmp_path,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url=idp.url,
+        sasl_login_callback_handler_class=f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+        sasl_jaas_config=(
+            f'{OAUTH}.OAuthBearerLoginModule required clientId="{CLIENT}" clientSecret="{CLIENT_SECRET}" scope="kafka";'
+        ),
+    )
+
+
+def ask(oauth: EmbeddedKafka, config: Path, *arguments: str, timeout: str = "10s") -> Cli:
+    state = ("--state-dir", str(config.parent / "state"))
+    return run_cli(*arguments, "-b", oauth.secure_bootstrap, "-c", str(config), "--timeout", timeout, *state)
+
+
+def start_of(oauth: EmbeddedKafka, topic: str, tmp_path: Path) -> int:
+    return World(oauth.bootstrap, tmp_path / "unused").ends(topic)[0]
+
+
+@pytest.mark.parametrize("style", ["java", "librdkafka"])
+def test_plan_trim_and_doctor_work_with_tokens_and_show_no_secret(
+    oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path, style: str
+) -> None:
+    config = java_file(tmp_path, idp) if style == "java" else librdkafka_file(tmp_path, idp)
+    plan = tmp_path / "plan.json"
+    said: list[str] = []
+    doctor = ask(oauth, config, "doctor", topic, "-vv")
+    assert doctor.code == 0, doctor.out + doctor.err
+    assert "SASL_PLAINTEXT, OAUTHBEARER" in doctor.out
+    assert f"sasl.oauthbearer.token.endpoint.url = {idp.url}" in doctor.err
+    said += [doctor.out, doctor.err]
+    command = [*(sys.executable, "-m", "kretain", "plan", topic, "--consumed-after", "1h", "--out", str(plan), "-vv")]
+    command += ["-b", oauth.secure_bootstrap, "-c", str(config), "--state-dir", str(tmp_path / "state")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        said += (subprocess.run(["ps", "-eww", "-o", "args", "e"], check=True, capture_output=True, text=True).stdout,)
+        assert any(str(plan) in line for line in said[-1].splitlines())
+        said += running.communicate(timeout=60)
+        assert running.returncode == 0, said[-1]
+    trimmed = ask(oauth, config, "trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", "-vv")
+    assert trimmed.code == 0, trimmed.err
+    assert [row["outcome"] for row in trimmed.json()["partitions"]] == ["trimmed"]
+    said += [trimmed.out, trimmed.err]
+    profiled = ask(oauth, config, "profile", topic, "-o", "json", "-vv")  # reads records, through librdkafka
+    assert profiled.code == 0, profiled.err
+    said += [profiled.out, profiled.err]
+    written = [path for path in (plan, *(tmp_path / "state").rglob("*")) if path.is_file()]
+    assert any(path.suffix == ".jsonl" for path in written), "the audit log"
+    said += [path.read_bytes().decode("latin-1") for path in written]
+    assert idp.issued
+    for secret in (CLIENT_SECRET, *idp.issued, *(token.rpartition(".")[2] for token in idp.issued)):
+        assert not [text[:200] for text in said if secret in text]
+
+
+def html() -> Answer:
+    return 200, {"Content-Type": "text/html"}, b"<html>log in</html>" * 10
+
+
+@pytest.mark.parametrize(
+    ("answer", "change", "text"),
+    [
+        (None, {"sasl_oauthbearer_client_secret": "wr0ng-s3cret"}, "refused the client (HTTP 401, invalid_client)"),
+        (None, {"sasl_oauthbearer_token_endpoint_url": "http://127.0.0.1:1/token"}, "connection refused"),
+        ("html", {}, "has no access_token"),
+        ("huge", {}, "longer than 64 KiB"),
+        ("expired", {}, "has expired already"),
+        ("slow", {}, "no answer within 3 s"),
+        ("stranger's", {}, "refused the connection"),
+    ],
+    ids=["wrong secret", "down", "html", "huge", "expired", "slow", "not for this broker"],
+)
+def test_without_a_token_that_the_broker_takes_nothing_is_trimmed_and_one_line_says_why(
+    oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path, answer: str | None, change: dict, text: str
+) -> None:
+    config = librdkafka_file(tmp_path, idp, **change)
+    expired, foreign = idp.jwt(-60), idp.jwt(aud="elsewhere")
+    issued = '{"access_token": "%s", "expires_in": %d}'
+    answers: dict[str, Answer] = {
+        "html": html(),
+        "huge": (200, {}, b"x" * 100_000),
+        "expired": (200, {}, (issued % (expired, 300)).encode()),
+        "stranger's": (200, {}, (issued % (foreign, 300)).encode()),
+    }
+    if answer == "slow":
+        idp.hold.clear()
+    elif answer is not None:
+        idp.answer = lambda: answers[answer]
+    try:
+        patience = "3s" if answer == "slow" else "10s"
+        done = ask(oauth, config, "trim", topic, "--consumed-after", "1h", "--yes", timeout=patience)
+    finally:
+        idp.answer = None
+        idp.hold.set()
+    assert (done.code, done.out) == (1, ""), done.err
+    assert done.err.count("\n") == 1, done.err
+    assert text in done.err, done.err
+    for secret in (CLIENT_SECRET, "wr0ng-s3cret", expired, foreign, "log in"):
+        assert secret not in done.err
+    assert start_of(oauth, topic, tmp_path) == 0
+
+
+def test_a_token_that_the_broker_refuses_fails_at_once(oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path) -> None:
+    # The broker may hang up before its last word: three times in ten a client that waits for it needs longer than this.
+    foreign = json.dumps({"access_token": idp.jwt(aud="elsewhere"), "expires_in": 300}).encode()
+    idp.answer = lambda: (200, {}, foreign)
+    own = librdkafka_file(tmp_path, idp, sasl_oauthbearer_scope="elsewhere")  # a process keeps a token by its settings
+    files = (own, addresses(tmp_path, oauth))
+    settings = translate({key: value for file in files for key, value in read_properties(file).items()})
+    try:
+        for _ in range(10):
+            with pytest.raises(UnauthorizedError, match="it did not accept the token"), ClusterReader(settings, 2.0):
+                pass
+    finally:
+        idp.answer = None
+
+
+def test_a_token_that_expires_during_a_run_is_renewed_and_a_session_is_authenticated_again(
+    oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
+) -> None:
+    """Three lifetimes of a token, each two of the broker's sessions, on connections that stay open."""
+    settings = translate(
+        {**read_properties(librdkafka_file(tmp_path, idp)), **read_properties(addresses(tmp_path, oauth))}
+    )
+    idp.lifetime_s = 6
+    before = len(idp.issued)
+    try:
+        with ClusterReader(settings, 10.0) as reader:
+            while len(idp.issued) < before + 3:
+                assert [one.name for one in reader.metadata((topic,)).topics.values()] == [topic]
+                time.sleep(0.2)  # a lull: requests go out before and after each session's end
+            # Clients of other tests that look for brokers that are gone are heard in this process, too.
+            assert reader.wire._heard.last in (None, "connection refused"), "a connection was lost"  # noqa: SLF001
+    finally:
+        idp.lifetime_s = 300
+
+
+@pytest.mark.thorough
+def test_an_endpoint_that_goes_down_during_a_run_is_named_and_the_run_goes_on_once_it_is_back(
+    oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
+) -> None:
+    settings = translate(
+        {**read_properties(librdkafka_file(tmp_path, idp)), **read_properties(addresses(tmp_path, oauth))}
+    )
+    idp.lifetime_s = 3
+    said: list[str] = []
+
+    def answered() -> bool:
+        try:
+            reader.metadata((topic,))
+        except BrokerError as error:
+            said.append(str(error))
+            return False
+        return True
+
+    try:
+        with ClusterReader(settings, 2.0) as reader:
+            assert answered()
+            idp.answer = lambda: (503, {}, b"")
+            wait_until(lambda: not answered(), "the end of the session")
+            assert f"token endpoint {idp.url}: it is out of order (HTTP 503)" in said[-1]
+            idp.answer = None
+            wait_until(answered, "the next token")
+    finally:
+        idp.lifetime_s, idp.answer = 300, None
+
+
+def addresses(tmp_path: Path, oauth: EmbeddedKafka) -> Path:
+    path = tmp_path / "addresses.properties"
+    path.write_text(f"bootstrap.servers={oauth.secure_bootstrap}\n")
+    return path
+
+
+@pytest.mark.thorough
+def test_clients_of_librdkafka_that_nobody_polls_get_their_tokens_too(
+    oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path
+) -> None:
+    """A topic is made by an AdminClient, which is never polled; messages are appended after a token's end."""
+    settings = translate(
+        {**read_properties(librdkafka_file(tmp_path, idp)), **read_properties(addresses(tmp_path, oauth))}
+    )
+    name = f"made-with-a-token-{os.getpid()}"
+    idp.lifetime_s = 5
+    before = len(idp.issued)
+    try:
+        with ClusterWriter(settings, [name], 10.0) as writer:
+            assert writer.create(TopicSpec(name, 1, {}))
+            assert writer.append(name, b"k", b"v").offset == 0
+            while len(idp.issued) < before + 2:
+                time.sleep(0.1)  # the producer's own thread asks for the next one
+            assert writer.append(name, b"k", b"v").offset == 1
+    finally:
+        idp.lifetime_s = 300
+
+
+@pytest.mark.thorough
+def test_sparks_executors_get_tokens_of_their_own(
+    oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
+) -> None:
+    config = librdkafka_file(tmp_path, idp)
+    said = [
+        ask(oauth, config, "plan", topic, "--consumed-after", "1h", "-o", "json", "-vv", *spark)
+        for spark in ((), ("--spark", "--master", "local[2]"))
+    ]
+    assert [one.code for one in said] == [0, 0], said[1].err
+    assert [one.json()["totals"]["trim"] for one in said] == [1, 1]
+    for secret in (CLIENT_SECRET, *idp.issued):
+        assert secret not in said[1].out + said[1].err

@@ -1,0 +1,784 @@
+"""Who we are and what we may: TLS, SASL, Java client files as they are, and principals that see only some of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from kretain.embedded import EmbeddedKafka
+from kretain.embedded.java import find_java
+from tests.conftest import QUICK
+from tests.support.watching import watching
+from tests.support.world import HOUR, Cli, World, consumed, run_cli, wait_until
+
+OLD = [30 * HOUR] * 10
+SECRET = "hunter2-s3cret"
+STORE = "st0re-s3cret"
+
+
+@dataclass
+class Certificates:
+    """A CA, a broker's certificate for 127.0.0.1 alone, and a client's: as JKS, PKCS12 and PEM."""
+
+    folder: Path
+
+    def __getitem__(self, name: str) -> Path:
+        return self.folder / name
+
+
+def keytool(*arguments: str) -> None:
+    java = find_java().executable
+    beside = java.resolve().with_name("keytool")
+    tool = str(beside) if beside.exists() else shutil.which("keytool")
+    assert tool is not None
+    subprocess.run([tool, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Made by Java's own keytool, as an operator would."""
+    made = Certificates(tmp_path_factory.mktemp("certificates"))
+    common = ("-storepass", STORE, "-keypass", STORE, "-noprompt")
+
+    def pair(name: str, store: str, kind: str, san: str) -> None:
+        keytool(
+            "-genkeypair",
+            "-alias",
+            name,
+            "-keystore",
+            str(made[store]),
+            "-storetype",
+            kind,
+            "-keyalg",
+            "RSA",
+            "-dname",
+            f"CN={name}",
+            "-validity",
+            "30",
+            "-ext",
+            f"san={san}",
+            *common,
+        )
+
+    pair("broker", "broker.p12", "PKCS12", "ip:127.0.0.1")
+    pair("client", "client.jks", "JKS", "dns:client")
+    keytool(
+        "-exportcert",
+        "-rfc",
+        "-alias",
+        "broker",
+        "-keystore",
+        str(made["broker.p12"]),
+        "-storepass",
+        STORE,
+        "-file",
+        str(made["ca.pem"]),
+    )
+    keytool(
+        "-exportcert",
+        "-rfc",
+        "-alias",
+        "client",
+        "-keystore",
+        str(made["client.jks"]),
+        "-storepass",
+        STORE,
+        "-file",
+        str(made["client.pem"]),
+    )
+    for store, kind in (("trust.jks", "JKS"), ("trust.p12", "PKCS12")):
+        keytool(
+            "-importcert",
+            "-alias",
+            "ca",
+            "-file",
+            str(made["ca.pem"]),
+            "-keystore",
+            str(made[store]),
+            "-storetype",
+            kind,
+            "-storepass",
+            STORE,
+            "-noprompt",
+        )
+    keytool(
+        "-importcert",
+        "-alias",
+        "client",
+        "-file",
+        str(made["client.pem"]),
+        "-keystore",
+        str(made["clients.p12"]),
+        "-storetype",
+        "PKCS12",
+        "-storepass",
+        STORE,
+        "-noprompt",
+    )
+    keytool(
+        "-importkeystore",
+        "-srckeystore",
+        str(made["client.jks"]),
+        "-srcstorepass",
+        STORE,
+        "-destkeystore",
+        str(made["client.p12"]),
+        "-deststoretype",
+        "PKCS12",
+        "-deststorepass",
+        STORE,
+        "-noprompt",
+    )
+    from cryptography.hazmat.primitives import serialization as ser
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    store12 = pkcs12.load_pkcs12(made["client.p12"].read_bytes(), STORE.encode())
+    assert store12.key is not None
+    for name, protection in (
+        ("client.key", ser.NoEncryption()),
+        ("client-sealed.key", ser.BestAvailableEncryption(STORE.encode())),
+    ):
+        made[name].write_bytes(store12.key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, protection))
+    made["both.pem"].write_text(made["client.pem"].read_text() + made["client.key"].read_text())
+    other = Certificates(made.folder / "other")
+    other.folder.mkdir()
+    keytool(
+        "-genkeypair",
+        "-alias",
+        "x",
+        "-keystore",
+        str(other["x.p12"]),
+        "-storetype",
+        "PKCS12",
+        "-keyalg",
+        "RSA",
+        "-dname",
+        "CN=x",
+        *common,
+    )
+    keytool(
+        "-exportcert",
+        "-rfc",
+        "-alias",
+        "x",
+        "-keystore",
+        str(other["x.p12"]),
+        "-storepass",
+        STORE,
+        "-file",
+        str(made["stranger.pem"]),
+    )
+    return made
+
+
+def broker_tls(certificates: Certificates, **more: str) -> dict[str, str]:
+    return {
+        "listener.name.secure.ssl.keystore.location": str(certificates["broker.p12"]),
+        "listener.name.secure.ssl.keystore.type": "PKCS12",
+        "listener.name.secure.ssl.keystore.password": STORE,
+        "listener.name.secure.ssl.key.password": STORE,
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+
+
+def properties(tmp_path: Path, **settings: object) -> Path:
+    path = tmp_path / "client.properties"
+    path.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def ask(bootstrap: str, config: Path, *arguments: str, timeout: str = "10s") -> Cli:
+    return run_cli(*(arguments or ("groups",)), "-b", bootstrap, "-c", str(config), "--timeout", timeout)
+
+
+# -- SASL over TLS, with ACLs --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sasl(certificates: Certificates) -> Iterator[EmbeddedKafka]:
+    settings = (
+        broker_tls(certificates)
+        | QUICK
+        | {
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.secure.plain.sasl.jaas.config": (
+                f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}" user_bob="{SECRET}";'
+            ),
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "listener.name.secure.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:alice;User:carol",
+        }
+    )
+    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_SSL") as cluster:
+        world = World(cluster.bootstrap, Path("unused"))
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            wanted = UserScramCredentialUpsertion("carol", ScramCredentialInfo(mechanism, 4096), SECRET.encode())
+            world.admin.alter_user_scram_credentials([wanted])["carol"].result(30)
+        yield cluster
+
+
+def jaas(mechanism: str, user: str) -> str:
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    return f'org.apache.kafka.common.security.{module} required username="{user}" password="{SECRET}";'
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "user"), [("PLAIN", "alice"), ("SCRAM-SHA-256", "carol"), ("SCRAM-SHA-512", "carol")]
+)
+@pytest.mark.parametrize("style", ["java", "librdkafka"])
+def test_a_clients_file_works_as_it_is(
+    sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, mechanism: str, user: str, style: str
+) -> None:
+    if style == "java":
+        config = properties(
+            tmp_path,
+            security_protocol="SASL_SSL",
+            sasl_mechanism=mechanism,
+            sasl_jaas_config=jaas(mechanism, user),
+            ssl_truststore_location=certificates["trust.jks"],
+            ssl_truststore_password=STORE,
+            ssl_truststore_type="JKS",
+            key_deserializer="org.apache.kafka.common.serialization.StringDeserializer",
+            group_id="some-group",
+            acks="all",
+        )
+    else:
+        config = properties(
+            tmp_path,
+            security_protocol="sasl_ssl",
+            sasl_mechanisms=mechanism,
+            sasl_username=user,
+            sasl_password=SECRET,
+            ssl_ca_location=certificates["ca.pem"],
+            socket_keepalive_enable="true",
+        )
+    done = ask(sasl.secure_bootstrap, config)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("trust", ["jks", "p12", "pem"])
+def test_every_kind_of_trust_store(sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, trust: str) -> None:
+    kind = {"jks": "JKS", "p12": "PKCS12", "pem": "PEM"}[trust]
+    name = "ca.pem" if trust == "pem" else f"trust.{trust}"
+    more = {} if trust == "pem" else {"ssl_truststore_password": STORE}
+    config = properties(
+        tmp_path,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config=jaas("PLAIN", "alice"),
+        ssl_truststore_location=certificates[name],
+        ssl_truststore_type=kind,
+        **more,
+    )
+    assert ask(sasl.secure_bootstrap, config).code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sasl_password": "wrong-s3cret"}, "refused"),
+        ({"sasl_username": "nobody"}, "refused"),
+        ({"sasl_mechanism": "SCRAM-SHA-512"}, "refused"),
+        ({"ssl_ca_location": "stranger.pem"}, "could not be reached"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "could not be reached"),
+        ({"security_protocol": "PLAINTEXT"}, "could not be reached"),
+    ],
+)
+def test_who_is_refused_is_told_in_one_line_in_time_and_without_the_secret(
+    sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, change: dict, said: str
+) -> None:
+    given = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": SECRET,
+        "ssl_ca_location": str(certificates["ca.pem"]),
+        **change,
+    }
+    if given["ssl_ca_location"] == "stranger.pem":
+        given["ssl_ca_location"] = str(certificates["stranger.pem"])
+    config = properties(tmp_path, **given)
+    arguments = ("plan", "x", "--consumed-after", "1d", "-vv", "-b", sasl.secure_bootstrap, "-c", str(config))
+    with ThreadPoolExecutor(1) as beside:  # both wait for as long as they may
+        loudly = beside.submit(run_cli, *arguments, "--timeout", "4s")
+        began = time.monotonic()
+        done = ask(sasl.secure_bootstrap, config, timeout="4s")
+        assert time.monotonic() - began < 12
+        loud = loudly.result()
+    assert done.code == 1
+    assert done.out == ""
+    assert said in done.err or (said == "refused" and "are name and password right?" in done.err)
+    assert done.err.count("\n") == 1, done.err
+    for secret in (SECRET, "wrong-s3cret"):
+        assert secret not in done.err + loud.err + loud.out
+
+
+def test_a_certificate_for_another_host_is_refused_unless_told(
+    sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    """The broker's certificate is for 127.0.0.1; it is reached as localhost."""
+    bootstrap = sasl.secure_bootstrap.replace("127.0.0.1", "localhost")
+    given = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": SECRET,
+        "ssl_ca_location": certificates["ca.pem"],
+    }
+    assert ask(bootstrap, properties(tmp_path, **given), timeout="3s").code == 1
+    assert ask(bootstrap, properties(tmp_path, **given, ssl_endpoint_identification_algorithm="")).code == 0
+
+
+# -- what a principal may ----------------------------------------------------------------
+
+
+def allow(world: World, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    pattern = ResourcePatternType.LITERAL
+    wanted = [
+        AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    for future in world.admin.create_acls(wanted).values():
+        future.result(30)
+
+
+@pytest.fixture
+def bob(sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> Iterator[tuple[World, Path]]:
+    """A principal without any rights, and a world in which to give him some."""
+    world = World(sasl.bootstrap, tmp_path / "state")
+    config = properties(
+        tmp_path,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_username="bob",
+        sasl_password=SECRET,
+        ssl_ca_location=certificates["ca.pem"],
+    )
+    yield world, config
+    from confluent_kafka.admin import AclBindingFilter  # type: ignore[attr-defined]
+
+    anything: Any = None
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        anything,
+        ResourcePatternType.ANY,
+        anything,
+        anything,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    for future in world.admin.delete_acls([everything]).values():
+        future.result(30)
+
+
+TOPIC_RIGHTS = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ, AclOperation.DELETE)
+
+
+def bobs(sasl: EmbeddedKafka, config: Path, *arguments: str) -> Cli:
+    return run_cli(
+        *arguments,
+        "-b",
+        sasl.secure_bootstrap,
+        "-c",
+        str(config),
+        "--timeout",
+        "5s",
+        "--state-dir",
+        str(config.parent / "state"),
+    )
+
+
+def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(
+    sasl: EmbeddedKafka, bob: tuple[World, Path]
+) -> None:
+    """The trap of F8: without DESCRIBE on the cluster the listing is short, and nothing says so."""
+    world, config = bob
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit("seen", topic, 9)
+    world.commit("hidden", topic, 2)
+    allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
+    allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.GROUP, "seen", AclOperation.DESCRIBE)
+
+    def listed() -> set[str]:
+        return {row["group"] for row in bobs(sasl, config, "groups", "-o", "json").json()["groups"]}
+
+    wait_until(lambda: listed() == {"seen"}, "the short listing")
+    row = bobs(sasl, config, "plan", topic, "--consumed-after", "1h", "-o", "json").json()["partitions"][0]
+    assert (row["action"], row["min_commit"]) == ("hold", None)
+    assert [reason["code"] for reason in row["reasons"]] == ["F8"]
+    assert "--operation Describe" in row["reasons"][0]["text"]
+    doctor = bobs(sasl, config, "doctor", topic)
+    assert doctor.code == 1
+    assert "no DESCRIBE on the cluster" in doctor.out
+    # With it, and with the group that may not be read, that group is F3 …
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+
+    def codes() -> list[str]:
+        row = bobs(sasl, config, "plan", topic, "--consumed-after", "1h", "-o", "json").json()["partitions"][0]
+        return [reason["code"] for reason in row["reasons"]]
+
+    wait_until(lambda: codes() == ["F3"], "the group that may not be read")
+    # … and with all rights the smallest commit is what it always was.
+    allow(world, "bob", ResourceType.GROUP, "hidden", AclOperation.DESCRIBE)
+    wait_until(lambda: codes() == [], "all rights")
+    row = bobs(sasl, config, "plan", topic, "--consumed-after", "1h", "-o", "json").json()["partitions"][0]
+    assert (row["action"], row["trim_to"], row["min_commit_by"]) == ("trim", 2, "group:hidden")
+    assert bobs(sasl, config, "doctor", topic).code == 0
+    for group in ("seen", "hidden"):
+        world.delete_group(group)
+
+
+def test_a_hidden_offsets_topic_holds_even_if_no_group_is_listed(
+    sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
+) -> None:
+    """F9: an authorization error is no answer to whether there are groups. It was taken for "no group" (F4)."""
+    world, config = bob
+    topic = world.topic()
+    world.produce(topic, OLD)
+    allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"version: 1\ngroups: {{ignore: ['*']}}\ntopics: [{{match: {topic}}}]\n")
+
+    def codes() -> list[str]:
+        asked = ("plan", topic, "--consumed-after", "1h", "-p", str(policy), "-o", "json")
+        return [one["code"] for one in bobs(sasl, config, *asked).json()["partitions"][0]["reasons"]]
+
+    wait_until(lambda: codes() == ["F9"], "the hidden topic")
+    shown = policy.read_text()
+    policy.write_text(shown.replace("ignore: ['*']", "offsets.topic: hidden"))
+    allow(world, "bob", ResourceType.GROUP, "required", AclOperation.DESCRIBE)
+    world.commit("required", topic, 6)
+    wait_until(lambda: codes() == ["F9"], "nobody is required, so nobody vouches for the listing")
+    policy.write_text(shown.replace("ignore: ['*']", "offsets.topic: hidden, require: [absent]"))
+    wait_until(lambda: codes() == ["F4"], "a required group that is not there")
+    policy.write_text(shown.replace("ignore: ['*']", "offsets.topic: hidden, require: [required]"))
+    wait_until(lambda: codes() == [], "the required group has committed")
+    world.delete_group("required")
+    policy.write_text(shown)
+    wait_until(lambda: codes() == ["F9"], "the hidden topic")
+    allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    wait_until(lambda: codes() == ["F4"], "the right to describe it")
+
+
+def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(
+    sasl: EmbeddedKafka, bob: tuple[World, Path]
+) -> None:
+    world, config = bob
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit("readers", topic, 5)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.GROUP, "readers", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+
+    def row() -> dict:
+        return bobs(sasl, config, "plan", topic, "--consumed-after", "1h", "-o", "json").json()["partitions"][0]
+
+    wait_until(lambda: "TOPIC_AUTHORIZATION_FAILED" in str(row()["reasons"]), "the topic without its settings")
+    assert row()["action"] == "hold"
+    assert row()["reasons"][0]["code"] == "G5"
+    allow(world, "bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
+    wait_until(lambda: row()["trim_to"] == 5, "the topic with its settings")
+    refused = bobs(sasl, config, "trim", topic, "--consumed-after", "1h", "--yes", "-o", "json")
+    assert refused.code == 5
+    assert refused.json()["partitions"][0]["outcome"] == "failed"
+    assert "TOPIC_AUTHORIZATION_FAILED" in refused.json()["partitions"][0]["reasons"][0]["text"]
+    assert world.ends(topic) == (0, 10)
+    # … and without READ an ambiguous look-up can't be settled.
+    world.produce(topic, [0, 30 * HOUR])
+    world.delete_records(topic, 11)
+    world.commit("readers", topic, 12)
+    held = row()
+    assert (held["action"], [reason["code"] for reason in held["reasons"]]) == ("hold", ["lookup"])
+    assert "READ" in held["reasons"][0]["text"] or "uthoriz" in held["reasons"][0]["text"]
+    assert SECRET not in "".join(path.read_text() for path in (config.parent / "state").rglob("*.jsonl"))
+
+
+def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
+    sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
+) -> None:
+    """Who may write the policy topic decides what may be trimmed: the brokers' ACLs say who, and we say what is missing."""
+    world, config = bob
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 9)
+    allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
+    allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.GROUP, "*", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
+    refused = bobs(sasl, config, "init")
+    assert refused.code == 1
+    assert "topic _kretain_policy could not be made: this user may not; grant it: kafka-acls.sh" in refused.err
+    assert "--operation CREATE" in refused.err
+    run_cli("init", "-b", sasl.bootstrap, check=0)
+    read = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)
+    for own in ("_kretain_policy", "_kretain_state"):
+        allow(world, "bob", ResourceType.TOPIC, own, *read)
+
+    def setting() -> Cli:
+        return bobs(sasl, config, "policy", "set", topic, "retention.ms=7d", "-p", str(policy))
+
+    wait_until(lambda: "could not be written to" in setting().err, "the rights to read")
+    assert "--add --allow-principal User:NAME --topic _kretain_policy --operation WRITE" in setting().err
+    assert setting().code == 1
+    plan = bobs(sasl, config, "plan", "-p", str(policy), "-o", "json")
+    assert plan.code == 0
+    assert plan.json()["partitions"][0]["trim_to"] == 9, "what can be read is enough to decide"
+    assert "this run is remembered on this machine alone: " in plan.err
+    assert "--topic _kretain_state --operation WRITE" in plan.err
+    trim = bobs(sasl, config, "trim", "-p", str(policy), "--yes", "-o", "json").json()
+    assert trim["partitions"][0]["outcome"] == "held", "the brokers' time can't be had"
+    assert SECRET not in refused.err + setting().err + plan.err
+    allow(world, "bob", ResourceType.TOPIC, "_kretain_policy", AclOperation.WRITE)
+    wait_until(lambda: setting().code == 0, "the right to write")
+
+    def said() -> str:
+        return bobs(sasl, config, "doctor", topic, "-p", str(policy), "-o", "json").out
+
+    wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "bob's own right")
+    allow(world, "mallory", ResourceType.TOPIC, "*", AclOperation.ALL)
+    wait_until(lambda: "User:mallory may write to _kretain_policy, and so set what the policy" in said(), "her right")
+    assert "User:mallory may write to _kretain_state, and so make kretain forget groups (F6)" in said()
+    deny = AclBinding(
+        *(ResourceType.TOPIC, "_kretain_policy", ResourcePatternType.LITERAL, "User:mallory", "*"),
+        *(AclOperation.WRITE, AclPermissionType.DENY),
+    )
+    for future in world.admin.create_acls([deny]).values():
+        future.result(30)
+    wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "what she may not")
+
+
+def test_a_topic_that_may_not_be_described_matches_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
+    world, config = bob
+    topic = world.topic()
+    done = bobs(sasl, config, "plan", topic, "--consumed-after", "1h")
+    assert done.code == 1
+    assert "no topic matches" in done.err
+
+
+# -- client certificates -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mutual(certificates: Certificates) -> Iterator[EmbeddedKafka]:
+    more = {
+        "listener.name.secure.ssl.client.auth": "required",
+        "listener.name.secure.ssl.truststore.location": str(certificates["clients.p12"]),
+        "listener.name.secure.ssl.truststore.type": "PKCS12",
+        "listener.name.secure.ssl.truststore.password": STORE,
+    }
+    with EmbeddedKafka(1, settings=broker_tls(certificates) | more | QUICK, secure_protocol="SSL") as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("kind", ["jks", "p12", "pem", "pem sealed", "pem store", "pem inline"])
+def test_a_client_certificate_of_every_kind(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, kind: str
+) -> None:
+    given: dict[str, object] = {"security_protocol": "SSL", "ssl_ca_location": certificates["ca.pem"]}
+    match kind:
+        case "jks" | "p12":
+            given |= {
+                "ssl_keystore_location": certificates[f"client.{kind}"],
+                "ssl_keystore_password": STORE,
+                "ssl_key_password": STORE,
+            }
+        case "pem":
+            given |= {
+                "ssl_certificate_location": certificates["client.pem"],
+                "ssl_key_location": certificates["client.key"],
+            }
+        case "pem sealed":
+            given |= {
+                "ssl_certificate_location": certificates["client.pem"],
+                "ssl_key_location": certificates["client-sealed.key"],
+                "ssl_key_password": STORE,
+            }
+        case "pem store":
+            given |= {"ssl_keystore_type": "PEM", "ssl_keystore_location": certificates["both.pem"]}
+        case "pem inline":
+            chain, key = (
+                certificates[name].read_text().strip().replace("\n", "\\n") for name in ("client.pem", "client.key")
+            )
+            given |= {"ssl_keystore_type": "PEM", "ssl_keystore_certificate_chain": chain, "ssl_keystore_key": key}
+    done = ask(mutual.secure_bootstrap, properties(tmp_path, **given))
+    assert done.code == 0, done.err
+
+
+def test_records_are_read_with_the_same_settings(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    """The second client, which settles look-ups by reading, is let in as well."""
+    world = World(mutual.bootstrap, tmp_path / "state")
+    topic = world.topic()
+    world.produce(topic, [0, *OLD, HOUR * 2])
+    world.delete_records(topic, 1)
+    world.commit("readers", topic, 12)
+    config = properties(
+        tmp_path,
+        security_protocol="SSL",
+        ssl_truststore_location=certificates["trust.p12"],
+        ssl_truststore_password=STORE,
+        ssl_keystore_location=certificates["client.jks"],
+        ssl_keystore_password=STORE,
+        ssl_key_password=STORE,
+    )
+    row = ask(mutual.secure_bootstrap, config, "plan", topic, "--consumed-after", "90m", "-o", "json").json()[
+        "partitions"
+    ][0]
+    assert (row["action"], row["trim_to"]) == ("trim", 12)
+    assert consumed(topic)
+
+
+def test_no_certificate_is_refused(mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> None:
+    done = ask(
+        mutual.secure_bootstrap,
+        properties(tmp_path, security_protocol="SSL", ssl_ca_location=certificates["ca.pem"]),
+        timeout="3s",
+    )
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["client.jks", "client.p12"])
+def test_a_wrong_store_password_names_the_key_and_not_the_password(
+    certificates: Certificates, tmp_path: Path, name: str
+) -> None:
+    config = properties(
+        tmp_path,
+        security_protocol="SSL",
+        ssl_keystore_location=certificates[name],
+        ssl_keystore_password="wr0ng-s3cret",
+    )
+    done = ask("127.0.0.1:1", config, timeout="2s")
+    assert done.code == 1
+    assert "ssl.keystore.location" in done.err
+    assert "wr0ng-s3cret" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "it wants a client certificate (ssl.certificate.location"),
+        ({"ssl_keystore_location": "other/x.p12", "ssl_keystore_password": STORE}, "refused the client certificate"),
+        (
+            {"ssl_certificate_location": "client.pem", "ssl_key_location": "client-sealed.key"},
+            "ssl.key.password is missing",
+        ),
+        (
+            {
+                "ssl_certificate_location": "client.pem",
+                "ssl_key_location": "client-sealed.key",
+                "ssl_key_password": "wr0ng-s3cret",
+            },
+            "ssl.key.password is wrong",
+        ),
+        ({"ssl_certificate_location": "stranger.pem", "ssl_key_location": "client.key"}, "is not that of the key"),
+        ({"ssl_certificate_location": "client.pem", "ssl_key_location": "gone.key"}, "No such file"),
+        ({"ssl_certificate_location": "client.pem"}, "needs both"),
+    ],
+    ids=["none", "a stranger's", "no passphrase", "a wrong passphrase", "another's key", "no such key", "no key"],
+)
+def test_a_missing_or_wrong_client_certificate_is_one_line_without_the_key(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, change: dict[str, str], said: str
+) -> None:
+    given = {"security_protocol": "SSL", "ssl_ca_location": str(certificates["ca.pem"])}
+    given |= {key: str(certificates[value]) if "location" in key else value for key, value in change.items()}
+    done = ask(
+        mutual.secure_bootstrap, properties(tmp_path, **given), "plan", "x", "--older-than", "1d", "-v", timeout="3s"
+    )
+    assert (done.code, done.out) == (1, "")
+    errors = [line for line in done.err.splitlines() if " = " not in line and "without effect" not in line]
+    assert len(errors) == 1, done.err
+    assert said in errors[0]
+    key = certificates["client.key"].read_text().splitlines()[1]
+    for secret in (STORE, "wr0ng-s3cret", key, "Traceback"):
+        assert secret not in done.err
+
+
+def test_no_secret_is_in_any_output_or_file_or_process_list(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
+) -> None:
+    """A passphrase, a key and a password, in a run that shows and writes all that it can, and in one that fails."""
+    world = World(mutual.bootstrap, tmp_path / "unused")
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit("all-read", topic, 9)
+    state, plan, config = tmp_path / "state", tmp_path / "plan.json", tmp_path / "client.properties"
+    properties(
+        tmp_path,
+        security_protocol="SSL",
+        ssl_ca_location=certificates["ca.pem"],
+        ssl_certificate_location=certificates["client.pem"],
+        ssl_key_location=certificates["client-sealed.key"],
+        ssl_key_password=STORE,
+        sasl_username="ada",
+        sasl_password=SECRET,
+    )
+    command = ("-b", mutual.secure_bootstrap, "-c", str(config), "--state-dir", str(state), "-vv")
+    said: list[str] = []
+    given = (topic, "--consumed-after", "1h", *command)
+    with subprocess.Popen(
+        [sys.executable, "-m", "kretain", "plan", *given, "--out", str(plan)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        said += (subprocess.run(["ps", "-eww", "-o", "args", "e"], check=True, capture_output=True, text=True).stdout,)
+        assert any(str(plan) in line for line in said[-1].splitlines())
+        said += running.communicate(timeout=60)
+        assert running.returncode == 0, said[-1]
+    trimmed = run_cli("trim", *given, "--yes", "-o", "json")
+    assert trimmed.json()["partitions"][0]["outcome"] == "trimmed", trimmed.err
+    said += [trimmed.out, trimmed.err]
+    for arguments in (("history",), ("explain", topic), ("doctor", topic), ("groups",), ("offsets", topic)):
+        done = run_cli(*arguments, *(command[4:] if arguments == ("history",) else command))
+        said += [done.out, done.err]
+    # What fails shows where: with a traceback, as -vv asks.
+    for place in ("127.0.0.1:1", mutual.bootstrap):
+        failed = run_cli("plan", topic, "--consumed-after", "1h", "-b", place, *command[2:], "--timeout", "2s")
+        assert failed.code == 1
+        assert "Traceback" in failed.err
+        said += [failed.out, failed.err]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(consumed(topic))
+    textfile = state.parent / "kretain.prom"
+    watched = ("--trim", "--interval", "1s", "--textfile", str(textfile), "-c", str(config), "-vv")
+    with watching(World(mutual.secure_bootstrap, state), policy, *watched) as watcher:
+        watcher.wait_passes(2)
+        said += [watcher.get("/metrics")[1], watcher.get("/readyz")[1]]
+        assert "kretain_partitions" in said[-2]
+        watcher.end()
+        said.append(watcher.text)
+    written = [path for path in (plan, textfile, *state.rglob("*")) if path.is_file()]
+    assert any(path.suffix == ".jsonl" for path in written), "the audit log"
+    said += [path.read_bytes().decode("latin-1") for path in written]
+    key = certificates["client-sealed.key"].read_text().splitlines()[1]
+    for secret in (STORE, SECRET, key):
+        assert not [text[:200] for text in said if secret in text]

@@ -1,0 +1,237 @@
+"""A request that waits behind others on its connection: when its time is up, and what becomes of the others."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaConnectionError
+from kafka.protocol.admin import AlterClientQuotasRequest, ListGroupsRequest
+from kafka.protocol.consumer import FetchRequest
+
+from retention_cli.brokers.deleter import Answered, Deleter, Outcome, delete_request
+from retention_cli.brokers.errors import NotSentError, RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.wire.connections import Job
+from retention_cli.brokers.wire.frames import Dated, _Turns
+from retention_cli.brokers.wire.work import Pending
+from retention_cli.core.model import TopicPartition
+from tests.support.world import World, reader_for, wait_until
+
+
+def _fetch(topic: str, waits_ms: int, offset: int = 0) -> Any:
+    """Return a request that the leader answers after this time: there is nothing to read at this offset."""
+    fetch = FetchRequest.FetchTopic
+    partition = fetch.FetchPartition(
+        partition=0, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=1_000
+    )
+    return FetchRequest(
+        max_wait_ms=waits_ms,
+        min_bytes=1,
+        max_bytes=1_000,
+        topics=[fetch(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+        min_version=4,
+        max_version=12,
+    )
+
+
+def _is_answered(pending: Pending[Any]) -> bool:
+    try:
+        pending.result()
+    except RequestFailedError:
+        return False
+    return True
+
+
+def _leader(reader: ClusterReader, topic: str) -> int:
+    found = reader.metadata([topic]).topics[topic].partitions[0].leader
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("waits_ms", "answered"), [(400, 4), (3_000, 0)])
+def test_the_time_of_a_request_begins_when_those_before_it_are_answered(
+    world: World, waits_ms: int, answered: int
+) -> None:
+    """A broker answers a connection's requests one by one: a slow one is not taken for a dead one, nor that for slow."""
+    name = world.topic()
+    replies: list[Any] = []
+    with reader_for(world.bootstrap) as reader:
+        work = {_leader(reader, name): [Job(_fetch(name, waits_ms), number) for number in range(4)]}
+        began = time.monotonic()
+        reader.wire.run(lambda: reader.wire.fan_out(work, lambda _, reply: replies.append(reply), timeout_s=1.0))
+        seconds = time.monotonic() - began
+    assert sum(not isinstance(reply, RequestFailedError) for reply in replies) == answered
+    assert len(replies) == 4
+    assert 1.0 < seconds < 2.9
+
+
+def test_a_delete_that_waits_behind_others_is_given_up_when_its_recheck_is_too_old(world: World) -> None:
+    """Its time ends, however fast the broker is with what was before it: facts are 30 s old at most (trim)."""
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    tp = TopicPartition(name, 0)
+    said: list[Outcome] = []
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, name)
+        before = [reader.wire.start(reader.wire.ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
+        began = time.monotonic()
+        Deleter.for_reader(reader).delete(
+            {leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7, good_until=math.inf
+        )
+        seconds = time.monotonic() - began
+        assert [type(one) for one in said] == [RequestFailedError], said
+        assert [_is_answered(one) for one in before] == [True, False, False]
+    assert 1.6 < seconds < 2.9
+    time.sleep(1.5)
+    assert world.ends(name)[0] == 0, "nor does the broker come to it later"
+
+
+def test_a_delete_whose_recheck_is_too_old_when_it_would_be_written_is_never_sent(world: World) -> None:
+    """A process that was stopped, or a machine that was suspended, since its time was computed (trim)."""
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    tp = TopicPartition(name, 0)
+    said: list[Outcome] = []
+    with reader_for(world.bootstrap) as reader:
+        leader, delete = _leader(reader, name), Deleter.for_reader(reader).delete
+        for good_until in (reader.clock.since_boot() - 0.1, reader.clock.since_boot() + 30):
+            delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=10, good_until=good_until)
+            if len(said) == 1:
+                assert isinstance(said[0], NotSentError), said
+                assert "its recheck was too old" in str(said[0])
+                assert said[0].retriable
+                assert world.ends(name)[0] == 0
+    assert said[1:] == [Answered(3)], "the next one goes out, on a new connection"
+
+
+def test_a_delete_that_is_half_written_when_its_time_is_over_is_cut_off() -> None:
+    """A socket that takes no more for a while: what a broker has not got whole, it can't execute."""
+    late = False
+    transport = SocketOf(room=5)
+    _Turns(transport).connection_made(transport)
+    transport.queue([b"ab", Dated.of(b"cdefgh", lambda: late), b"ij"])
+    assert transport.send() == (5, None)
+    transport.room = 2
+    assert transport.send() == (2, None)
+    late, transport.room = True, 99
+    count, error = transport.send()
+    assert (count, isinstance(error, KafkaConnectionError), transport.written) == (0, True, b"abcdefg")
+
+
+class SocketOf:
+    """A transport whose socket takes so many bytes, and the connection that it belongs to."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.written = b""
+        self._write_buffer: Any = deque()
+        self.in_flight_requests: list[Any] = []
+        self.config = {"client_id": "test"}
+
+    def connection_made(self, transport: Any) -> None:
+        pass
+
+    def queue(self, chunks: list[bytes]) -> None:
+        self._write_buffer.extend(chunks)
+
+    def send(self) -> tuple[int, Exception | None]:
+        return self._sock_send()
+
+    def _sock_send(self) -> tuple[int, Exception | None]:
+        total = 0
+        while self._write_buffer:
+            chunk = memoryview(self._write_buffer.popleft())
+            taken = chunk[: self.room]
+            self.written += bytes(taken)
+            self.room -= len(taken)
+            total += len(taken)
+            if len(taken) < len(chunk):
+                self._write_buffer.appendleft(chunk[len(taken) :])
+                break
+        return total, None
+
+
+def test_so_is_one_that_is_sent_as_the_connection_opens(world: World) -> None:
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, name)
+    with reader_for(world.bootstrap) as reader:
+        ask, start = reader.wire.ask, reader.wire.start
+        before = [start(ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
+        deletes = start(ask, delete_request({TopicPartition(name, 0): 3}, 1.7), leader, 1.7)
+        after = start(ask, _fetch(name, 1_000, 5), leader)
+        assert [_is_answered(one) for one in (*before, deletes, after)] == [True, False, False, False, False]
+
+
+def test_a_request_with_little_time_does_not_end_those_before_it(world: World) -> None:
+    empty = world.topic()
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, empty)
+        slow = reader.wire.start(reader.wire.ask, _fetch(empty, 2_500), leader)
+        hasty = reader.wire.start(reader.wire.ask, ListGroupsRequest(), leader, 1.0)
+        assert hasty.result().error_code == 0
+        assert slow.result() is not None
+
+
+def test_a_broker_that_answers_one_request_and_then_nothing_is_given_up(world: World) -> None:
+    name = world.topic()
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, name)
+        began = time.monotonic()
+        both = [reader.wire.start(reader.wire.ask, _fetch(name, ms), leader, 1.5) for ms in (700, 60_000)]
+        assert [_is_answered(one) for one in both] == [True, False]
+        assert 2.1 < time.monotonic() - began < 4.0, "its time began when the other was answered"
+
+
+@contextmanager
+def _throttled(world: World, client: str) -> Iterator[ClusterReader]:
+    """A reader that every broker tells to wait for a second after each answer."""
+    entry = AlterClientQuotasRequest.EntryData
+    who = [entry.EntityData(entity_type="client-id", entity_name=client)]
+    with reader_for(world.bootstrap) as other, reader_for(world.bootstrap, client_id=client) as reader:
+
+        def quota(percent: float, *, remove: bool) -> None:
+            told = entry(entity=who, ops=[entry.OpData(key="request_percentage", value=percent, remove=remove)])
+            reply = other.wire.run(other.wire.ask, AlterClientQuotasRequest(entries=[told], validate_only=False))
+            assert reply.entries[0].error_code == 0, reply
+
+        quota(0.01, remove=False)
+        try:
+            for node in reader.brokers():
+                wait_until(
+                    lambda node=node: (  # type: ignore[misc]
+                        reader.wire.run(reader.wire.ask, ListGroupsRequest(), node).throttle_time_ms > 0
+                    ),
+                    f"broker {node} throttles",
+                )
+            yield reader
+        finally:
+            quota(0.0, remove=True)
+
+
+def test_what_is_asked_of_a_broker_that_throttles_is_answered_when_its_time_is_over(world: World) -> None:
+    """kafka-python refuses it, and what it would have answered would be unknown (KIP-219)."""
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    with _throttled(world, f"client-of-{name}") as reader:
+        leader = _leader(reader, name)
+        ask, start = reader.wire.ask, reader.wire.start
+        began = time.monotonic()
+        asked = [start(ask, ListGroupsRequest(), leader) for _ in range(3)]
+        assert [one.result().error_code for one in asked] == [0, 0, 0]
+        assert time.monotonic() - began > 0.5, "it was not throttled: this test tests nothing"
+        hasty = start(ask, ListGroupsRequest(), leader, 0.2)
+        deletes = start(ask, delete_request({TopicPartition(name, 0): 3}, 0.2), leader, 0.2)
+        assert [_is_answered(one) for one in (hasty, deletes)] == [False, False]
+        assert time.monotonic() - began < 10
+        assert start(ask, ListGroupsRequest(), leader).result().error_code == 0
+    assert world.ends(name)[0] == 0, "a delete is not sent once its time is over"

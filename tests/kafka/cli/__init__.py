@@ -1,0 +1,1 @@
+"""The commands as people and scripts use them, on a real cluster."""

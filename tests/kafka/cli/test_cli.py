@@ -1,0 +1,698 @@
+"""The commands as scripts and people use them: exit codes, what goes where, every format (docs/commands.md)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import select
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.terminal import Terminal
+from tests.support.world import HOUR, World, consumed, run_cli
+
+OLD = [30 * HOUR] * 10
+
+
+@pytest.fixture(scope="module")
+def shop(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str, str, Path]:
+    """One topic of three partitions: one trims, one is held, one keeps; and a policy for it."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("cli") / "state")  # type: ignore[attr-defined]
+    topic = world.topic("shop", partitions=3)
+    for partition in (0, 1):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-billing", topic, {0: 7, 1: 4, 2: 0})
+    world.commit(f"{topic}-stray", topic, {0: 9})
+    policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    policy.write_text(consumed(topic))
+    return world, topic, f"{topic}-billing", policy
+
+
+Shop = tuple[World, str, str, Path]
+
+
+def test_plan_as_a_table_in_a_pipe(shop: Shop) -> None:
+    world, topic, _, policy = shop
+    done = world.cli("plan", "-p", str(policy), check=0)
+    lines = done.out.splitlines()
+    assert lines[0].split() == [
+        "partition",
+        "action",
+        "log",
+        "start",
+        "→",
+        "trim",
+        "to",
+        "records",
+        "bytes",
+        "rule",
+        "held",
+        "back",
+        "by",
+    ]
+    assert lines[2].split()[:8] == [f"{topic}-0", "trim", "0", "→", "7", "7", lines[2].split()[6], "B"]
+    assert lines[2].endswith(f"{topic}-billing")
+    assert lines[3].split() == [f"{topic}-1", "hold", "0", "F2"]
+    assert lines[4].split() == [f"{topic}-2", "keep", "0"]
+    assert "3 partitions: 1 trim, 1 keep, 1 hold." in done.out
+    assert "Clock unchecked" in done.out
+    assert f"  {topic} 1\n    F2  group {topic}-stray reads {topic}" in done.out
+    assert "\x1b" not in done.out
+    assert done.err == ""
+
+
+def test_plan_in_every_format(shop: Shop) -> None:
+    world, topic, billing, policy = shop
+    base = ("plan", "-p", str(policy), "-o")
+    whole = world.cli(*base, "json", check=0).json()
+    assert [row["action"] for row in whole["partitions"]] == ["trim", "hold", "keep"]
+    assert whole["partitions"][0]["min_commit_by"] == f"group:{billing}"
+    assert [json.loads(line) for line in world.cli(*base, "jsonl", check=0).out.splitlines()] == whole["partitions"]
+    assert yaml.safe_load(world.cli(*base, "yaml", check=0).out)["partitions"] == whole["partitions"]
+    rows = list(csv.DictReader(io.StringIO(world.cli(*base, "csv", check=0).out)))
+    assert [row["action"] for row in rows] == ["trim", "hold", "keep"]
+    assert rows[0]["trim_to"] == "7"
+    assert rows[1]["reasons"].startswith("F2: group")
+    markdown = world.cli(*base, "markdown", check=0).out
+    assert markdown.startswith("| partition")
+    assert world.cli(*base, "delete-records", check=0).json() == {
+        "partitions": [{"topic": topic, "partition": 0, "offset": 7}],
+        "version": 1,
+    }
+
+
+@pytest.mark.thorough
+def test_what_delete_records_prints_is_what_kafkas_own_tool_takes(shop: Shop, tmp_path: Path) -> None:
+    """Read by Kafka's own parser, against the cluster, for a topic of its own."""
+    from kretain.embedded import DEFAULT_VERSION, jars
+    from kretain.embedded.java import find_java
+
+    world, *_ = shop
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 6)
+    wanted = tmp_path / "delete.json"
+    wanted.write_text(world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out)
+    java = find_java()
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    done = subprocess.run(
+        [
+            str(java.executable),
+            "-cp",
+            f"{lib}/*",
+            "org.apache.kafka.tools.DeleteRecordsCommand",
+            "--bootstrap-server",
+            world.bootstrap,
+            "--offset-json-file",
+            str(wanted),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert f"{topic}-0\tlow_watermark: 6" in done.stdout
+    assert world.ends(topic) == (6, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ((), 0),
+        (("--detailed-exitcode",), 3),
+        (("--fail-on-hold",), 4),
+        (("--detailed-exitcode", "--fail-on-hold"), 4),
+    ],
+)
+def test_plans_exit_codes(shop: Shop, arguments: tuple[str, ...], code: int) -> None:
+    world, _, _, policy = shop
+    world.cli("plan", "-p", str(policy), *arguments, check=code)
+
+
+def test_a_plan_without_changes_leaves_with_0_also_in_detail(shop: Shop) -> None:
+    world, *_ = shop
+    topic = world.topic()
+    assert world.cli("plan", topic, "--consumed-after", "1h", "--detailed-exitcode", check=0).out.count("keep") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("plan",), 2, "there is no policy"),
+        (("plan", "--consumed-after", "1d"), 2, "needs a TOPIC"),
+        (("plan", "x", "--consumed-after", "1"), 2, "'1' is not a duration"),
+        (("plan", "x", "--consumed-after", "1d", "-o", "xml"), 2, "xml"),
+        (("plan", "x", "--consumed-after", "1d", "--unconsumed", "maybe"), 2, "maybe"),
+        (("plan", "x", "--nonsense"), 2, "nonsense"),
+        (("plan", "re:(", "--consumed-after", "1d"), 2, "not a regular expression"),
+        (("plan", "no-such-topic", "--consumed-after", "1d"), 1, "no topic matches 'no-such-topic'"),
+        (("plan", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),
+        (("trim", "x", "--plan", "nowhere.json", "--consumed-after", "1d"), 1, "nowhere.json cannot be read"),
+        (("trim", "x", "--consumed-after", "1d", "--max-partitions", "0"), 2, "max-partitions"),
+        (("explain", "*", "--consumed-after", "1d"), 2, "one topic"),
+        (("explain", "x:y", "--consumed-after", "1d"), 2, "'y' is not a partition"),
+        (("history", "--run", "nope"), 1, "no run 'nope'"),
+        (("policy", "show", "x"), 2, "no policy file"),
+        (("nonsense",), 2, "nonsense"),
+        (("plan", "x", "--consumed-after", "1d", "--context", "nope"), 1, "no context 'nope'"),
+        (("plan", "x", "--consumed-after", "1d", "-c", "nowhere.properties"), 1, "nowhere.properties cannot be read"),
+        (("plan", "x", "--consumed-after", "1d", "--timeout", "soon"), 2, "'soon' is not a duration"),
+        (("plan", "x", "--consumed-after", "1d", "--cluster", "eu"), 2, "--cluster names one of several"),
+        (("plan", "x", "--consumed-after", "1d", "--fleet", "fleet.yaml"), 2, "--fleet names several clusters"),
+        (("trim", "x", "--plan", "nowhere.parquet", "--consumed-after", "1d"), 1, "nowhere.parquet cannot be read"),
+    ],
+)
+def test_what_goes_wrong_is_said_once_on_stderr_with_its_exit_code(
+    shop: Shop, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    world, *_ = shop
+    done = world.cli(*arguments)
+    assert done.code == code, done.err
+    assert said in " ".join(done.err.split()).replace("│ ", "").replace(" │", "")
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    if code == 1:
+        assert done.err.count("\n") == 1
+
+
+def test_an_unreachable_cluster_is_one_line_within_its_time_out() -> None:
+    for bootstrap in ("127.0.0.1:1", "no-such-host.invalid:9092"):
+        began = time.monotonic()
+        done = run_cli("plan", "x", "--consumed-after", "1d", "-b", bootstrap, "--timeout", "1500ms")
+        assert time.monotonic() - began < 6
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f"kretain: {bootstrap} could not be reached within 1.5 s: ")
+        assert done.err.count("\n") == 1
+
+
+def test_a_traceback_is_shown_when_asked_for() -> None:
+    done = run_cli("plan", "x", "--consumed-after", "1d", "-b", "127.0.0.1:1", "--timeout", "1s", "-vv")
+    assert done.code == 1
+    assert "Traceback" in done.err
+
+
+def test_without_a_cluster_the_message_says_how_to_name_one() -> None:
+    done = run_cli("plan", "x", "--consumed-after", "1d")
+    assert (done.code, done.err) == (
+        1,
+        "kretain: no cluster is named: give -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE\n",
+    )
+
+
+class TestTrim:
+    @pytest.fixture
+    def topic(self, shop: Shop) -> str:
+        world, *_ = shop
+        name = world.topic()
+        world.produce(name, OLD)
+        world.commit(f"{name}-a", name, 8)
+        return name
+
+    def test_without_a_terminal_it_refuses(self, shop: Shop, topic: str) -> None:
+        world, *_ = shop
+        done = world.cli("trim", topic, "--consumed-after", "1h", check=6)
+        assert "--yes" in done.err
+        assert done.out == ""
+        assert world.ends(topic) == (0, 10)
+
+    def test_a_rehearsal_needs_no_yes_and_sends_nothing(self, shop: Shop, topic: str) -> None:
+        world, *_ = shop
+        report = world.cli("trim", topic, "--consumed-after", "1h", "--dry-run", "-o", "json", check=0).json()
+        assert report["format"] == "kretain.trim/v1"
+        assert report["totals"]["would-trim"] == 1
+        assert report["partitions"] == [
+            {
+                "topic": topic,
+                "partition": 0,
+                "outcome": "would-trim",
+                "target": 8,
+                "log_start": 0,
+                "records": 8,
+                "bytes": report["partitions"][0]["bytes"],
+                "reasons": [],
+            }
+        ]
+        assert world.ends(topic) == (0, 10)
+
+    def test_a_saved_plan_end_to_end(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world, *_ = shop
+        rules = (topic, "--consumed-after", "1h")
+        saved = str(tmp_path / "plan.json")
+        world.cli("plan", *rules, "--out", saved, check=0)
+        assert json.loads(Path(saved).read_text())["policy"]["flags"] == {"--consumed-after": HOUR}
+        missing = world.cli("trim", "--plan", saved, "--yes", check=6)
+        assert "--consumed-after" in missing.err
+        assert (
+            "one-off rules" in world.cli("trim", topic, "--consumed-after", "2h", "--plan", saved, "--yes", check=6).err
+        )
+        assert (
+            "give the same again"
+            in world.cli("trim", "*", "--consumed-after", "1h", "--plan", saved, "--yes", check=6).err
+        )
+        assert (
+            "(limit 1ms): run kretain plan again"
+            in world.cli("trim", *rules, "--plan", saved, "--yes", "--max-age", "1ms", check=6).err
+        )
+        done = world.cli("trim", *rules, "--plan", saved, "--yes", "-o", "json", check=0).json()
+        assert done["partitions"][0]["outcome"] == "trimmed"
+        again = world.cli("trim", *rules, "--plan", saved, "--yes", "-o", "json", check=0).json()
+        assert again["partitions"][0]["outcome"] == "unchanged"
+        runs = world.cli("history", "-o", "json", check=0).json()["runs"]
+        assert done["run"] in [run["run"] for run in runs]
+        one = world.cli("history", "--run", done["run"], "-o", "json", check=0).json()
+        assert [(row["from"], row["target"], row["outcome"]) for row in one["partitions"]] == [(0, 8, "trimmed")]
+
+    def test_a_plan_for_another_cluster_is_refused(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world, *_ = shop
+        saved = tmp_path / "plan.json"
+        world.cli("plan", topic, "--consumed-after", "1h", "--out", str(saved), check=0)
+        plan = json.loads(saved.read_text())
+        plan["cluster"]["id"] = "another"
+        saved.write_text(json.dumps(plan))
+        assert (
+            "for cluster another"
+            in world.cli("trim", topic, "--consumed-after", "1h", "--plan", str(saved), "--yes", check=6).err
+        )
+        assert world.ends(topic) == (0, 10)
+
+    def test_a_plan_of_a_policy_file_wants_the_policy_again(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world, *_ = shop
+        policy = tmp_path / "p.yaml"
+        policy.write_text(consumed(topic))
+        saved = str(tmp_path / "plan.json")
+        world.cli("plan", "-p", str(policy), "--out", saved, check=0)
+        assert "there is no policy" in world.cli("trim", "--plan", saved, "--yes", check=2).err
+        policy.write_text("version: 1\ntopics: [")
+        assert world.cli("trim", "--plan", saved, "-p", str(policy), "--yes", check=1).err.startswith(
+            f"kretain: {policy}:"
+        )
+        policy.write_text(consumed(topic))
+        world.cli("trim", "--plan", saved, "-p", str(policy), "--yes", check=0)
+        assert world.ends(topic) == (8, 10)
+
+    def test_holds_can_fail_a_script(self, shop: Shop) -> None:
+        world, topic, _, policy = shop
+        done = world.cli("trim", "-p", str(policy), "--dry-run", "--fail-on-hold", "-o", "json", check=4)
+        assert [row["outcome"] for row in done.json()["partitions"]] == ["would-trim", "held", "unchanged"]
+        assert topic
+
+    def test_a_limit_is_shown_by_plan_and_refused_by_trim(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world = World(shop[0].bootstrap, tmp_path / "state")  # a day's trims count: this one starts with none
+        policy = tmp_path / "p.yaml"
+        policy.write_text(consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
+        shown = world.cli("plan", "-p", str(policy), check=0)
+        assert "trim would refuse this plan: 8 records are more than limits.max.records, 7 (G6)" in shown.out
+        refused = world.cli("trim", "-p", str(policy), "--yes", check=6)
+        assert "limits.max.records" in refused.err
+        assert world.ends(topic) == (0, 10)
+
+    @pytest.mark.parametrize(("answer", "code", "start"), [("y\n", 0, 8), ("n\n", 6, 0), ("\n", 6, 0), ("\x04", 6, 0)])
+    def test_in_a_terminal_it_asks_and_says_what_nobody_has_read(
+        self, shop: Shop, topic: str, answer: str, code: int, start: int
+    ) -> None:
+        world, *_ = shop
+        said, left_with = in_a_terminal(
+            ["trim", topic, "--consumed-after", "1h", "-b", world.bootstrap, "--state-dir", str(world.state_dir)],
+            "[y/N]",
+            answer,
+        )
+        assert left_with == code, said
+        assert f"from 1 partition of {topic} in cluster" in " ".join(said.split())
+        assert "\x1b[" in said, "a terminal gets color"
+        assert world.ends(topic)[0] == start
+
+    def test_the_question_names_unread_records(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world, *_ = shop
+        policy = tmp_path / "p.yaml"
+        policy.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
+        said, left_with = in_a_terminal(
+            ["trim", "-p", str(policy), "-b", world.bootstrap, "--state-dir", str(world.state_dir)], "[y/N]", "n\n"
+        )
+        assert left_with == 6
+        assert f"2 of them have NOT been read by {topic}-a (2)" in " ".join(said.split())
+
+    def test_a_plan_past_a_limit_is_refused_before_the_question(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world = World(shop[0].bootstrap, tmp_path / "state")
+        policy = tmp_path / "p.yaml"
+        policy.write_text(consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
+        said, left_with = in_a_terminal(
+            ["trim", "-p", str(policy), "-b", world.bootstrap, "--state-dir", str(world.state_dir)], "[y/N]", "y\n"
+        )
+        assert left_with == 6
+        assert "8 records are more than limits.max.records, 7" in said
+        assert "[y/N]" not in said
+        assert world.ends(topic) == (0, 10)
+
+    def test_the_plan_that_is_asked_about_is_shown_with_those_partitions_alone(
+        self, shop: Shop, tmp_path: Path
+    ) -> None:
+        """Though stdout is a file, and -q says nothing else."""
+        world = World(shop[0].bootstrap, tmp_path / "state")
+        topic = world.topic(partitions=2)
+        for partition in (0, 1):
+            world.produce(topic, OLD, partition)
+        world.commit(f"{topic}-a", topic, {0: 8, 1: 8})
+        script = shlex.join(
+            [
+                *(sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--max-partitions", "1"),
+                *("-q", "-b", world.bootstrap, "--state-dir", str(world.state_dir)),
+            ]
+        )
+        with Terminal(["sh", "-c", f"{script} > {tmp_path / 'out'}"]) as terminal:
+            terminal.read_until("[y/N]")
+            assert f"{topic}-0" in terminal.text
+            assert f"{topic}-1" not in terminal.text
+            assert f"from 1 partition of {topic} in" in " ".join(terminal.text.split())
+            terminal.type("y\r")
+            assert terminal.wait() == 0
+        assert [world.ends(topic, partition)[0] for partition in (0, 1)] == [8, 0]
+        assert f"{topic}-0" in (tmp_path / "out").read_text()
+
+    @pytest.mark.parametrize(("typed", "code"), [("y", 6), ("prod", 0)])
+    def test_a_context_may_want_its_name_typed(
+        self, shop: Shop, topic: str, tmp_path: Path, typed: str, code: int
+    ) -> None:
+        world = shop[0]
+        config = tmp_path / "config.yaml"
+        config.write_text(f"contexts: {{prod: {{bootstrap-server: '{world.bootstrap}', confirm: name}}}}\n")
+        command = [sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--context", "prod"]
+        with Terminal(
+            [*command, "--state-dir", str(tmp_path)], environ={**os.environ, "KRETAIN_CONFIG": str(config)}
+        ) as terminal:
+            terminal.read_until("Type the name of the cluster to go on, prod:")
+            terminal.type(f"{typed}\r")
+            assert terminal.wait() == code
+        assert world.ends(topic)[0] == (8 if code == 0 else 0)
+
+
+def in_a_terminal(arguments: list[str], prompt: str, answer: str) -> tuple[str, int]:
+    """Run a command in a real terminal, answer its prompt, and return what stood there and the exit code."""
+    pid, master = pty.fork()
+    if pid == 0:
+        os.environ |= {"COLUMNS": "100", "TERM": "xterm-256color"}
+        os.execv(sys.executable, [sys.executable, "-m", "kretain", *arguments])
+    said = b""
+    answered = False
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([master], [], [], 0.2)
+        if ready:
+            try:
+                part = os.read(master, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+        if not answered and prompt.encode() in said:
+            os.write(master, answer.encode())
+            answered = True
+    _, status = os.waitpid(pid, 0)
+    os.close(master)
+    return said.decode(errors="replace"), os.waitstatus_to_exitcode(status)
+
+
+def test_offsets_by_floor_and_by_group(shop: Shop) -> None:
+    world, topic, billing, policy = shop
+    rows = world.cli("offsets", topic, "-o", "json", check=0).json()["partitions"]
+    assert [(row["min_commit"], row["lag"], row["min_commit_by"]) for row in rows] == [
+        (7, 3, f"group:{billing}"),
+        (None, None, None),
+        (0, 0, f"group:{billing}"),  # it is empty: who has no commit there misses nothing (F2)
+    ]
+    assert rows[1]["reasons"][0]["code"] == "F2"
+    groups = world.cli("offsets", "-p", str(policy), "--groups", "-o", "json", check=0).json()["partitions"]
+    assert [(row["partition"], row["group"], row["committed"], row["lag"]) for row in groups] == [
+        (0, billing, 7, 3),
+        (0, f"{topic}-stray", 9, 1),
+        (1, billing, 4, 6),
+        (2, billing, 0, 0),
+    ]
+    table = world.cli("offsets", topic, check=0).out
+    assert "3 partitions: 2 with a floor, 1 unknown." in table
+
+
+def test_offsets_of_everything_leaves_internal_topics_out(shop: Shop) -> None:
+    world, *_ = shop
+    rows = world.cli("offsets", "-o", "csv", check=0).out
+    assert "__consumer_offsets" not in rows
+    assert "__consumer_offsets" in world.cli("offsets", "__consumer_offsets", "-o", "csv", check=0).out
+
+
+def test_offsets_shows_compacted_topics_too(shop: Shop) -> None:
+    world, *_ = shop
+    topic = world.topic(cleanup_policy="compact")
+    world.produce(topic, 3)
+    world.commit(f"{topic}-a", topic, 2)
+    assert world.cli("offsets", topic, "-o", "json", check=0).json()["partitions"][0]["min_commit"] == 2
+
+
+def test_explain_draws_the_log_and_says_why(shop: Shop) -> None:
+    world, topic, billing, policy = shop
+    done = world.cli("explain", f"{topic}:0", "-p", str(policy), check=0).out
+    assert f"{topic}-0  trim" in done
+    assert "░" in done
+    assert "█" in done
+    for mark in ("S 0", "floor 7", "R1 7", "trim 7", "H 10"):
+        assert mark in done, mark
+    assert f"every consumer has read them (group:{billing} is furthest behind)" in done
+    held = world.cli("explain", f"{topic}:1", "-p", str(policy), check=0).out
+    assert "On hold: group" in held
+    as_json = world.cli("explain", topic, "-p", str(policy), "-o", "json", check=0).json()["partitions"]
+    assert [row["action"] for row in as_json] == ["trim", "hold", "keep"]
+    (bound,) = as_json[0]["bounds"]
+    assert bound.pop("before").endswith("Z")
+    assert bound == {"rule": "consumed", "code": "R1", "asked": 7, "allowed": 7, "limited_by": None, "reasons": []}
+    assert "no partition 9" in world.cli("explain", f"{topic}:9", "-p", str(policy), check=1).err
+
+
+def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
+    world, topic, _, policy = shop
+    good = world.cli("policy", "check", "-p", str(policy), check=0)
+    assert "1 topic managed" in good.out
+    assert "groups.require is not set" in good.err
+    named = tmp_path / "named.yaml"
+    named.write_text(policy.read_text() + f"\ngroups: {{require: ['{topic}-biling']}}\n")
+    assert f"there is no group {topic}-biling; did you mean {topic}-billing?" in world.cli(
+        "policy", "check", "-p", str(named), check=0
+    ).err.replace("\n", " ")
+    journal = world.topic("journal", retention_ms="-1")
+    aged = tmp_path / "aged.yaml"
+    aged.write_text(f"version: 1\ntopics: [{{match: '{journal[:-1]}*', retention.ms: 7d}}]\n")
+    for command in (["policy", "check"], ["plan"]):
+        told = " ".join(world.cli(*command, "-p", str(aged), check=0).err.split())
+        assert f"{journal}: retention.ms is -1 and only a pattern matches" in told
+    short = world.topic(retention_ms=str(HOUR))
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(
+        f"version: 1\ntopics:\n  - match: {short}\n    retention.commitoffset.enable: true\n    retention.commitoffset.hours: 2\n"
+        "  - match: nothing-*\n    retention.ms: 1d\n"
+    )
+    found = world.cli("policy", "check", str(bad), check=1)
+    assert f"{bad}:5: retention.commitoffset.hours: {short}: retention.commitoffset is 2 h" in found.err
+    assert "1 h" in found.err
+    assert f"{bad}:6: match nothing-* matches no topic" in found.err
+    # In a plan the entry that matches nothing is a warning, and the topic's R1 is unknown.
+    plan = world.cli("plan", "-p", str(bad), "-o", "json", check=0)
+    assert "nothing-* matches no topic" in plan.err
+    assert plan.json()["partitions"][0]["action"] == "keep"
+    assert topic
+
+
+def test_a_policy_that_matches_no_topic_is_an_error_with_lines_and_near_names(shop: Shop, tmp_path: Path) -> None:
+    world, topic, *_ = shop
+    policy = tmp_path / "p.yaml"
+    policy.write_text(
+        f"version: 1\ntopics:\n  - match: {topic}x\n    retention.ms: 1d\n  - match: zzzzzzzz-*\n    retention.ms: 1d\n"
+    )
+    near = f"{policy}:3: match {topic}x matches no topic; did you mean {topic}?\n"
+    far = f"{policy}:5: match zzzzzzzz-* matches no topic\n"
+    for arguments, mark in ((("plan",), "kretain: "), (("trim", "--yes"), "kretain: "), (("policy", "check"), "")):
+        done = world.cli(*arguments, "-p", str(policy), check=1)
+        assert (done.out, done.err) == ("", mark + near + mark + far)
+    policy.write_text(f"{policy.read_text()}  - match: {topic}\n    retention.ms: 1d\n")
+    assert f"kretain: {near}kretain: {far}" in world.cli("plan", "-p", str(policy), check=0).err
+    checked = world.cli("policy", "check", "-p", str(policy), check=1)
+    assert near + far in checked.err
+
+
+def test_policy_show_tells_where_each_value_comes_from(shop: Shop) -> None:
+    world, topic, _, policy = shop
+    shown = world.cli("policy", "show", topic, "-p", str(policy), "-o", "json", check=0).json()["settings"]
+    by_key = {row["key"]: row for row in shown}
+    assert by_key["retention.commitoffset.ms"] == {
+        "key": "retention.commitoffset.ms",
+        "value": HOUR,
+        "origin": f"{policy}:5",
+    }
+    assert by_key["unconsumed"]["origin"] == "default"
+    assert "no entry matches topic other" in world.cli("policy", "show", "other", "-p", str(policy), check=1).err
+
+
+def test_doctor_looks_at_everything_and_changes_nothing(shop: Shop) -> None:
+    world, topic, _, policy = shop
+    done = world.cli("doctor", "-p", str(policy), "-o", "json", check=0).json()
+    assert set(done["commands"]) == {"plan", "trim", "offsets", "explain", "groups"}
+    assert "missing" not in done["commands"].values()
+    texts = " ".join(check["text"] for check in done["checks"])
+    for word in (
+        "DESCRIBE on the cluster",
+        "DELETE on every topic of interest (1)",
+        "every broker has all calls",
+        "unchecked",
+    ):
+        assert word in texts, word
+    assert "works" in world.cli("doctor", topic, check=0).out
+
+
+def test_settings_come_from_flags_over_variables_over_the_context(shop: Shop, tmp_path: Path) -> None:
+    world, topic, _, policy = shop
+    (tmp_path / "client.properties").write_text("client.id=from-the-file\nsasl.password=hunter2\n")
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"contexts:\n  prod:\n    bootstrap-server: {world.bootstrap}\n    policy: {policy}\n    command-config: client.properties\n"
+        "    timeout: 20s\n  dead: {bootstrap-server: 'localhost:1', timeout: 1s}\ndefault-context: dead\n"
+    )
+    state = ("--state-dir", str(tmp_path / "state"))
+    named = run_cli("plan", "--context", "prod", "-v", *state, check=0, KRETAIN_CONFIG=str(config))
+    assert topic in named.out
+    assert f"bootstrap.servers = {world.bootstrap} (context prod)" in named.err
+    assert "timeout = 20 s (context prod)" in named.err
+    assert "sasl.password = ********" in named.err
+    assert "hunter2" not in named.err
+    assert (
+        run_cli("plan", *state, KRETAIN_CONFIG=str(config), KRETAIN_POLICY=str(policy)).code == 1
+    )  # the default is dead
+    variable = run_cli(
+        "plan", *state, "-v", check=0, KRETAIN_CONFIG=str(config), KRETAIN_CONTEXT="prod", KRETAIN_TIMEOUT="9s"
+    )
+    assert "timeout = 9 s (KRETAIN_TIMEOUT)" in variable.err
+    flag = run_cli(
+        "plan",
+        *state,
+        "--timeout",
+        "8s",
+        "-v",
+        check=0,
+        KRETAIN_CONFIG=str(config),
+        KRETAIN_CONTEXT="prod",
+        KRETAIN_TIMEOUT="9s",
+    )
+    assert "timeout = 8 s (flag)" in flag.err
+    over = run_cli(
+        "plan", *state, "-b", world.bootstrap, check=0, KRETAIN_CONFIG=str(config), KRETAIN_POLICY=str(policy)
+    )
+    assert topic in over.out
+    typo = run_cli("plan", "--context", "prd", KRETAIN_CONFIG=str(config))
+    assert (typo.code, "did you mean prod?" in typo.err) == (1, True)
+    config.write_text("contexts:\n  prod: {bootstrap-sever: x}\n")
+    wrong = run_cli("plan", "--context", "prod", KRETAIN_CONFIG=str(config))
+    assert (wrong.code, "did you mean bootstrap-server?" in wrong.err) == (1, True)
+
+
+def test_options_may_stand_before_or_after_the_arguments(shop: Shop) -> None:
+    world, topic, *_ = shop
+    one = run_cli(
+        "plan",
+        "-b",
+        world.bootstrap,
+        "--consumed-after",
+        "1h",
+        topic,
+        "-o",
+        "jsonl",
+        "--state-dir",
+        str(world.state_dir),
+        check=0,
+    )
+    other = run_cli(
+        "plan",
+        topic,
+        "-o",
+        "jsonl",
+        "-b",
+        world.bootstrap,
+        "--consumed-after",
+        "1h",
+        "--state-dir",
+        str(world.state_dir),
+        check=0,
+    )
+    assert one.out == other.out
+
+
+def test_an_option_that_deletes_nothing_has_a_variable(shop: Shop) -> None:
+    world, topic, *_ = shop
+    done = run_cli(
+        "plan",
+        topic,
+        "--consumed-after",
+        "1h",
+        check=3,
+        KRETAIN_BOOTSTRAP_SERVER=world.bootstrap,
+        KRETAIN_OUTPUT="json",
+        KRETAIN_STATE_DIR=str(world.state_dir),
+        KRETAIN_DETAILED_EXITCODE="1",
+        KRETAIN_QUIET="1",
+        KRETAIN_OLDER_THAN="1ms",
+        KRETAIN_UNCONSUMED="trim",
+        KRETAIN_NO_POLICY="1",
+    )
+    assert done.json()["policy"]["flags"] == {"--consumed-after": HOUR}
+
+
+@pytest.mark.parametrize("level", ["1", "2"])
+def test_a_python_without_assertions_reads_the_same(shop: Shop, level: str) -> None:
+    world, topic, *_ = shop
+    command = [
+        sys.executable,
+        "-m",
+        "kretain",
+        "plan",
+        topic,
+        "--consumed-after",
+        "1h",
+        "-o",
+        "csv",
+        "-b",
+        world.bootstrap,
+    ]
+    told = [
+        subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, timeout=60, check=False)
+        for more in ({}, {"PYTHONOPTIMIZE": level})
+    ]
+    assert told[0].stdout.count("\n") == 4
+    assert (told[1].stdout, told[1].returncode) == (told[0].stdout, told[0].returncode), told[1].stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:
+    world, topic, *_ = shop
+    command = f"{sys.executable} -m kretain plan {topic} --consumed-after 1h -o json -b {world.bootstrap} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "{\n"
+    assert "Traceback" not in done.stderr
+    assert "Broken pipe" not in done.stderr
+
+
+def test_long_tables_are_what_matters_and_say_how_to_see_all(shop: Shop) -> None:
+    world, *_ = shop
+    topic = world.topic("long", partitions=60)
+    for partition in range(60):
+        world.produce(topic, [30 * HOUR] * (partition % 3 + 1), partition)
+    world.commit(f"{topic}-a", topic, dict.fromkeys(range(60), 1) | {59: 3})
+    short = world.cli("plan", topic, "--consumed-after", "1h", check=0).out
+    assert "The 20 of 60 partitions that matter most (all of them: --all, or -o csv)" in short
+    assert f"{topic}-59" in short
+    assert short.count(f"\n{topic}-") == 20
+    assert world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0).out.count(f"\n{topic}-") == 60

@@ -1,0 +1,256 @@
+"""Completions in real shells: bash, zsh and fish are typed at, and what they make of a line is read back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.terminal import Terminal
+from tests.support.world import World
+
+ROOT = Path(__file__).parents[3]
+FILES = ROOT / "completions"
+
+START = {
+    "bash": f"PS1='> '; source {FILES}/kretain.bash",
+    "zsh": f"PS1='> '; bindkey -e; autoload -Uz compinit; compinit -u -D; source {FILES}/_kretain",
+    "zsh-fpath": f"PS1='> '; bindkey -e; fpath=({FILES} $fpath); autoload -Uz compinit; compinit -u -D",
+    "fish": f"source {FILES}/kretain.fish",
+}
+COMMAND = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+    "fish": ["fish", "--no-config", "--private", "--interactive"],
+}
+
+
+@dataclass
+class Names:
+    """Topics and groups of a stem that nothing else on the cluster begins with."""
+
+    world: World
+    stem: str
+    evil: dict[str, str]
+
+
+EVIL = {
+    "sub": "$(touch pwned)",
+    "tick": "`touch pwned`",
+    "quote": "'; touch pwned; '",
+    "space": " a b",
+    "glob": "*?[x]",
+}
+"""Ends of group names: anybody who may join a group can name one so."""
+
+
+@pytest.fixture(scope="module")
+def names(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> Names:
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("state"))  # type: ignore[attr-defined]
+    stem = f"comp{os.getpid()}"
+    for end, partitions in (("-orders.eu", 11), ("-orders_us", 1), ("-solo", 3)):
+        world.topic(name=stem + end, partitions=partitions)
+    world.produce(f"{stem}-solo", 1)
+    evil = {kind: f"{stem}-evil-{kind}{end}" for kind, end in EVIL.items()}
+    for group in (
+        f"{stem}-billing",
+        f"{stem}-bill:odd",
+        *evil.values(),
+        f"{stem}-evil-z\\",
+        f"{stem}-evil-zz;touch pwned;#",
+    ):
+        world.commit(group, f"{stem}-solo", 1)
+    return Names(world, stem, evil)
+
+
+@pytest.fixture
+def environ(names: Names, tmp_path: Path) -> dict[str, str]:
+    home = tmp_path / "home"
+    home.mkdir()
+    return {
+        **os.environ,
+        "HOME": str(home),
+        "HISTFILE": "",
+        "INPUTRC": os.devnull,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "KRETAIN_BOOTSTRAP_SERVER": names.world.bootstrap,
+        "KRETAIN_COMPLETION_TIMEOUT": "30s",  # a busy machine is as good as a cluster that is far away
+    }
+
+
+class Shell:
+    """An interactive shell that completes kretain."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self._lines = 0
+
+    def words(self, line: str, seconds: float = 150) -> list[str]:
+        """Type a line with a TAB at its end; return the words after ``kretain`` that the shell then has."""
+        before = line.replace("\t", "").split()[1:]
+        after = before
+        deadline = time.monotonic() + seconds
+        while after == before:  # on a busy machine a second is too short for the cluster to answer
+            self._lines += 1
+            # Ctrl-A: to the line's beginning, where a command is put that prints the words of the rest.
+            self.terminal.type(f"{line}\x01 printf '<%s>' \x05; echo do''ne{self._lines}\n")
+            said = self.terminal.read_until(f"done{self._lines}\n", 60)
+            last = said.rpartition("<kretain>")[2].rpartition("done")[0].rstrip("\n")
+            after = last.removeprefix("<").removesuffix(">").split("><")
+            if time.monotonic() > deadline:
+                break
+        return after
+
+
+@pytest.fixture(params=[one if one == "fish" else pytest.param(one, marks=pytest.mark.thorough) for one in START])
+def shell(request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Path) -> Iterator[Shell]:
+    name: str = request.param
+    command = COMMAND[name.removesuffix("-fpath")]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed here")
+    with Terminal(command, columns=200, environ=environ) as terminal:
+        terminal.type(f"cd {shlex.quote(str(tmp_path))}; {START[name]}; echo rea''dy\n")
+        terminal.read_until("ready\n", 60)
+        yield Shell(terminal)
+        assert not (tmp_path / "pwned").exists(), "a name was run as a command"
+
+
+def test_the_first_tab_completes(shell: Shell, names: Names) -> None:
+    """Also where the file was found in fpath, and is loaded by that TAB."""
+    assert shell.words("kretain expl\t", seconds=0) == ["explain"]
+    assert shell.words(f"kretain plan {names.stem}-orders.\t") == ["plan", f"{names.stem}-orders.eu"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
+def test_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:
+    (tmp_path / "my-policy.yaml").touch()
+    stem = names.stem
+    assert shell.words("kretain plan --consumed\t") == ["plan", "--consumed-after"]
+    assert shell.words(f"kretain explain {stem}-orders_us:\t") == ["explain", f"{stem}-orders_us:0"]
+    assert shell.words(f"kretain groups --group {stem}-bill:\t") == ["groups", "--group", f"{stem}-bill:odd"]
+    assert shell.words(f"kretain groups --group={stem}-billi\t") == ["groups", f"--group={stem}-billing"]
+    assert shell.words("kretain plan -p my-p\t") == ["plan", "-p", "my-policy.yaml"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
+def test_a_group_may_be_called_anything_and_stays_a_word(shell: Shell, names: Names) -> None:
+    """What is offered is never run: names come from whoever may join a group."""
+    for kind, name in names.evil.items():
+        line = f"kretain groups --group {names.stem}-evil-{kind}\t"
+        assert shell.words(line) == ["groups", "--group", name]
+    for _ in range(20):  # as often as a busy machine needs to answer within the second that completion waits
+        shell.words(f"kretain groups --group {names.stem}-evil-z\t\t", seconds=0)
+        if shown := f"{names.stem}-evil-zz;touch pwned;#" in shell.terminal.text.replace("\\", ""):
+            break
+    assert shown, "the list was never shown"
+
+
+BASH = """source {file}
+COMP_LINE={line}; COMP_POINT=${{#COMP_LINE}}
+_kretain_completion kretain
+printf '%s\\n' "${{COMPREPLY[@]}}" """
+
+
+def listed(line: str, environ: dict[str, str]) -> list[str]:
+    """Return all that bash would offer for a line."""
+    script = BASH.format(file=FILES / "kretain.bash", line=shlex.quote(line))
+    done = subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return [word for word in done.stdout.split("\n") if word]
+
+
+def eventually(ask: Callable[[], list[str]]) -> list[str]:
+    """Ask until there is something: on a busy machine a second is too short for the cluster to answer."""
+    deadline = time.monotonic() + 60
+    while not (found := ask()) and time.monotonic() < deadline:
+        pass
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("kretain plan {}-", ["-orders.eu", "-orders_us", "-solo"]),
+        ("kretain trim --dry-run {}-ord", ["-orders.eu", "-orders_us"]),
+        ("kretain offsets {}-solo {}-s", ["-solo"]),
+        ("kretain groups --group {}-b", ["-bill:odd", "-billing"]),
+    ],
+)
+def test_bash_is_offered_all_names_that_begin_so(
+    names: Names, environ: dict[str, str], line: str, ends: list[str]
+) -> None:
+    found = eventually(lambda: listed(line.replace("{}", names.stem), environ))
+    assert found == [names.stem + end for end in ends]
+
+
+def test_partitions_come_in_their_order_and_without_what_bash_has_already(
+    names: Names, environ: dict[str, str]
+) -> None:
+    """COMP_WORDBREAKS has the colon: to bash what follows it is a word of its own."""
+    line = f"kretain explain {names.stem}-orders.eu:"
+    assert eventually(lambda: listed(line, environ)) == [str(number) for number in range(11)]
+    assert eventually(lambda: listed(line + "1", environ)) == ["1", "10"]
+    assert eventually(lambda: listed(line.replace("explain", "trim") + "1", environ)) == ["1", "10"]
+
+
+def test_the_connection_is_that_of_the_line(names: Names, environ: dict[str, str]) -> None:
+    del environ["KRETAIN_BOOTSTRAP_SERVER"]
+    line = f"kretain plan -b {names.world.bootstrap} {names.stem}-so"
+    assert eventually(lambda: listed(line, environ)) == [f"{names.stem}-solo"]
+    assert listed(f"kretain plan {names.stem}-so", environ) == [], "no cluster, no names, no error"
+
+
+def asked(line: str, environ: dict[str, str]) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Ask as the scripts do; return how long it took, and what was said."""
+    began = time.monotonic()
+    done = subprocess.run(
+        ["kretain"],
+        env=environ
+        | {
+            "_KRETAIN_COMPLETE": "complete_fish",
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            "_TYPER_COMPLETE_ARGS": line,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return time.monotonic() - began, done
+
+
+@pytest.mark.parametrize("cluster", ["nobody listens", "nobody answers", "no such host", "a broken configuration"])
+def test_what_can_not_be_reached_is_silence_within_a_second(
+    environ: dict[str, str], tmp_path: Path, cluster: str
+) -> None:
+    """0.9 s on an idle machine; on a busy one what starting takes there, and half a second for the cluster."""
+    del environ["KRETAIN_COMPLETION_TIMEOUT"]
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        environ["KRETAIN_BOOTSTRAP_SERVER"] = {
+            "nobody listens": f"127.0.0.1:{closed.getsockname()[1]}",
+            "nobody answers": f"127.0.0.1:{silent.getsockname()[1]}",
+        }.get(cluster, "no-such-host.invalid:9092")
+        if cluster == "a broken configuration":
+            (tmp_path / "config.yaml").write_text("contexts: [")
+            environ["KRETAIN_CONFIG"] = str(tmp_path / "config.yaml")
+        took = []
+        for _attempt in range(3):
+            idle, _ = asked("kretain plan --o", environ)  # asks no cluster
+            seconds, done = asked("kretain plan x", environ)
+            assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+            took.append(seconds - idle)
+            if seconds < 1 or seconds - idle < 0.8:
+                return
+    raise AssertionError(f"so much longer than a completion that asks nobody: {took}")

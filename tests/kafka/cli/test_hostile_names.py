@@ -1,0 +1,99 @@
+"""Names that others choose can neither move a cursor nor forge a line, in any command and format.
+
+Brokers take any group id. A person is shown its escape; a script that reads JSON or YAML gets the very name back.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.world import HOUR, Cli, World
+
+HOSTILE = "evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
+ESCAPED = r"evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
+FORMULA = "=HYPERLINK(1)"
+RULE = ("--consumed-after", "1h")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "plan": (*RULE, "-v"),
+    "explain": RULE,
+    "trim": (*RULE, "--dry-run"),
+    "offsets": ("--group", "*"),
+}
+"""What is asked about a topic; each names the group that holds it, or that reads it."""
+
+
+@pytest.fixture
+def topic(world: World) -> Iterator[str]:
+    """Two groups of such names read it: the hostile one is behind, and has no commit on the second partition (F2)."""
+    topic = world.topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [100 * HOUR] * 10, partition=partition)
+    world.commit(HOSTILE, topic, 3)
+    world.commit(FORMULA, topic, {0: 5, 1: 5})
+    yield topic
+    for name in (HOSTILE, FORMULA):  # the cluster is shared, and no other test wants to meet them
+        world.delete_group(name)
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Return every text in a document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from (*strings(key), *strings(one))
+    elif isinstance(value, list):
+        for one in value:
+            yield from strings(one)
+
+
+def odd(said: Cli) -> set[str]:
+    """Return what does not print of an output; its line ends aside."""
+    return {one for one in said.out + said.err if one != "\n" and not one.isprintable()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_name_is_shown_as_it_is(world: World, topic: str, command: str) -> None:
+    words = [command, topic, *COMMANDS[command]]
+    table = world.cli(*words)
+    assert (table.code, odd(table)) == (0, set()), table.out + table.err
+    assert ESCAPED in table.out.replace("\n", "").replace("  ", " ")
+    rows = list(csv.reader(io.StringIO((found := world.cli(*words, "-o", "csv")).out)))
+    assert odd(found) == set()
+    assert any(ESCAPED in cell for row in rows for cell in row)
+    assert not any(cell.startswith("=") for row in rows for cell in row)
+    found = world.cli(*words, "-o", "json")
+    assert odd(found) == set()
+    assert any(HOSTILE in text for text in strings(json.loads(found.out)))
+    found = world.cli(*words, "-o", "yaml")
+    assert odd(found) == set()
+    assert any(HOSTILE in text for text in strings(yaml.safe_load(found.out)))
+
+
+def test_nor_in_lists_of_groups_and_in_remedies(world: World, topic: str) -> None:
+    for words in (["groups", "--group", "evil*", "--group", "=*"], ["doctor"]):
+        for output in ("table", "csv", "json", "yaml"):
+            assert odd(world.cli(*words, "-o", output)) == set()
+    listed = world.cli("groups", "--group", "evil*", "--group", "=*", "-o", "csv").out
+    assert (ESCAPED in listed, f"'{FORMULA}" in listed) == (True, True)
+    markdown = world.cli("plan", topic, *RULE, "-o", "markdown")
+    assert (odd(markdown), ESCAPED in markdown.out) == (set(), True)
+    lines = world.cli("plan", topic, *RULE, "-o", "jsonl")
+    assert odd(lines) == set()
+    assert all(json.loads(line) for line in lines.out.splitlines())
+    remedy = r"--group $'evil\x1b[2J\x1b[31m\x0d\x0akretain: 0 records\x07\xc2\x9b1m\xe2\x80\xaegpj.exe"
+    assert remedy in world.cli("plan", topic, *RULE, "-o", "csv").out
+
+
+def test_an_error_and_an_unknown_option_show_no_such_name_either(world: World) -> None:
+    for words in (["plan", HOSTILE, *RULE], ["groups", "forget", HOSTILE], ["plan", "--policy", f"/no/{HOSTILE}"]):
+        said = world.cli(*words)
+        # With its colon the name is taken for TOPIC:PARTITION, and no number stands behind it.
+        assert (said.code, odd(said)) == (2 if words[:2] == ["plan", HOSTILE] else 1, set()), said.err

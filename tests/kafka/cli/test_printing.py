@@ -1,0 +1,191 @@
+"""Reports that can't be printed: the exit code is that of what was done, and what was deleted is said (README.md, exits)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
+from tests.support.world import HOUR, World, consumed
+
+OLD = [30 * HOUR] * 10
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records in each of two partitions; a group has read eight of the first, and never the second."""
+    name = world.topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, 8)
+    return name
+
+
+def arguments(world: World, command: str, topic: str, *more: str) -> list[str]:
+    where = ["-b", world.bootstrap, "--state-dir", str(world.state_dir)]
+    return [command, topic, "--consumed-after", "1h", *where, *more]
+
+
+def run_of(world: World) -> dict:
+    (run,) = world.cli("history", "-o", "json", check=0).json()["runs"]
+    return run
+
+
+@pytest.mark.parametrize(("outlet", "why"), [(FULL, "No space left on device"), (CLOSED, "stdout is closed")])
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_trim_whose_report_is_lost_is_partial_and_says_what_went(
+    world: World, topic: str, outlet: str, why: str, output: str
+) -> None:
+    done = run_into(outlet, *arguments(world, "trim", topic, "--yes", "-o", output, "-q"))
+    assert done.code == 5, done.err
+    assert world.ends(topic)[0] == 8
+    run = run_of(world)
+    assert done.err == (
+        f"kretain: the result could not be printed: {why}; run {run['run']}: 1 partition trimmed; 8 records trimmed "
+        f"(kretain history --run {run['run']})\n"
+    )
+    assert (run["records"], run["exit"]) == (8, 0), "the log has what was done"
+
+
+def test_where_nothing_was_sent_a_lost_report_is_a_failure(world: World, topic: str) -> None:
+    """A rehearsal, a plan, and a trim that finds nothing to do."""
+    world.cli("trim", topic, "--consumed-after", "1h", "--yes", check=0)
+    for command, *more in (("plan",), ("trim", "--dry-run"), ("trim", "--yes")):
+        done = run_into(FULL, *arguments(world, command, topic, "-q", *more))
+        assert (done.code, done.err) == (1, "kretain: the result could not be printed: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "code"),
+    [
+        ("plan", [], 0),
+        ("plan", ["--detailed-exitcode"], 3),
+        ("plan", ["--detailed-exitcode", "--fail-on-hold", "-o", "json"], 4),
+        ("trim", ["--yes"], 0),
+        ("trim", ["--yes", "--fail-on-hold", "-o", "csv"], 4),
+        ("trim", ["--yes", "--wait"], 5),
+        ("trim", [], 6),
+    ],
+)
+def test_a_reader_that_is_gone_changes_no_exit_code(
+    world: World, topic: str, command: str, more: list[str], code: int
+) -> None:
+    done = run_into(UNREAD, *arguments(world, command, topic, *more))
+    assert done.code == code, done.err
+    assert "Broken pipe" not in done.err
+    assert world.ends(topic)[0] == (8 if command == "trim" and code != 6 else 0)
+
+
+def test_a_pipeline_leaves_with_what_was_done(world: World, topic: str) -> None:
+    trim = " ".join([sys.executable, "-m", "kretain", *arguments(world, "trim", topic, "--yes", "--fail-on-hold")])
+    script = f"{trim} -o json | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "4\n"
+    assert "Traceback" not in done.stderr
+
+
+BREAKING = """
+import sys
+from kretain.__main__ import main
+from retention_cli.brokers.errors import BrokerError
+
+def fail(*_, **__):
+    raise {error}
+
+import {module} as module
+module.{name} = fail
+sys.argv[0] = "kretain"
+main()
+"""
+"""The real command, in which one thing fails."""
+
+WAITING = ("kretain.flows.trims", "waited")
+NOTING = ("retention_cli.trim.journal", "AuditJournal.result")
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "code", "words"),
+    [
+        (WAITING, 'BrokerError("no broker answered")', 5, "kretain: no broker answered\n"),
+        (WAITING, "KeyboardInterrupt", 130, "kretain: interrupted\nkretain: before that: run "),
+        (NOTING, 'KeyError("x")', 5, "kretain: internal error: KeyError: 'x'"),
+    ],
+)
+def test_what_fails_behind_a_delete_is_partial_and_a_ctrl_c_stays_one(
+    world: World, topic: str, where: tuple[str, str], error: str, code: int, words: str
+) -> None:
+    script = BREAKING.format(module=where[0], name=where[1], error=error)
+    program = ["-c", script, *arguments(world, "trim", topic, "--yes", "--wait", "-o", "json", "-q")]
+    done = subprocess.run([sys.executable, *program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert world.ends(topic)[0] == 8
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    if code == 130:
+        assert "1 partition trimmed; 8 records trimmed" in done.stderr
+    else:
+        report = json.loads(done.stdout)
+        assert (report["totals"]["trimmed"], report["partitions"][0]["log_start"]) == (1, 8), "the report is there"
+
+
+def test_an_interrupted_trim_whose_report_is_lost_too_stays_interrupted(world: World, topic: str) -> None:
+    script = BREAKING.format(module=WAITING[0], name=WAITING[1], error="KeyboardInterrupt")
+    done = run_into(FULL, *arguments(world, "trim", topic, "--yes", "--wait"), program=("-c", script))
+    assert done.code == 130
+    assert "1 partition trimmed; 8 records trimmed" in done.err
+
+
+def test_a_fleets_trim_whose_report_is_lost_says_what_went_where(world: World, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(consumed(topic))
+    (tmp_path / "fleet.yaml").write_text(
+        "version: 1\npolicy: policy.yaml\nclusters:\n"
+        f"  - {{name: eu, bootstrap-server: '{world.bootstrap}'}}\n"
+        "  - {name: down, bootstrap-server: '127.0.0.1:1', timeout: 1s}\n"
+    )
+    fleet = ["trim", "--fleet", str(tmp_path / "fleet.yaml"), "--state-dir", str(world.state_dir), "--yes", "-q"]
+    done = run_into(FULL, *fleet)
+    assert done.code == 5, done.err
+    run = run_of(world)["run"]
+    assert done.err.splitlines()[-1] == (
+        f"kretain: the result could not be printed: No space left on device; eu: run {run}: 1 partition trimmed; "
+        f"8 records trimmed (kretain history --run {run})"
+    )
+
+
+def test_what_fails_behind_one_clusters_trim_is_not_said_to_have_done_nothing(
+    world: World, topic: str, tmp_path: Path
+) -> None:
+    """Its report stands; what went wrong afterwards is a line, and exit 5."""
+    (tmp_path / "policy.yaml").write_text(consumed(topic))
+    (tmp_path / "fleet.yaml").write_text(
+        f"version: 1\npolicy: policy.yaml\nclusters:\n  - {{name: eu, bootstrap-server: '{world.bootstrap}'}}\n"
+    )
+    world.cli("plan", topic, "--consumed-after", "1h", check=0)
+    script = BREAKING.format(module="retention_cli.engines.fleet.trimming", name="done", error='BrokerError("gone")')
+    script = script.replace(
+        "module.done = fail",
+        "honest = module.run_trim\n"
+        "def run_trim(*arguments):\n    honest(*arguments)\n    fail()\n"
+        "module.run_trim = run_trim",
+    )
+    fleet = [
+        "trim",
+        "--fleet",
+        str(tmp_path / "fleet.yaml"),
+        "--state-dir",
+        str(world.state_dir),
+        "--yes",
+        "-o",
+        "json",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *fleet], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 5, done.stderr
+    (eu,) = json.loads(done.stdout)["clusters"]
+    assert (eu["name"], eu["totals"]["trimmed"]) == ("eu", 1)
+    assert "kretain: gone\n" in done.stderr

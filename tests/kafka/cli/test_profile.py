@@ -1,0 +1,366 @@
+"""``kretain profile`` on real topics: what pandas finds in the same records, and what is no data or no time of ours."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from confluent_kafka import Producer
+
+from kretain.embedded import EmbeddedKafka
+from kretain.embedded.flights import flights
+from kretain.options.common import Output
+from kretain.render.profile import print_profile
+from retention_cli.brokers import record_columns
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import TopicPartition
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.profile.hours import HOUR_MS
+from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fill, prepare
+from retention_cli.profile.rows import all_rows
+from retention_cli.profile.summary import summarize
+from tests.kafka.trim.test_failures import SETTINGS, leaders
+from tests.support.terminal import Terminal
+from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
+
+ANY_STAMP = str(2**63 - 1)
+RECORDS = 40_000
+
+
+def profiled(world: World, *topics: str, policy: str | None = None, timeout_s: float = 30.0, **more: Any) -> Profile:
+    loaded = None if policy is None else parse_policy(policy, "policy.yaml", "sha256:test")
+    with reader_for(world.bootstrap, timeout_s) as reader:
+        found = prepare(reader, Wanted(topics, now_ms(), loaded, **more))
+        fill(reader, found)
+    return found
+
+
+def frame(found: Profile) -> pd.DataFrame:
+    return pd.DataFrame(list(all_rows(found.topics.values())))
+
+
+def produce(world: World, topic: str, records: Iterator[tuple[Any, ...]], compression: str = "none") -> None:
+    """Append (partition, key, value, timestamp, headers)."""
+    producer = Producer({"bootstrap.servers": world.bootstrap, "logger": QUIET, "compression.type": compression})
+    failed: list[Any] = []
+    for number, (partition, key, value, stamp, headers) in enumerate(records):
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp=stamp,
+            headers=headers,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+        if not number % 1000:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failed
+
+
+@pytest.fixture(scope="module")
+def flown(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pd.DataFrame]:
+    """Real flights in two partitions, out of order as the file has them, with headers; and the same as a table."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("flown") / "state")
+    topic = world.topic("flown", partitions=2)
+    offsets, sent, rows = [0, 0], [], []
+    for number, one in enumerate(itertools.islice(flights(), RECORDS)):
+        partition = len(one.key + str(number)) % 2
+        headers = [("et", str(one.timestamp_ms + HOUR).encode()), ("ü", b"12345")] if number % 5 else None
+        sent.append((partition, one.key, one.value, one.timestamp_ms, headers))
+        size = len(one.key) + len(one.value) + (0 if headers is None else 2 + 13 + 2 + 5)
+        rows.append((partition, offsets[partition], one.timestamp_ms, size, headers is None))
+        offsets[partition] += 1
+    produce(world, topic, iter(sent), "lz4")
+    return topic, pd.DataFrame(rows, columns=["partition", "offset", "time", "size", "bare"])
+
+
+def by_pandas(rows: pd.DataFrame) -> pd.DataFrame:
+    """Group by partition and hour, in the order of offsets."""
+    before = rows.groupby("partition").time.transform(lambda one: one.cummax().shift(fill_value=0))
+    rows = rows.assign(hour=rows.time // HOUR_MS * HOUR_MS, lag=(before - rows.time).clip(lower=0))
+    groups = rows.groupby(["partition", "hour"])
+    return pd.DataFrame(
+        {
+            "records": groups.offset.count(),
+            "bytes": groups["size"].sum(),
+            "first_offset": groups.offset.min(),
+            "last_offset": groups.offset.max(),
+            "oldest_ms": groups.time.min(),
+            "newest_ms": groups.time.max(),
+            "newest_offset": rows.loc[groups.time.idxmax()].set_index(["partition", "hour"]).offset,
+            "out_of_order": groups.lag.agg(lambda one: int((one > 0).sum())),
+            "out_of_order_ms": groups.lag.max(),
+        }
+    ).reset_index()
+
+
+def equal(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(
+        found[expected.columns].reset_index(drop=True), expected, check_dtype=False, check_exact=True
+    )
+
+
+def test_the_flights_are_what_pandas_groups_them_to(world: World, flown: tuple[str, pd.DataFrame]) -> None:
+    topic, rows = flown
+    found = frame(profiled(world, topic))
+    assert set(found.kind) == {"hour"}
+    equal(found, by_pandas(rows))
+    assert found.out_of_order.sum() > 1000, "this data was to be out of order"
+
+
+def test_small_slices_come_to_the_same(
+    world: World, flown: tuple[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = flown
+    monkeypatch.setattr(record_columns, "RECORDS_A_SLICE", 700)
+    monkeypatch.setattr(record_columns, "RECORDS_WAITING", 1000)
+    monkeypatch.setattr(record_columns, "MESSAGES_AT_ONCE", 499)
+    equal(frame(profiled(world, topic)), by_pandas(rows))
+
+
+def test_by_event_time_the_hours_are_those_of_the_header(world: World, flown: tuple[str, pd.DataFrame]) -> None:
+    topic, rows = flown
+    policy = f'version: 1\ntopics: [{{match: {topic}, retention.eventtime.source: "header:et", retention.ms: 1d}}]'
+    found = frame(profiled(world, topic, policy=policy, by_event_time=True))
+    told = rows[~rows.bare].assign(time=rows.time + HOUR)
+    equal(found[found.kind == "hour"], by_pandas(told))
+    timeless = found[found.kind == "no-time"]
+    assert timeless.set_index("partition").records.to_dict() == rows[rows.bare].partition.value_counts().to_dict()
+    assert found.no_event_time.sum() == rows.bare.sum()
+    by_stamp = frame(profiled(world, topic, policy=policy))
+    equal(by_stamp, by_pandas(rows))
+    assert by_stamp.no_event_time.sum() == rows.bare.sum()
+
+
+def test_a_window_holds_what_is_stamped_in_it(world: World, flown: tuple[str, pd.DataFrame]) -> None:
+    topic, rows = flown
+    from_ms, to_ms = (int(rows.time.quantile(q)) for q in (0.3, 0.6))
+    found = frame(profiled(world, topic, from_ms=from_ms, to_ms=to_ms))
+    inside = rows[(rows.time >= from_ms) & (rows.time < to_ms)]
+    assert found.records.sum() == len(inside)
+    assert found.bytes.sum() == inside["size"].sum()
+    late = by_pandas(rows)
+    whole = [hour for hour in found.hour if from_ms <= hour and hour + HOUR_MS <= to_ms]
+    assert whole
+    assert found[found.hour.isin(whole)].out_of_order.sum() == late[late.hour.isin(whole)].out_of_order.sum()
+
+
+def test_a_window_after_everything_reads_nothing(world: World) -> None:
+    """A −1 is not taken for the end, unless the newest stamp says so (docs/rules.md, Look-ups)."""
+    topic = world.topic()
+    world.produce(topic, [5 * DAY] * 10)
+    found = profiled(world, topic, from_ms=now_ms() - DAY)
+    assert found.ranges[TopicPartition(topic, 0)] == (10, 10)
+    world.produce(topic, [HOUR])
+    found = profiled(world, topic, from_ms=now_ms() - DAY)
+    assert found.ranges[TopicPartition(topic, 0)] == (10, 11)
+    assert summarize(found.topics[topic].partitions).records == 1
+
+
+def test_markers_aborted_and_open_records_are_not_counted(world: World) -> None:
+    topic = world.topic()
+    now = now_ms()
+    world.transaction(topic, [now - HOUR] * 3, end="commit")
+    world.transaction(topic, [now + 0] * 5, end="abort")
+    world.produce_at(topic, [now - 2 * HOUR])
+    open_one = world.transaction(topic, [now] * 7, end="open")
+    try:
+        found = profiled(world, topic)
+        hours = found.topics[topic].partitions[0]
+        summary = summarize({0: hours})
+        assert (summary.records, summary.size_bytes) == (4, 3 * 100 + 102)
+        assert (summary.late, summary.late_ms) == (1, HOUR)
+        assert (hours.end, found.ranges[TopicPartition(topic, 0)].end) == (11, 18)
+        assert [text for text in found.notes if "an open transaction begins" in text]
+        assert not found.unread
+    finally:
+        open_one.abort_transaction(30)
+
+
+def test_what_compaction_took_is_not_counted_and_tombstones_are(world: World) -> None:
+    topic = world.topic(
+        cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", delete_retention_ms="86400000"
+    )
+    now = now_ms()
+    produce(world, topic, ((0, f"k{n % 10}", b"x" * 50, now - HOUR, None) for n in range(2000)))
+    produce(world, topic, iter([(0, "k3", None, now - HOUR, None), (0, "k4", b"", now - HOUR, None)]))
+
+    def compacted() -> bool:
+        produce(world, topic, iter([(0, "z", b"rolls the segment", now, None)]))
+        return len(world.records(topic)) < 100
+
+    wait_until(compacted, "compaction")
+    found = profiled(world, topic)
+    summary = summarize(found.topics[topic].partitions)
+    there = world.records(topic)
+    assert abs(summary.records - len(there)) <= 1, "the cleaner may have come between the two"
+    assert summary.tombstones == 1
+    assert not found.unread
+
+
+def test_odd_stamps_are_named_and_take_no_room(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = world.topic("odd", partitions=2, message_timestamp_after_max_ms=ANY_STAMP)
+    now = now_ms()
+    world.produce_at(topic, [now - HOUR] * 50, 1)
+    world.produce_at(topic, [now + 2 * HOUR, now * 1000, now // 1000, now * 1_000_000, now - 1], 1)
+    done = profiled(world, topic)
+    print_profile(done, Output.json, of_bytes=False)
+    told = json.loads(capsys.readouterr().out)
+    one = told["topics"][0]
+    assert (one["records"], one["future"], one["before_2000"], one["out_of_order"]) == (55, 3, 1, 1)
+    assert one["furthest"] == {"partition": 1, "offset": 53, "time_ms": now * 1_000_000}
+    assert {row["kind"] for row in told["rows"]} == {"hour", "future", "before-2000"}
+    shown = world.cli("profile", topic, check=0).out
+    assert f"at {topic}-1 offset 53 (written in nanoseconds?)" in shown
+    assert f"before 2000: 1 record, the first at {topic}-1 offset 52" in shown
+    assert "message.timestamp.after.max.ms" in shown
+    window = summarize(profiled(world, topic, from_ms=now - DAY, to_ms=now + HOUR).topics[topic].partitions)
+    assert (window.records, window.kinds, window.late) == (51, {}, 0)
+
+
+def test_parquet_carries_every_row_and_what_they_are(
+    world: World, flown: tuple[str, pd.DataFrame], tmp_path: Path
+) -> None:
+    topic, rows = flown
+    file = tmp_path / "profile.parquet"
+    done = world.cli("profile", topic, "--out", str(file), "-o", "csv", check=0)
+    assert f"saved in {file}" in done.err
+    table = arrow("pyarrow.parquet").read_table(file)
+    found = table.to_pandas()
+    expected = by_pandas(rows)
+    assert found.records.tolist() == expected.records.tolist()
+    assert (found.hour.astype("datetime64[ms, UTC]").astype("int64") == expected.hour).all()
+    assert table.schema.field("hour").type.tz == "UTC"
+    about = json.loads(table.schema.metadata[b"kretain.profile/v1"])
+    assert (about["format"], about["complete"], about["unread"]) == ("kretain.profile/v1", True, [])
+    assert len(done.out.splitlines()) == 1 + len(expected)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_can_not_be_found_is_said(world: World) -> None:
+    done = world.cli("profile", "no-such-topic", check=1)
+    assert done.err == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
+    for pattern in ("__consumer_offset*", "re:no.*"):
+        with pytest.raises(NothingMatchesError, match="no topic matches"):
+            profiled(world, pattern)
+    assert list(profiled(world, "__consumer_offsets").topics) == ["__consumer_offsets"]
+
+
+def test_event_times_want_a_source(world: World) -> None:
+    topic = world.topic()
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1d}}]"
+    with pytest.raises(NoEventTimeError, match=f"retention.eventtime.source is not set for {topic}"):
+        profiled(world, topic, policy=policy, by_event_time=True)
+
+
+INTERRUPTED = """
+import contextlib, os, signal
+from kretain.render.kit import progress
+from kretain.options.common import Output
+from kretain.render.profile import print_profile
+from retention_cli.brokers import record_columns
+from retention_cli.core.extras import arrow
+
+@contextlib.contextmanager
+def shown(*, quiet):
+    sent = []
+    def report(phase, done=0, total=None):
+        if phase == "records" and done and not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+    yield report
+
+progress.shown = shown
+record_columns.MESSAGES_AT_ONCE = 50
+from kretain.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_shows_what_was_read_and_says_that_it_is_partial(world: World, tmp_path: Path) -> None:
+    topic = world.topic()
+    world.produce(topic, [HOUR] * 5000)
+    file = tmp_path / "part.parquet"
+    words = ["profile", topic, "-b", world.bootstrap, "-o", "json", "--out", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    result = Cli(done.returncode, done.stdout, done.stderr)
+    assert result.code == 130, result.err
+    told = result.json()
+    assert told["complete"] is False
+    assert [one["reason"] for one in told["unread"]] == ["reading was interrupted"]
+    reached = told["unread"][0]["reached"]
+    assert 0 < reached < 5000
+    assert told["topics"][0]["records"] == reached
+    assert "interrupted: this is what was read by then" in result.err
+    assert sum(arrow("pyarrow.parquet").read_table(file).column("records").to_pylist()) == reached
+
+
+def test_records_that_go_while_they_are_come_to_are_named(world: World) -> None:
+    """Retention does not wait for a profile: what is left is read."""
+    topic = world.topic()
+    world.produce(topic, [HOUR] * 100)
+    with reader_for(world.bootstrap) as reader:
+        found = prepare(reader, Wanted((topic,), now_ms()))
+        world.delete_records(topic, 40)
+        fill(reader, found)
+    assert summarize(found.topics[topic].partitions).records == 60
+    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"]
+    assert not found.unread
+
+
+@pytest.mark.thorough
+def test_a_partition_that_can_not_be_read_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    """One has no leader, and one has a leader that answers no more: exit 5, and what was read is right."""
+    with EmbeddedKafka(3, settings=SETTINGS) as three:
+        world = World(three.bootstrap, tmp_path / "state")
+        topic = world.topic(partitions=3)
+        for partition in range(3):
+            world.produce(topic, [HOUR] * 10, partition)
+        led = {leader: partition for partition, leader in leaders(world, topic).items()}
+        with reader_for(world.bootstrap, 5) as reader:
+            ready = prepare(reader, Wanted((topic,), now_ms()))
+            frozen = three.nodes[0]
+            frozen.freeze()
+            try:
+                fill(reader, ready)
+            finally:
+                frozen.thaw()
+        assert [(one.tp.partition, one.reached) for one in ready.unread] == [(led[1], 0)]
+        assert "none of its records came for 5 s" in ready.unread[0].text
+        assert summarize(ready.topics[topic].partitions).records == 20
+        victim = three.nodes[1]
+        victim.kill()
+        wait_until(lambda: leaders(world, topic)[led[2]] is None, "the end of a leader")
+        done = world.cli("profile", topic, check=5)
+        assert done.err == f"kretain: {topic}-{led[2]} could not be read: its ends can't be read: has no leader\n"
+        assert "20 records" in done.out
+        assert "partial: 1 partition" in done.out
+
+
+def test_a_pipe_gets_eighty_plain_columns_and_a_terminal_its_own_width_and_color(world: World) -> None:
+    topic = world.topic()
+    world.produce(topic, [HOUR * n for n in range(300, 0, -1)])
+    for encoding, sign in (("utf-8", "█"), ("ascii", "#")):
+        done = world.cli("profile", topic, check=0, PYTHONIOENCODING=encoding)
+        assert sign in done.out
+        assert "\x1b" not in done.out
+        pictured = done.out.split("a column is")[0].splitlines()[1:]
+        assert max(map(len, pictured)) <= 80
+    assert done.out.isascii()
+    words = [sys.executable, "-m", "kretain", "profile", topic, "-b", world.bootstrap]
+    with Terminal(words, columns=50) as terminal:
+        assert terminal.wait() == 0
+        assert "\x1b[1m" in terminal.shown
+        assert max(map(len, terminal.text.splitlines())) <= 50
+        assert "█" in terminal.text

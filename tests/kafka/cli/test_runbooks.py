@@ -1,0 +1,453 @@
+"""The runbooks (docs/runbooks) on a real broker: what the cluster looks like afterwards, and where each of them stops."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from kretain.embedded import EmbeddedKafka
+from tests.conftest import QUICK
+from tests.support import archiving
+from tests.support.runbooks import Runbooks, runbooks_for
+from tests.support.world import HOUR, World, consumed, everywhere, reader_for, wait_until
+
+OLD = [30 * HOUR] * 10
+MIB = 1 << 20
+
+Shell = Callable[[str], Runbooks]
+
+
+@pytest.fixture(scope="module")
+def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
+    """One node for all: how full its disk is, the tests of this file alone decide."""
+    with EmbeddedKafka(1, settings=QUICK) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def here(single: EmbeddedKafka, tmp_path: Path) -> World:
+    return World(single.bootstrap, tmp_path / "state")
+
+
+@pytest.fixture
+def shell(here: World, tmp_path: Path) -> Shell:
+    """Return a shell in which a policy is the operator's."""
+    return lambda policy: runbooks_for(here, policy, tmp_path)
+
+
+def read_topic(world: World, stem: str, partitions: int = 1, **upto: int) -> str:
+    """A topic of ten old records a partition, read by these groups up to these offsets; their names begin with it."""
+    topic = world.topic(stem, partitions=partitions)
+    for partition in range(partitions):
+        world.produce(topic, OLD, partition)
+    for group, offset in upto.items():
+        world.commit(f"{topic}-{group}", topic, dict.fromkeys(range(partitions), offset))
+    return topic
+
+
+def groups_of(world: World) -> set[str]:
+    with reader_for(world.bootstrap) as reader:
+        return {one.name for one in reader.list_groups(reader.brokers())}
+
+
+def own_settings(world: World, topic: str) -> dict[str, str]:
+    """Return what is set for the topic itself."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = world.admin.describe_configs([resource])[resource].result(30)
+    return {name: str(one.value) for name, one in found.items() if one.source == 1}
+
+
+# -- disk filling ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filling(here: World) -> Iterator[str]:
+    """A topic that takes 8 MiB, in segments of 1 MiB."""
+    topic = here.topic("filling", segment_bytes=str(MIB))
+    here.produce(topic, [30 * HOUR] * 800, value=os.urandom(10_000))
+    yield topic
+    here.delete(topic)
+
+
+def disk_policy(topic: str, after: str, more: str = "") -> str:
+    """R1 on a broker whose disk has 10 MiB."""
+    return consumed(topic, after) + f"\ndisks: {{capacity: 10MiB}}\n{more}"
+
+
+def test_a_filling_disk_is_relieved_of_what_the_policy_allows_and_of_nothing_else(
+    here: World, filling: str, shell: Shell
+) -> None:
+    other = read_topic(here, "other", reader=9)
+    here.commit("slow", filling, 700)
+    here.commit("fast", filling, 800)
+    books = shell(disk_policy(filling, "1h"))
+    said = books.run("disk-filling", "--below", "50", "--wait", "60", "--yes").out
+    assert here.ends(filling) == (700, 800)
+    assert here.ends(other) == (0, 10)
+    assert re.search(r"is at 7\d %, and should be below 50 %", said)
+    assert said.rstrip().endswith("done.")
+    assert "3. What every consumer has read" not in said
+    books.run("disk-filling", "--below", "50", "--yes")
+    assert len(list(books.saves.glob("disk-filling-*-policy.json"))) == 1, "the second run had nothing to plan"
+
+
+@pytest.mark.thorough
+def test_where_the_policy_frees_too_little_only_what_is_asked_for_by_name_goes(
+    here: World, filling: str, shell: Shell
+) -> None:
+    """What every consumer has read is a plan at first; what one has yet to read stays, and it is named."""
+    here.commit("slow", filling, 250)
+    books = shell(disk_policy(filling, "4d"))
+    said = books.run("disk-filling", "--below", "50", "--wait", "20", "--yes", check=5).out
+    assert here.ends(filling) == (0, 800)
+    assert "give --keep 1h" in said
+    said = books.run("disk-filling", "--below", "50", "--wait", "5", "--keep", "1h", "--yes", check=5).out
+    assert here.ends(filling) == (250, 800)
+    assert "4. What is in the way" in said
+    assert "slow" in said.partition("4. What is in the way")[2]
+    here.commit("slow", filling, 800)
+    books.run("disk-filling", "--below", "50", "--wait", "60", "--keep", "40h", "--yes", check=5)
+    assert here.ends(filling) == (250, 800), "all of it is younger"
+    books.run("disk-filling", "--below", "50", "--wait", "60", "--keep", "1h", "--yes")
+    assert here.ends(filling) == (800, 800)
+
+
+def test_a_limit_and_a_missing_yes_stop_the_disk_runbook(here: World, filling: str, shell: Shell) -> None:
+    here.commit("slow", filling, 700)
+    books = shell(disk_policy(filling, "1h", "limits: {max.records: 100}\n"))
+    assert "limits.max.records" in books.run("disk-filling", "--below", "50", "--yes", check=6).out
+    books.policy.write_text(disk_policy(filling, "1h"))
+    assert "--yes" in books.run("disk-filling", "--below", "50", check=6).out
+    books.run("disk-filling", "--below", "full", check=2)
+    books.run("disk-filling", "--below", check=2)
+    assert here.ends(filling) == (0, 800)
+
+
+@pytest.mark.thorough
+def test_a_broker_that_does_not_answer_stops_the_disk_runbook(tmp_path: Path) -> None:
+    """How full its disk is, nobody knows: who goes on all the same says so, and is told that it stays unknown."""
+    with EmbeddedKafka(3, settings=QUICK) as kafka:
+        world = World(kafka.bootstrap, tmp_path / "state")
+        topic = world.topic("filling", segment_bytes=str(MIB), partitions=3, replicas=3)
+        for partition in range(3):
+            world.produce(topic, [30 * HOUR] * 100, partition, value=os.urandom(10_000))
+        world.commit("reader", topic, dict.fromkeys(range(3), 90))
+        books = runbooks_for(world, disk_policy(topic, "1h"), tmp_path)
+        kafka.node(3).kill()
+        led = lambda found: all(one.leader_id in (1, 2) for one in found.partitions)  # noqa: E731
+        wait_until(lambda: everywhere(world.bootstrap, topic, led), "leaders elsewhere")
+        wait_until(lambda: everywhere(world.bootstrap, "__consumer_offsets", led), "coordinators elsewhere")
+        said = books.run("disk-filling", "--below", "10", "--yes", check=5).out
+        assert "broker 3" in said
+        assert [world.ends(topic, one)[0] for one in range(3)] == [0, 0, 0]
+        assert not list(books.saves.iterdir())
+        said = books.run("disk-filling", "--below", "99", "--even-so", "--yes", check=5).out
+        assert "those of broker 3 are unknown" in said
+        books.run("disk-filling", "--below", "1", "--wait", "5", "--even-so", "--yes", check=5)
+        assert [world.ends(topic, one)[0] for one in range(3)] == [90, 90, 90]
+
+
+# -- a dead consumer --------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_a_dead_group_is_let_go_of_and_its_positions_can_be_given_back(here: World, shell: Shell) -> None:
+    topic = read_topic(here, "dead", 2, live=9, dead=3)
+    other = read_topic(here, "elsewhere")
+    here.commit(f"{topic}-dead", other, 4)
+    group = f"{topic}-dead"
+    books = shell(consumed(topic))
+    said = books.run("dead-consumer", group, "--idle", "0").out
+    assert "Nothing was changed" in said
+    (saved,) = books.saves.glob("*.csv")
+    assert sorted(csv.reader(saved.open())) == sorted([[other, "0", "4"], [topic, "0", "3"], [topic, "1", "3"]])
+    assert group in groups_of(here)
+    assert here.cli("plan", "-p", str(books.policy), "-o", "json").json()["totals"]["records"] == 6
+    books.run("dead-consumer", group, "--idle", "0", "--release", check=6)
+    assert group in groups_of(here), "nobody has said yes"
+    said = books.run("dead-consumer", group, "--idle", "0", "--release", "--yes").out
+    assert group not in groups_of(here)
+    assert [here.ends(topic, one) for one in (0, 1)] == [(9, 10), (9, 10)]
+    assert here.ends(other) == (0, 10)
+    assert f"{group} --back" in said
+    books.run("dead-consumer", group, "--back", str(saved), check=6)
+    assert group not in groups_of(here)
+    books.run("dead-consumer", group, "--back", str(saved), "--yes")
+    rows = here.cli("offsets", "*", "--groups", "--group", group, "-o", "json", check=0).json()["partitions"]
+    stands = {(one["topic"], one["partition"]): one["committed"] for one in rows}
+    assert stands == {(topic, 0): 9, (topic, 1): 9, (other, 0): 4}, "where the log begins by now"
+    assert "no group" in books.run("dead-consumer", "nobody-of-that-name", check=1).out
+
+
+def test_a_group_that_may_live_is_left_alone(here: World, shell: Shell) -> None:
+    topic = read_topic(here, "alive", live=9, slow=3)
+    books = shell(consumed(topic))
+    arguments = ("dead-consumer", f"{topic}-slow", "--release", "--yes")
+    assert "unknown" in books.run(*arguments, check=6).out, "kretain has not looked before"
+    here.cli("plan", "-p", str(books.policy), check=0)
+    assert "for 0 h" in books.run(*arguments, check=6).out
+    member = here.member(f"{topic}-slow", [topic])
+    try:
+        assert "somebody is in it" in books.run(*arguments, "--idle", "0", check=6).out
+    finally:
+        member.close()
+    assert f"{topic}-slow" in groups_of(here)
+    assert here.ends(topic) == (0, 10)
+    assert not list(books.saves.glob("*.json"))
+
+
+def test_a_group_that_comes_back_is_not_trimmed_past(here: World, shell: Shell) -> None:
+    """Right after it was deleted, and once more between the plan and its trim."""
+    topic = read_topic(here, "back", live=9, slow=3)
+    group = f"{topic}-slow"
+    books = shell(consumed(topic))
+    comes = books.commits(group, topic, 3)
+    books.after("kafka-consumer-groups.sh", f'case "$*" in *--delete*) {comes} ;; esac')
+    said = books.run("dead-consumer", group, "--idle", "0", "--release", "--yes", check=6).out
+    assert "it came back" in said
+    assert here.ends(topic) == (0, 10)
+    books.before("kretain", f'case "$*" in "trim --plan"*) {comes} ;; esac')
+    (books.tools / "kafka-consumer-groups.sh.real").replace(books.tools / "kafka-consumer-groups.sh")
+    said = books.run("dead-consumer", group, "--idle", "0", "--release", "--yes").out
+    assert "1 held" in said
+    assert here.ends(topic) == (0, 10)
+    (plan,) = books.saves.glob("dead-consumer-*.json")
+    here.cli("trim", "--plan", str(plan), "-p", str(books.policy), "--yes", check=0)
+    assert here.ends(topic) == (0, 10)
+
+
+def test_in_a_terminal_it_asks_before_each_change_and_any_answer_but_y_is_no(here: World, shell: Shell) -> None:
+    """Of two questions the second may be answered otherwise: the group is gone then, and nothing is trimmed."""
+    topic = read_topic(here, "asked", live=9, slow=3)
+    group = f"{topic}-slow"
+    books = shell(consumed(topic))
+    arguments = ("dead-consumer", group, "--idle", "0", "--release")
+    with books.in_terminal(*arguments) as terminal:
+        terminal.read_until("Delete the group")
+        terminal.type("yes please\n")
+        assert terminal.wait() == 6
+    assert group in groups_of(here)
+    with books.in_terminal(*arguments) as terminal:
+        terminal.read_until("Delete the group")
+        terminal.type("y\n")
+        terminal.read_until("This can't be undone. [y/N]")
+        assert group not in groups_of(here)
+        terminal.type("n\n")
+        assert terminal.wait() == 6
+        assert "The group is gone, and not all of that was trimmed" in terminal.text
+    assert here.ends(topic) == (0, 10)
+
+
+def test_a_group_that_is_gone_and_remembered_is_forgotten_too(here: World, shell: Shell) -> None:
+    """F6: its positions are those of the ledger."""
+    topic = read_topic(here, "gone", live=9, slow=3)
+    books = shell(consumed(topic))
+    here.cli("plan", "-p", str(books.policy), check=0)
+    here.delete_group(f"{topic}-slow")
+    assert "counts as kretain remembers it" in books.run("dead-consumer", f"{topic}-slow").out
+    (saved,) = books.saves.glob("*.csv")
+    assert saved.read_text() == f"{topic},0,3\n"
+    books.run("dead-consumer", f"{topic}-slow", "--release", "--yes")
+    assert here.ends(topic) == (9, 10)
+
+
+# -- from the brokers' retention to kretain ------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_a_topic_goes_from_the_brokers_retention_to_kretain_and_back(here: World, shell: Shell) -> None:
+    topic = read_topic(here, "moving", 2, live=9)
+    here.configure(topic, {"retention.ms": str(100 * HOUR)})
+    books = shell(consumed(topic, "1h"))
+    here.cli("plan", "-p", str(books.policy), check=0)
+    assert "it should be 7 days" in books.run("broker-retention", "check", topic, check=6).out.lower()
+    assert "All is ready" in books.run("broker-retention", "check", topic, "--seen", "0").out
+    assert [here.ends(topic, one)[0] for one in (0, 1)] == [0, 0]
+    longer = str(1000 * HOUR)
+    hand_over = ("broker-retention", "hand-over", topic, longer, "--seen", "0", "--yes")
+    assert "no trim has worked" in books.run(*hand_over, check=6).out
+    books.run("broker-retention", "first", topic, "--seen", "0", check=6)  # nobody has said yes
+    books.run("broker-retention", "first", topic, "--seen", "0", "--yes")
+    assert sorted(here.ends(topic, one)[0] for one in (0, 1)) == [0, 9]
+    less = books.run("broker-retention", "hand-over", topic, "1000", "--seen", "0", "--yes", check=6).out
+    assert "would delete records" in less
+    assert own_settings(here, topic)["retention.ms"] == str(100 * HOUR)
+    said = books.run(*hand_over).out
+    assert own_settings(here, topic)["retention.ms"] == longer
+    (saved,) = books.saves.glob("*-retention-*.txt")
+    assert saved.read_text() == f"{topic}\nretention.ms={100 * HOUR}\n"
+    assert str(saved) in said
+    books.run("broker-retention", "back", topic, str(saved), check=6)
+    assert own_settings(here, topic)["retention.ms"] == longer
+    books.run("broker-retention", "back", topic, str(saved), "--yes")
+    assert own_settings(here, topic)["retention.ms"] == str(100 * HOUR)
+    assert [here.ends(topic, one)[1] for one in (0, 1)] == [10, 10]
+
+
+def test_what_brokers_would_delete_on_the_way_back_is_shown_before(here: World, shell: Shell) -> None:
+    """Unread or not, and whatever the policy holds: they know nothing of either."""
+    topic = read_topic(here, "shorter", live=2)
+    books = shell(consumed(topic, "1h", hold="migration"))
+    (books.saves / "old.txt").write_text(f"{topic}\nretention.ms={20 * HOUR}\n")
+    said = books.run("broker-retention", "back", topic, str(books.saves / "old.txt"), check=6).out
+    assert "10 records would be trimmed" in said
+    assert here.ends(topic) == (0, 10)
+    other = read_topic(here, "other", live=2)
+    (books.saves / "other.txt").write_text(f"{other}\nretention.ms={20 * HOUR}\n")
+    said = books.run("broker-retention", "back", topic, str(books.saves / "other.txt"), "--yes", check=1).out
+    assert "is not of topic" in said
+    assert own_settings(here, topic)["retention.ms"] == own_settings(here, other)["retention.ms"] == "-1"
+
+
+def test_a_topic_is_not_handed_over_where_the_policy_is_wrong_or_something_is_unknown(
+    here: World, shell: Shell
+) -> None:
+    topic = read_topic(here, "unready", live=9)
+    here.configure(topic, {"retention.ms": str(100 * HOUR)})
+    books = shell(consumed(topic, "200h"))
+    assert "longer than" in books.run("broker-retention", "check", topic, "--seen", "0", check=1).out
+    books.policy.write_text(consumed(topic))
+    here.cli("plan", "-p", str(books.policy), check=0)
+    here.produce(topic, OLD)
+    here.commit(f"{topic}-other", topic, 99)  # beyond the end: another log's (F5)
+    assert "F5" in books.run("broker-retention", "first", topic, "--seen", "0", "--yes", check=4).out
+    assert here.ends(topic) == (0, 20)
+
+
+# -- legal hold ----------------------------------------------------------------------------------
+
+
+def test_a_legal_hold_stops_saved_plans_and_the_brokers_and_can_be_lifted(here: World, shell: Shell) -> None:
+    topic = read_topic(here, "held", live=9)
+    sibling = read_topic(here, f"{topic}-sibling", live=9)
+    here.configure(topic, {"retention.ms": str(100 * HOUR)})
+    books = shell(consumed(f"{topic}*"))
+    before = books.policy.read_text()
+    plan = books.saves / "plan.json"
+    here.cli("plan", "-p", str(books.policy), "--out", str(plan), check=0)
+    books.run("legal-hold", "set", topic, "case 4711", check=6)
+    assert books.policy.read_text() == before, "nobody has said yes"
+    said = books.run("legal-hold", "set", topic, 'case 4711: "Müller" & co', "--yes").out
+    assert "Every partition is on hold" in said
+    settings = {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert settings.items() <= own_settings(here, topic).items()
+    report = here.cli("trim", "--plan", str(plan), "-p", str(books.policy), "--yes", "-o", "json", check=0).json()
+    outcomes = {row["topic"]: (row["outcome"], [one["code"] for one in row["reasons"]]) for row in report["partitions"]}
+    assert outcomes[topic] == ("held", ["G7"])
+    assert outcomes[sibling][0] == "trimmed"
+    assert (here.ends(topic), here.ends(sibling)) == ((0, 10), (9, 10))
+    books.run("legal-hold", "check", topic)
+    books.run("legal-hold", "set", topic, "again", "--yes", check=6)
+    (saved,) = books.saves.glob("*-hold-*.txt")
+    assert saved.read_text() == f"{topic}\nretention.ms={100 * HOUR}\nretention.bytes\n"
+    books.run("legal-hold", "lift", topic, str(saved), check=6)
+    assert here.decide(books.policy.read_text(), topic).action == "hold"
+    books.run("legal-hold", "lift", topic, str(saved), "--yes")
+    assert books.policy.read_text() == before
+    assert own_settings(here, topic)["retention.ms"] == str(100 * HOUR)
+    assert "retention.bytes" not in own_settings(here, topic)
+    here.cli("trim", "-p", str(books.policy), "--yes", check=0)
+    assert here.ends(topic) == (9, 10)
+
+
+def test_a_hold_that_does_not_hold_is_said_to_be_none(here: World, shell: Shell) -> None:
+    """A policy that the runbook can't change, brokers that go on deleting, and a compacted topic."""
+    topic = read_topic(here, "loose", live=9)
+    policy = consumed(topic)
+    books = shell(policy + "\nlimits: {max.percent: 100}\n")
+    before = books.policy.read_text()
+    assert "by hand" in books.run("legal-hold", "set", topic, "case", "--yes", check=6).out
+    assert books.policy.read_text() == before
+    books.policy.write_text(f"version: 1\ntopics:\n  - {{match: {topic}, retention.ms: 1h}}\n")
+    before = books.policy.read_text()
+    assert "The policy is as it was" in books.run("legal-hold", "set", topic, "case", "--yes", check=1).out
+    assert books.policy.read_text() == before
+    assert "retention.bytes" not in own_settings(here, topic)
+    assert not list(books.policy.parent.glob("policy.yaml.new"))
+    assert "Partitions 0 are not on hold" in books.run("legal-hold", "check", topic, check=5).out
+    books.policy.write_text(consumed(topic, hold="by hand"))
+    here.configure(topic, {"retention.ms": str(100 * HOUR)})
+    assert f"retention.ms={100 * HOUR}" in books.run("legal-hold", "check", topic, check=5).out
+    here.configure(topic, {"retention.ms": "-1", "cleanup.policy": "compact"})
+    assert "cleanup.policy" in books.run("legal-hold", "check", topic, check=5).out
+    assert here.ends(topic) == (0, 10)
+
+
+# -- undo ------------------------------------------------------------------------------------------
+
+
+def archived(world: World, shell: Shell, folder: Path) -> tuple[str, Runbooks, list[archiving.Whole]]:
+    """A topic of which 300 records were archived, and trimmed; and what they were."""
+    topic = world.topic("undone")
+    archiving.produce(world, topic, archiving.odd_flights(400))
+    world.commit(f"{topic}-live", topic, 300)
+    books = shell(archiving.policy(topic, folder))
+    before = archiving.whole(world, topic)
+    world.cli("trim", "-p", str(books.policy), "--yes", check=0)
+    assert world.ends(topic)[0] == 300
+    return topic, books, before[:300]
+
+
+def test_what_was_archived_comes_back_and_nothing_else_is_touched(here: World, shell: Shell, tmp_path: Path) -> None:
+    topic, books, gone = archived(here, shell, tmp_path / "archive")
+    said = books.run("undo", topic).out
+    assert "It is whole" in said
+    assert "300" in said
+    target = here.topic("restored")
+    books.run("undo", topic, "--to", target, check=6)  # nobody has said yes
+    assert here.ends(target) == (0, 0)
+    books.run("undo", topic, "--to", target, "--yes")
+    assert archiving.whole(here, target) == gone
+    assert here.ends(topic) == (300, 400)
+    assert "is not empty" in books.run("undo", topic, "--to", target, "--yes", check=6).out
+
+
+def test_an_archive_that_lacks_a_file_is_not_restored(here: World, shell: Shell, tmp_path: Path) -> None:
+    topic, books, _gone = archived(here, shell, tmp_path / "archive")
+    (lost,) = (tmp_path / "archive").rglob("*.parquet")
+    lost.rename(tmp_path / lost.name)
+    target = here.topic("restored")
+    said = books.run("undo", topic, "--to", target, "--yes", check=5).out
+    assert lost.name in said
+    assert "4. Back into" not in said
+    assert here.ends(target) == (0, 0)
+    (tmp_path / lost.name).rename(lost)
+    books.run("undo", topic, "--to", target, "--yes")
+    assert here.ends(target)[1] > 0
+
+
+def test_without_an_archive_there_is_no_undo(here: World, shell: Shell, tmp_path: Path) -> None:
+    """Whether the policy names none, or the one that it names has nothing of the topic."""
+    topic = read_topic(here, "lost", live=9)
+    books = shell(consumed(topic))
+    here.cli("trim", "-p", str(books.policy), "--yes", check=0)
+    for arguments in ((), ("--from", str(tmp_path / "nothing"))):
+        said = books.run("undo", topic, *arguments, "--to", "anywhere", "--yes", check=1).out
+        assert "no archive" in said
+        assert "9" in said, "what went is told"
+
+
+def test_what_was_trimmed_of_a_segment_that_is_still_there_can_be_read_from_its_file(
+    here: World, single: EmbeddedKafka, shell: Shell, tmp_path: Path
+) -> None:
+    """As docs/runbooks/undo.md says, for who has no archive; also once a broker has called the file ``.deleted``."""
+    topic = here.topic("rescued")
+    here.produce(topic, OLD, value=b"do not lose me")
+    here.commit(f"{topic}-live", topic, 10)
+    books = shell(consumed(topic))
+    here.cli("trim", "-p", str(books.policy), "--yes", check=0)
+    assert here.records(topic) == []
+    (folder,) = single.nodes[0].log_dirs[0].glob(f"{topic}-0")
+    (log,) = shutil.copytree(folder, tmp_path / "rescue").glob("*.log")
+    log = log.rename(log.with_suffix(".log.deleted")).rename(log)
+    command = [str(books.tools / "kafka-dump-log.sh"), "--files", str(log), "--print-data-log"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert shown.count("payload: do not lose me") == 10

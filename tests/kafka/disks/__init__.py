@@ -1,0 +1,1 @@
+"""Disks of real brokers: inventories, ceilings, estimates."""

@@ -1,0 +1,319 @@
+"""R6 and what is already leaving a disk, on real brokers whose files stay long after they are deleted (R6)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.disks.inventory.table import METADATA_KEY
+from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
+
+MIB = 1 << 20
+RECORD = 10_000
+
+
+@contextmanager
+def volume(folder: Path, room_mib: int) -> Iterator[Path]:
+    """A volume of its own; the test is skipped where none can be mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={room_mib}m", "kretain-test", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@dataclass
+class Filled:
+    """A broker whose swept and deleted files stay for an hour."""
+
+    kafka: EmbeddedKafka
+    world: World
+    root: Path
+
+    def topic(self, stem: str, mib: int, age_h: int) -> str:
+        name = self.world.topic(stem, segment_bytes=str(MIB), file_delete_delay_ms=str(HOUR))
+        first = now_ms() - age_h * HOUR
+        stamps = [first + 1000 * n for n in range(mib * MIB // RECORD)]
+        self.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)
+        return name
+
+    def described(self) -> tuple[int, int, int]:
+        """Total, used, and the replicas' bytes of all dirs on the first one's volume."""
+        with reader_for(self.world.bootstrap) as reader:
+            [dirs] = reader.log_dirs(reader.brokers()).values()
+        assert not isinstance(dirs, Exception)
+        total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
+        assert isinstance(total, int)
+        assert isinstance(usable, int)
+        return total, total - usable, sum(replica.size_bytes for one in dirs for replica in one.replicas)
+
+    def scan(self, name: str) -> str:
+        [node] = self.kafka.nodes
+        out = self.root / f"{name}.parquet"
+        run_cli("segments", "scan", *map(str, node.log_dirs), "--out", str(out), "--no-tiered", check=0)
+        return str(out)
+
+    def policy(self, percent: float, *entries: str) -> Path:
+        """A ceiling for these entries, or for all topics."""
+        path = self.root / f"{percent}-{len(list(self.root.glob('*.yaml')))}.yaml"
+        ceiling = f"disks: {{log.retention.disk.usage.percent: {percent}, shared: true}}"
+        lines = "".join(f"  - {{{entry}, unconsumed: trim}}\n" for entry in entries or ['match: "*"'])
+        path.write_text(f"version: 1\n{ceiling}\ntopics:\n{lines}")
+        return path
+
+    def plan(self, policy: Path, *more: str, fresh: str | None = None) -> Cli:
+        world = self.world if fresh is None else World(self.world.bootstrap, self.root / fresh)
+        return world.cli("plan", "-p", str(policy), "-o", "json", *more, check=0)
+
+
+@contextmanager
+def filled(root: Path, dirs: int = 1, room_mib: int = 64, check_ms: int = 500) -> Iterator[Filled]:
+    settings = {
+        "log.retention.check.interval.ms": str(check_ms),
+        "log.initial.task.delay.ms": str(check_ms),
+        "log.segment.delete.delay.ms": str(HOUR),
+        "log.index.size.max.bytes": "65536",
+    }
+    with ExitStack() as stack:
+        folder = stack.enter_context(volume(root / "volume", room_mib))
+        log_dirs = [[folder / f"logs-{n}" for n in range(dirs)]]
+        kafka = stack.enter_context(EmbeddedKafka(1, log_dirs=log_dirs, settings=settings))
+        yield Filled(kafka, World(kafka.bootstrap, root / "state"), root)
+
+
+def trimmed(plan: Cli) -> dict[str, int]:
+    return {row["topic"]: row["trim_to"] for row in plan.json()["partitions"] if row["action"] == "trim"}
+
+
+def disk_in(plan: Cli) -> Any:
+    [disk] = plan.json()["disks"]
+    return disk
+
+
+def percent_of(filled: Filled, bytes_below: int) -> float:
+    """A ceiling that is exceeded by so many bytes by what is in use now."""
+    total, used, _ = filled.described()
+    return round(100 * (used - bytes_below) / total, 2)
+
+
+def test_what_was_swept_or_deleted_is_not_trimmed_again(tmp_path: Path) -> None:
+    """R6: ``.deleted`` files and ``-delete`` folders leave; whoever remembers nothing waits for them, and says so."""
+    with filled(tmp_path) as one:
+        old = one.topic("old", 16, 30)
+        doomed, young = one.topic("doomed", 10, 20), one.topic("young", 16, 10)
+        before = one.scan("before")
+        policy = one.policy(percent_of(one, 8 * MIB))
+        _, _, held = one.described()
+        one.world.cli("trim", "-p", str(policy), "--inventory", before, "--yes", "-o", "json", check=0)
+        wait_until(lambda: one.described()[2] < held - 6 * MIB, "swept segments")
+        assert one.world.ends(old)[0] > 0
+        swept = one.scan("swept")
+        for more in ((), ("--inventory", swept), ("--inventory", before)):
+            fresh = one.plan(policy, *more, fresh=f"fresh-{len(more)}-{''.join(more)[-12:-8]}")
+            assert trimmed(fresh) == {}, (more, disk_in(fresh))
+            assert disk_in(fresh)["doubtful_bytes"] + disk_in(fresh)["dead_bytes"] >= 6 * MIB
+            assert disk_in(fresh)["short_bytes"] == 0
+            rows = {row["topic"]: row for row in fresh.json()["partitions"]}
+            assert rows[young]["action"] == "hold"
+            assert any("may be leaving" in reason["text"] for reason in rows[young]["reasons"]), rows[young]
+        assert trimmed(one.plan(policy, "--inventory", swept)) == {}
+        # a topic is deleted: what of the ceiling was still to go is leaving by itself
+        lower = one.policy(percent_of(one, 14 * MIB))
+        assert trimmed(one.plan(lower, "--inventory", swept))
+        _, _, held = one.described()
+        one.world.delete(doomed)
+        wait_until(lambda: one.described()[2] < held - 8 * MIB, "the deleted topic")
+        deleted = one.scan("deleted")
+        for more in ((), ("--inventory", deleted), ("--inventory", swept)):
+            assert trimmed(one.plan(lower, *more)) == {}, more
+            assert trimmed(one.plan(lower, *more, fresh=f"later-{''.join(more)[-12:-8]}")) == {}, more
+        # an inventory says what stays: below what is leaving there is something to take, and no more than it
+        lowest = one.policy(percent_of(one, 22 * MIB))
+        made = one.plan(lowest, "--inventory", deleted, fresh="last")
+        assert trimmed(made)
+        assert 0 < disk_in(made)["freed_bytes"] <= 22 * MIB - (8 + 10 - 4) * MIB
+
+
+def test_what_others_trim_is_not_taken_from_a_topic_instead(tmp_path: Path) -> None:
+    """R6: by other rules behind a scan's end or in segments rolled by time; by another policy, and not swept yet."""
+    with filled(tmp_path, check_ms=300_000) as one:
+        slow = one.topic("slow", 16, 30)
+        rolled: Any = {"segment_bytes": str(1 << 30), "segment_ms": "100000", "file_delete_delay_ms": str(HOUR)}
+        fast, first = one.world.topic("fast", **rolled), now_ms() - 3 * HOUR
+        stamps = [first + 1000 * n for n in range(20 * MIB // RECORD)]
+        one.world.produce_at(fast, stamps[:200], value=lambda: os.urandom(RECORD), batch=50)
+        stale = one.scan("stale")
+        one.world.produce_at(fast, stamps[200:], value=lambda: os.urandom(RECORD), batch=50)
+        percent = percent_of(one, 10 * MIB)
+        keeps = 'match: "slow-*"'
+        both = one.policy(percent, keeps, 'match: "fast-*", retention.ms: 150m')
+        for n, more in enumerate(((), ("--inventory", stale), ("--inventory", one.scan("fresh")))):
+            made = one.plan(both, *more, fresh=f"fresh-{n}")
+            assert trimmed(made).keys() == {fast}, more
+            waits = next(row for row in made.json()["partitions"] if row["topic"] == slow)["reasons"]
+            assert bool(waits) == (n < 2), more
+            assert all("A fresh scan tells" in row["text"] or "A scan tells" in row["text"] for row in waits)
+        named = one.plan(both, slow, "--inventory", stale)
+        assert trimmed(named) == {}, "all topics' excess from one that is named"
+        assert "is decided over all topics that the policy manages" in named.err
+        # another team's policy: the brokers have not swept what the first one's trim left
+        alone = one.policy(percent, keeps)
+        assert trimmed(one.plan(alone)).keys() == {slow}
+        one.world.cli("trim", "-p", str(both), fast, "--yes", "-o", "json", check=0)
+        assert one.world.ends(fast)[0] > 1_500
+        for more in ((), ("--inventory", one.scan("trimmed"))):
+            made = one.plan(alone, *more)
+            assert trimmed(made) == {}, more
+            assert disk_in(made)["dead_bytes"] + disk_in(made)["doubtful_bytes"] > 10 * MIB
+
+
+@pytest.mark.thorough
+def test_a_scan_of_a_log_that_was_cut_and_has_grown_again_is_not_believed(tmp_path: Path) -> None:
+    """M1: a disk is restored from a backup, and the log gets as many records again: others, by the same offsets."""
+    with filled(tmp_path) as one:
+        torn, [node] = one.topic("torn", 2, 30), one.kafka.nodes
+        folder, backup = Path(node.log_dirs[0]) / f"{torn}-0", tmp_path / "backup"
+
+        def restarted() -> None:
+            one.kafka.start_node(node)
+            one.kafka.wait_until_ready()
+            one.world.await_leaders(torn, 1)
+
+        def grow(age_h: int, size_mib: int) -> None:
+            first = now_ms() - age_h * HOUR
+            stamps = [first + n for n in range(size_mib * MIB // RECORD)]
+            one.world.produce_at(torn, stamps, value=lambda: os.urandom(RECORD), batch=50)
+
+        node.kill()
+        shutil.copytree(folder, backup)
+        restarted()
+        grow(29, 10)
+        policy, before = one.policy(percent_of(one, 8 * MIB)), one.scan("before")
+        assert trimmed(one.plan(policy, "--inventory", before))[torn] > 500
+        node.kill()
+        shutil.rmtree(folder)
+        shutil.copytree(backup, folder)
+        restarted()
+        grow(0, 11)  # more bytes than before: only its leader epoch tells
+        for state in ("knew it", "fresh"):
+            made = one.plan(policy, "--inventory", before, fresh=state)
+            assert trimmed(made) == {}, "records of now, by the segments that were there before"
+            [row] = [row for row in made.json()["partitions"] if row["topic"] == torn]
+            assert "leader epoch" in row["reasons"][0]["text"]
+            assert "scan again" in row["reasons"][0]["text"]
+        assert trimmed(one.plan(policy, "--inventory", one.scan("after"))).keys() == {torn}, "as a fresh scan says"
+
+
+def test_two_log_dirs_on_one_device_are_one_disk(tmp_path: Path) -> None:
+    """R6: by the inventory's device, and without one by the same size and room; a trim frees no more than the excess."""
+    with filled(tmp_path, dirs=2) as one:
+        for age_h in (40, 30, 20, 10):
+            one.topic("two", 9, age_h)
+        scanned = one.scan("two")
+        policy = one.policy(percent_of(one, 6 * MIB))
+        exact = one.plan(policy, "--inventory", scanned)
+        assert len(disk_in(exact)["dirs"]) == 2
+        assert disk_in(exact)["excess_bytes"] <= disk_in(exact)["freed_bytes"] <= 8 * MIB
+        guess = one.plan(policy, fresh="guess")
+        assert len(disk_in(guess)["dirs"]) == 2
+        assert disk_in(guess)["freed_bytes"] <= 8 * MIB
+        assert "one device" in guess.err
+
+
+def forged(path: str, name: str, **columns: Any) -> str:
+    """The same inventory with another value in some columns, which no scan wrote."""
+    table = parquet.read_table(path)
+    for column, value in columns.items():
+        number = table.schema.get_field_index(column)
+        values = pa.array([value] * len(table), table.schema.field(number).type)
+        table = table.set_column(number, table.schema.field(number), values)
+    target = str(Path(path).with_name(f"{name}.parquet"))
+    about = parquet.ParquetFile(path).metadata.metadata[METADATA_KEY]
+    parquet.write_table(table.replace_schema_metadata({METADATA_KEY: about}), target)
+    return target
+
+
+def test_an_inventory_is_believed_only_as_far_as_the_cluster_bears_it_out(tmp_path: Path) -> None:
+    """R6: topic ids, active segments and bytes; what is not believed is on hold, and the reason says what to do."""
+    with filled(tmp_path) as one:
+        old, again = one.topic("old", 12, 30), one.topic("again", 8, 20)
+        good = one.scan("good")
+        policy = one.policy(percent_of(one, 6 * MIB))
+        assert trimmed(one.plan(policy, "--inventory", good)).keys() == {old}
+        for columns, said in (
+            ({"active": False}, "no active segment"),
+            ({"bytes": 1, "log_bytes": 1}, "more than was written since"),
+            ({"topic_id": None}, "no topic id"),
+            ({"topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}, "before the topic was recreated"),
+        ):
+            made = one.plan(policy, "--inventory", forged(good, "forged", **columns))
+            assert trimmed(made) == {}, said
+            rows = {row["topic"]: row for row in made.json()["partitions"]}
+            for topic in (old, again):
+                assert rows[topic]["action"] == "hold", said
+                assert any(said in reason["text"] for reason in rows[topic]["reasons"]), rows[topic]
+        one.world.delete(again)
+        one.world.topic(name=again, segment_bytes=str(MIB))
+        one.world.produce_at(again, [now_ms()] * 800, value=lambda: os.urandom(RECORD), batch=50)
+        lower = one.policy(percent_of(one, 20 * MIB))
+        made = one.plan(lower, "--inventory", good)
+        [row] = [row for row in made.json()["partitions"] if row["topic"] == again]
+        assert row["action"] == "hold"
+        assert "scanned before the topic was recreated: scan again" in row["reasons"][0]["text"]
+        texts = [row["reason"]["text"] for row in disk_in(made)["in_the_way"] if row["topic"] == again]
+        assert all("high watermark" not in text for text in texts)
+
+
+@pytest.mark.thorough
+def test_a_broker_that_is_down_is_named_and_what_it_holds_is_left_alone(tmp_path: Path) -> None:
+    """R6: its disks may be the ones that are full; ``disk`` exits with 5."""
+    with EmbeddedKafka(3, settings={"log.index.size.max.bytes": "65536"}) as kafka:
+        world = World(kafka.bootstrap, tmp_path / "state")
+        everywhere = world.topic("everywhere", replicas=3, segment_bytes=str(MIB), min_insync_replicas="1")
+        world.produce_at(everywhere, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=50)
+        inventory = tmp_path / "inventory"
+        inventory.mkdir()
+        for node in kafka.nodes:
+            out = str(inventory / f"{node.node_id}.parquet")
+            run_cli("segments", "scan", *map(str, node.log_dirs), "--out", out, "--no-tiered", check=0)
+        policy = tmp_path / "policy.yaml"
+        ceiling = "disks: {log.retention.disk.usage.percent: 50, capacity: 6MiB}"
+        policy.write_text(f"version: 1\n{ceiling}\ntopics:\n  - {{match: everywhere-*, unconsumed: trim}}\n")
+        options = ("-p", str(policy), "-o", "json")
+        before = world.cli("plan", *options, "--inventory", str(inventory), check=0)
+        assert [row["action"] for row in before.json()["partitions"]] == ["trim"]
+        kafka.node(3).kill()
+
+        def away() -> bool:
+            with reader_for(world.bootstrap) as reader:
+                return 3 not in reader.metadata().brokers
+
+        wait_until(away, "a cluster without broker 3")
+        for more in ((), ("--inventory", str(inventory))):
+            made = world.cli("plan", *options, *more, check=0)
+            [row] = made.json()["partitions"]
+            assert (row["action"], row["trim_to"]) == ("hold", None), row
+            assert any("broker 3" in reason["text"] for reason in row["reasons"]), row
+            assert "broker 3" in made.err
+            [down] = [one for one in made.json()["disks"] if one["broker"] == 3]
+            assert everywhere in down["reasons"][0]["text"]
+            assert world.cli("disk", *options, *more, check=5).json()["disks"][2]["broker"] == 3
+        alone = world.cli("disk", check=5)
+        assert "broker 3" in alone.out
+        assert "is down" in alone.err

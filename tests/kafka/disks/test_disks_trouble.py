@@ -1,0 +1,203 @@
+"""R6 on real brokers whose disks are full, and in trouble: open transactions, live moves, a hang, no room at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from kafka.admin import KafkaAdminClient
+
+from kretain.embedded import EmbeddedKafka
+from tests.kafka.disks.test_disks_leaving import MIB, RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
+from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
+
+pytestmark = pytest.mark.thorough
+
+
+def test_an_open_transaction_keeps_what_is_behind_it_on_a_full_disk(tmp_path: Path) -> None:
+    """G1: nothing past the last stable offset, however full the disk is, and the plan says what is in the way."""
+    with filled(tmp_path) as one:
+        topic = one.topic("open", 4, 30)
+        producer = one.world.transaction(topic, [now_ms() - 29 * HOUR], end="open")
+        stable = one.world.ends(topic)[1]  # as one sees it who reads what is committed
+        first = now_ms() - 28 * HOUR
+        one.world.produce_at(topic, [first + n for n in range(12 * MIB // RECORD)], value=lambda: os.urandom(RECORD))
+        policy = one.policy(percent_of(one, 8 * MIB))
+        for n, more in enumerate(((), ("--inventory", one.scan("open")))):
+            made = one.plan(policy, *more, fresh=f"fresh-{n}")
+            assert 0 < trimmed(made)[topic] <= stable, more
+            disk = disk_in(made)
+            assert disk["short_bytes"] > 0, more
+            assert "G1" in {row["reason"]["code"] for row in disk["in_the_way"]}, disk
+        done = one.world.cli("trim", "-p", str(policy), *more, "--yes", "-o", "json", check=5)
+        assert "stays above" in done.err
+        assert one.world.ends(topic)[0] <= stable
+        producer.abort_transaction(30)
+
+
+@pytest.fixture
+def two_volumes(tmp_path: Path) -> Iterator[Filled]:
+    """One broker with two dirs on two devices."""
+    settings = {
+        "log.retention.check.interval.ms": "500",
+        "log.initial.task.delay.ms": "500",
+        "log.index.size.max.bytes": "65536",
+    }
+    with ExitStack() as stack:
+        dirs = [stack.enter_context(volume(tmp_path / name, room)) / "logs" for name, room in (("a", 64), ("b", 70))]
+        kafka = stack.enter_context(EmbeddedKafka(1, log_dirs=[dirs], settings=settings))
+        yield Filled(kafka, World(kafka.bootstrap, tmp_path / "state"), tmp_path)
+
+
+def test_a_replica_that_moves_between_dirs_is_left_alone_until_it_is_there(two_volumes: Filled) -> None:
+    """Its copy (``-future``) counts where it grows; what it leaves behind goes by itself."""
+    one = two_volumes
+    topics = [one.topic(stem, 10, age) for stem, age in (("moving", 30), ("second", 20), ("third", 10))]
+
+    def placed() -> dict[str, list[tuple[str, bool]]]:
+        found: dict[str, list[tuple[str, bool]]] = {}
+        with reader_for(one.world.bootstrap) as reader:
+            [dirs] = reader.log_dirs(reader.brokers()).values()
+        assert not isinstance(dirs, Exception)
+        for folder in dirs:
+            for replica in folder.replicas:
+                found.setdefault(replica.tp.topic, []).append((folder.path, replica.future))
+        return found
+
+    moving = topics[0]
+    slow = ConfigEntry(
+        "replica.alter.log.dirs.io.max.bytes.per.second", "100000", incremental_operation=AlterConfigOpType.SET
+    )
+    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[slow])
+    one.world.admin.incremental_alter_configs([broker])[broker].result(30)
+    [(home, _)] = placed()[moving]
+    away = next(str(one_dir) for one_dir in one.kafka.nodes[0].log_dirs if str(one_dir) != home)
+    admin = KafkaAdminClient(bootstrap_servers=one.world.bootstrap)
+    try:
+        admin.alter_replica_log_dirs({(moving, 0, 1): away})
+    finally:
+        admin.close()
+    wait_until(lambda: len(placed()[moving]) == 2, "a copy on its way")
+    path = one.root / "policy.yaml"
+    path.write_text(
+        "version: 1\ndisks: {log.retention.disk.usage.percent: 10, shared: true}\n"
+        'topics:\n  - {match: "moving-*", unconsumed: trim}\n'
+    )
+    for n, more in enumerate(((), ("--inventory", one.scan("moving")))):
+        made = one.plan(path, *more, fresh=f"fresh-{n}")
+        assert len(placed()[moving]) == 2, "it is still on its way"
+        [row] = made.json()["partitions"]
+        assert (row["action"], row["trim_to"]) == ("hold", None), (more, row)
+    assert one.world.ends(moving)[0] == 0
+
+
+def test_a_broker_that_hangs_is_not_made_up_for_by_others(tmp_path: Path) -> None:
+    """R6 holds what has a replica on it, and says which broker it is; nothing is trimmed in its stead."""
+    with EmbeddedKafka(3, settings={"log.index.size.max.bytes": "65536"}) as kafka:
+        world = World(kafka.bootstrap, tmp_path / "state")
+        topic = world.topic("everywhere", replicas=3, segment_bytes=str(MIB), min_insync_replicas="1")
+        world.produce_at(topic, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=50)
+        policy = tmp_path / "policy.yaml"
+        ceiling = "disks: {log.retention.disk.usage.percent: 50, capacity: 6MiB}"
+        policy.write_text(f"version: 1\n{ceiling}\ntopics:\n  - {{match: everywhere-*, unconsumed: trim}}\n")
+        options = ("-p", str(policy), "-o", "json", "--timeout", "5s")
+        assert trimmed(world.cli("plan", *options, check=0)).keys() == {topic}
+        leader = world.admin.list_topics(topic).topics[topic].partitions[0].leader
+        hung = kafka.node(next(n for n in (3, 2) if n != leader))
+        hung.freeze()
+        try:
+            made = world.cli("trim", *options, "--yes")
+            assert made.code in (1, 5), made.err
+            # Whoever is asked first for metadata is chosen at random: the one that hangs takes the whole time-out.
+            said = (f"broker {hung.node_id}", "no broker answered", "answered, but no broker did")
+            assert any(text in made.err for text in said), made.err
+            assert "Traceback" not in made.err
+            assert world.ends(topic)[0] == 0
+        finally:
+            hung.thaw()
+        wait_until(lambda: trimmed(world.cli("plan", *options)).keys() == {topic}, "it answers again", 90)
+
+
+def test_a_volume_without_any_room_ends_in_words(tmp_path: Path) -> None:
+    """A broker takes its dir offline where it can't write: what was asked for is said not to be known, or failed."""
+    with filled(tmp_path) as one:
+        topic = one.topic("old", 20, 30)
+        policy = one.policy(percent_of(one, 8 * MIB))
+        scanned = one.scan("full")
+        with (tmp_path / "volume" / "filler").open("wb") as file:
+            filling: Any = b"\0" * MIB
+            try:
+                while True:
+                    file.write(filling)
+                    file.flush()
+            except OSError:
+                pass  # no room is left
+        done = one.world.cli(
+            "trim", "-p", str(policy), "--inventory", scanned, "--yes", "-o", "json", "--timeout", "10s"
+        )
+        assert done.code in (0, 1, 5), done.err
+        assert "Traceback" not in done.err
+        assert "internal" not in done.err
+        (tmp_path / "volume" / "filler").unlink()
+        one.kafka.nodes[0].kill()  # its only dir went offline, or does yet
+        one.kafka.start_node(one.kafka.nodes[0])
+        one.kafka.wait_until_ready()
+        one.world.await_leaders(topic, 1)
+        assert one.world.ends(topic)[0] <= one.world.ends(topic)[1]
+
+
+def test_two_operators_at_once_free_what_one_would(tmp_path: Path) -> None:
+    """Each with a state dir of its own, at the same moment: twice the same offsets, not twice the bytes."""
+    with filled(tmp_path) as one:
+        old, young = one.topic("old", 12, 30), one.topic("young", 12, 10)
+        policy, scanned = one.policy(percent_of(one, 6 * MIB)), one.scan("both")
+        _, _, before = one.described()
+        done: list[Cli] = []
+
+        def trim(machine: str, *more: str) -> None:
+            world = World(one.world.bootstrap, tmp_path / machine)
+            done.append(world.cli("trim", "-p", str(policy), *more, "--yes", "-o", "json"))
+
+        both = [threading.Thread(target=trim, args=(name, "--inventory", scanned)) for name in ("first", "second")]
+        both.append(threading.Thread(target=trim, args=("third",)))
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        assert {made.code for made in done} == {0}, [made.err for made in done]
+        wait_until(lambda: one.described()[2] <= before - 6 * MIB, "what was trimmed is swept")
+        wait_until(lambda: one.described()[2] >= before - 8 * MIB, "and no more than that", 1)
+        assert one.world.ends(young)[0] == 0
+        assert 600 <= one.world.ends(old)[0] <= 900
+
+
+def test_a_log_that_is_all_read_is_believed_after_others_have_led_it(tmp_path: Path) -> None:
+    """Nothing is left in it but a dead active segment: a fresh scan says under which epoch, and nobody waits for it."""
+    with filled(tmp_path) as one:
+        read, old = one.topic("read", 3, 40), one.topic("old", 14, 30)
+        [node] = one.kafka.nodes
+        folder = Path(node.log_dirs[0]) / f"{read}-0"
+        one.world.delete_records(read, one.world.ends(read)[1])
+        wait_until(lambda: len(list(folder.glob("*.log"))) == 1, "what is dead is swept")
+        for _ in range(2):  # which also removes what was swept
+            node.terminate()
+            one.kafka.start_node(node)
+            one.kafka.wait_until_ready()
+            one.world.await_leaders(read, 1)
+            one.world.await_leaders(old, 1)
+        wait_until(lambda: len(list(folder.glob("*.log*"))) == 1, "what is dead is removed")
+        made = one.plan(one.policy(percent_of(one, 4 * MIB)), "--inventory", one.scan("read"), fresh="fresh")
+        assert trimmed(made).keys() == {old}
+        assert disk_in(made)["doubtful_bytes"] < 50_000, "indexes, and no active segment"
+        assert disk_in(made)["short_bytes"] == 0, disk_in(made)

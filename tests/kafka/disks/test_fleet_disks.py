@@ -1,0 +1,97 @@
+"""Inventories of a fleet: each cluster's policy names its own (R5, R6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from tests.support.world import HOUR, World, now_ms, run_cli
+
+MIB = 1 << 20
+ENGINES = [(), pytest.param(("--spark", "--master", "local[2]"), marks=pytest.mark.thorough)]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[EmbeddedKafka, EmbeddedKafka]]:
+    with EmbeddedKafka(1) as one, EmbeddedKafka(1) as other:
+        yield one, other
+
+
+@pytest.fixture
+def fleet(pair: tuple[EmbeddedKafka, EmbeddedKafka], tmp_path: Path) -> tuple[list[World], str]:
+    """A topic of small segments in each of two clusters, an inventory and a policy of each, and a fleet file."""
+    worlds = [World(one.bootstrap, tmp_path / "state") for one in pair]
+    topic = worlds[0].topic("fleet-disks", segment_bytes=str(MIB))
+    worlds[1].topic(name=topic, segment_bytes=str(MIB))
+    lines = ["version: 1", "clusters:"]
+    for number, (world, kafka) in enumerate(zip(worlds, pair, strict=True)):
+        for size in (100_000, 200_000):
+            world.produce_at(topic, [now_ms() - 5 * HOUR] * 10, value=partial(os.urandom, size), batch=1)
+        folder = tmp_path / f"inventory-{number}"
+        folder.mkdir()
+        dirs = map(str, kafka.nodes[0].log_dirs)
+        run_cli("segments", "scan", *dirs, "--out", str(folder / "1.parquet"), "--no-tiered", check=0)
+        (tmp_path / f"policy-{number}.yaml").write_text(policy(topic, f"inventory-{number}"))
+        lines.append(f"  - {{name: c{number}, bootstrap-server: '{world.bootstrap}', policy: policy-{number}.yaml}}")
+    (tmp_path / "fleet.yaml").write_text("\n".join(lines) + "\n")
+    return worlds, topic
+
+
+def policy(topic: str, inventory: str) -> str:
+    topics = f"topics: [{{match: {topic}, retention.bytes: 2MiB, unconsumed: trim}}]"
+    return f"version: 1\ndisks: {{inventory: {inventory}}}\n{topics}\n"
+
+
+def planned(folder: Path, *more: str, check: int = 0) -> dict[str, Any]:
+    flags = ("--fleet", str(folder / "fleet.yaml"), "--state-dir", str(folder / "state"), "-o", "json")
+    done = run_cli("plan", *flags, *more, check=check)
+    return {one["name"]: one for one in done.json()["clusters"]}
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda flags: "spark" if flags else "here")
+def test_each_cluster_is_planned_by_the_inventory_of_its_policy(
+    fleet: tuple[list[World], str], tmp_path: Path, engine: tuple[str, ...]
+) -> None:
+    found = planned(tmp_path, *engine)
+    for name in ("c0", "c1"):
+        done = run_cli(
+            *("plan", "--fleet", str(tmp_path / "fleet.yaml"), "--cluster", name, "-o", "json"),
+            *("--state-dir", str(tmp_path / "other")),
+            check=0,
+        )
+        [row] = found[name]["partitions"]
+        assert row == done.json()["partitions"][0]
+        assert row["action"] == "trim"
+        assert "by the inventory" in str(row["reasons"]), row
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda flags: "spark" if flags else "here")
+def test_an_inventory_of_another_cluster_costs_only_the_cluster_that_names_it(
+    fleet: tuple[list[World], str], tmp_path: Path, engine: tuple[str, ...]
+) -> None:
+    (tmp_path / "policy-1.yaml").write_text(policy(fleet[1], "inventory-0"))
+    found = planned(tmp_path, *engine, check=5)
+    assert found["c0"]["partitions"][0]["action"] == "trim"
+    assert "the inventory is of cluster" in found["c1"]["error"]
+
+
+def test_a_fleets_trim_uses_each_inventory_and_refuses_one_that_can_not_be_read(
+    fleet: tuple[list[World], str], tmp_path: Path
+) -> None:
+    """Bad input never trims anything, and costs only its cluster."""
+    worlds, topic = fleet
+    expected = planned(tmp_path)["c0"]["partitions"][0]["trim_to"]
+    (tmp_path / "inventory-1" / "2.parquet").write_bytes(b"broken")
+    again = planned(tmp_path)
+    assert "2.parquet" in str(again["c1"]["notes"])
+    flags = ("--fleet", str(tmp_path / "fleet.yaml"), "--state-dir", str(tmp_path / "state"), "--yes")
+    done = run_cli("trim", *flags, check=5)
+    assert "c1: " in done.err
+    assert "2.parquet" in done.err
+    assert [one.ends(topic)[0] for one in worlds] == [expected, 0]

@@ -1,0 +1,318 @@
+"""The inventory of real brokers' disks, beside what Kafka's own DumpLogSegments reads of the same files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded.java import find_java
+from retention_cli.disks.inventory.inventory import read_inventory
+from retention_cli.disks.inventory.scan import scan
+from tests.conftest import QUICK
+from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
+
+MIB = str(1 << 20)
+"""The smallest segments that brokers from 4.0 on allow."""
+
+BATCH = re.compile(
+    r"baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) .*isControl: (?P<control>\w+).*"
+    r" position: (?P<position>\d+) (?P<kind>CreateTime|LogAppendTime): (?P<stamp>-?\d+) size: (?P<size>\d+)"
+)
+RECORD = re.compile(r"\| offset: (?P<offset>\d+) (?:CreateTime|LogAppendTime): (?P<stamp>-?\d+) ")
+
+
+@dataclass
+class Dumped:
+    """What DumpLogSegments says of a log file."""
+
+    batches: int = 0
+    last: int | None = None
+    largest: int | None = None
+    end: int = 0
+    stamps: list[int] = field(default_factory=list)
+
+
+def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
+    """Run DumpLogSegments once over log files, all records included."""
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, find_java(), print)
+    command = [
+        *(str(find_java().executable), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*"),
+        *("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, files))),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found: dict[Path, Dumped] = {}
+    now = Dumped()
+    for line in done.stdout.splitlines():
+        if line.startswith("Dumping "):
+            now = found.setdefault(Path(line.removeprefix("Dumping ").strip()), Dumped())
+        elif (batch := BATCH.search(line)) is not None:
+            now.batches += 1
+            now.last = int(batch["last"])
+            now.end = int(batch["position"]) + int(batch["size"])
+            now.largest = max(int(batch["stamp"]), -1 if now.largest is None else now.largest)
+        elif (record := RECORD.search(line)) is not None:
+            now.stamps.append(int(record["stamp"]))
+    assert set(found) == set(files)
+    return found
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    inventory = read_inventory([out])
+    assert inventory.incomplete == {}
+    rows: list[dict[str, Any]] = inventory.table.to_pylist()
+    return rows
+
+
+def scanned(dirs: Iterable[Path], out: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
+    """Scan, and return these topics' rows."""
+    report = scan([str(one) for one in dirs], str(out), now_ms=now_ms())
+    mine = [one for one in report.incomplete if one.topic in topics]
+    assert not mine, mine
+    return [row for row in read_inventory([out]).table.to_pylist() if row["topic"] in topics]
+
+
+def file_of(row: dict[str, Any]) -> Path:
+    return Path(row["dir"], f"{row['topic']}-{row['partition']}", f"{row['base_offset']:020d}.log")
+
+
+def compare(rows: list[dict[str, Any]], *, compacted: Sequence[str] = ()) -> None:
+    """Every row is what Kafka's own tool says of its file."""
+    dumped = dump([file_of(row) for row in rows])
+    following = {(row["dir"], row["topic"], row["partition"], row["base_offset"]): row for row in rows}
+    bases: dict[tuple[str, str, int], list[int]] = {}
+    for place, topic, partition, base in sorted(following):
+        bases.setdefault((place, topic, partition), []).append(base)
+    for row in rows:
+        said, name = dumped[file_of(row)], str(file_of(row))
+        mine = bases[row["dir"], row["topic"], row["partition"]]
+        at = mine.index(row["base_offset"])
+        assert row["active"] == (at == len(mine) - 1), name
+        if row["active"]:
+            assert row["next_offset"] == (row["base_offset"] if said.last is None else said.last + 1), name
+        else:
+            assert row["next_offset"] == mine[at + 1], name
+            assert said.last is None or said.last < row["next_offset"], name
+        assert row["largest_timestamp"] == said.largest, name
+        if row["topic"] not in compacted:
+            assert row["first_timestamp"] == (said.stamps[0] if said.stamps else None), name
+        elif row["first_timestamp"] is not None and said.stamps:
+            assert row["first_timestamp"] <= said.largest, name
+        assert row["log_bytes"] == said.end, name
+        stem = f"{row['base_offset']:020d}"
+        files = [one.stat().st_size for one in file_of(row).parent.glob(f"{stem}.*")]
+        assert row["bytes"] == sum(files) if not row["active"] else row["bytes"] <= sum(files), name
+
+
+def fill(world: World, topic: str, stamps: Sequence[int], *, compression: str = "none", batch: int = 20) -> None:
+    chance = random.Random(topic)
+    world.produce_at(topic, stamps, value=lambda: chance.randbytes(1000), compression=compression, batch=batch)
+
+
+@pytest.mark.thorough
+def test_every_segment_of_running_brokers_is_what_dump_log_segments_says(
+    kafka: EmbeddedKafka, world: World, tmp_path: Path
+) -> None:
+    """Codecs, both kinds of timestamps, out of order, transactions, a compacted topic; rolled and active segments."""
+    began, count = now_ms() - 24 * HOUR, 2500
+    in_order = [began + 1000 * n for n in range(count)]
+    chance = random.Random(7)
+    shuffled = [began + chance.randrange(20 * HOUR) for _ in range(count)]
+    topics = []
+    for codec in ("none", "gzip", "lz4", "snappy", "zstd"):
+        topics.append(world.topic(f"seg-{codec}", segment_bytes=MIB))
+        fill(world, topics[-1], in_order if codec != "lz4" else shuffled, compression=codec)
+    topics.append(world.topic("seg-append-time", segment_bytes=MIB, message_timestamp_type="LogAppendTime"))
+    fill(world, topics[-1], in_order)
+    topics.append(world.topic("seg-large-batches", segment_bytes=MIB))
+    fill(world, topics[-1], shuffled, batch=300)
+    topics.append(world.topic("seg-single-records", segment_bytes=MIB))
+    fill(world, topics[-1], shuffled[:1500], batch=1)
+    transactional = world.topic("seg-transactions", segment_bytes=MIB)
+    topics.append(transactional)
+    for number in range(6):
+        world.transaction(transactional, in_order[number * 10 :][:10], end="abort" if number % 3 else "commit")
+    compacted = world.topic(
+        "seg-compacted",
+        cleanup_policy="compact",
+        segment_bytes=MIB,
+        min_cleanable_dirty_ratio="0.01",
+        delete_retention_ms="0",
+    )
+    topics.append(compacted)
+    for _ in range(3):
+        fill(world, compacted, in_order[:1200])
+    empty = world.topic("seg-empty")
+    topics.append(empty)
+    dirs = {node.node_id: node.log_dirs for node in kafka.nodes}
+
+    def cleaned() -> bool:
+        kept = [one for one in files_of(dirs, compacted) if not one.name.endswith((".deleted", ".cleaned"))]
+        return sum(one.stat().st_size for one in kept) < 3_000_000
+
+    wait_until(cleaned, "the cleaner's first pass")
+    # else it may pass once more between our scan and Kafka's dump
+    world.configure(compacted, {"min.compaction.lag.ms": "9000000000"})
+    seen: list[list[str]] = []
+
+    def at_rest() -> bool:
+        seen.append(sorted(str(one) for one in files_of(dirs, compacted) if not one.name.endswith(".deleted")))
+        busy = any(one.endswith((".cleaned", ".swap")) for one in seen[-1])
+        return not busy and len(seen) > 20 and all(one == seen[-1] for one in seen[-20:])
+
+    wait_until(at_rest, "the end of the cleaner's last pass")
+    rows = []
+    for node_id, log_dirs in dirs.items():
+        mine = scanned(log_dirs, tmp_path / f"{node_id}.parquet", topics)
+        assert {row["broker"] for row in mine} <= {node_id}
+        rows += mine
+    assert {row["topic"] for row in rows} == set(topics)
+    assert sum(not row["active"] for row in rows) >= 12
+    compare(rows, compacted=[compacted])
+    with reader_for(kafka.bootstrap) as reader:
+        ids = {name: one.topic_id for name, one in reader.metadata(topics).topics.items()}
+    for row in rows:
+        assert row["topic_id"] == ids[row["topic"]]
+        assert row["tiered"] is None
+        if row["active"] and row["topic"] != transactional:
+            assert row["next_offset"] == world.ends(row["topic"])[1]
+    for topic in topics:
+        if topic not in (compacted, transactional, empty):
+            stamps = [stamp for _, stamp in world.records(topic)]
+            mine = [row for row in rows if row["topic"] == topic]
+            assert max(row["largest_timestamp"] for row in mine) == max(stamps)
+
+
+def files_of(dirs: dict[int, Sequence[Path]], topic: str) -> list[Path]:
+    return [
+        file
+        for log_dirs in dirs.values()
+        for folder in log_dirs
+        for file in folder.glob(f"{topic}-*/*.log*")
+        if file.exists()
+    ]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[EmbeddedKafka]:
+    """One node with two log dirs, to be stopped, killed and broken."""
+    with EmbeddedKafka(1, log_dirs=2, settings=QUICK) as cluster:
+        yield cluster
+
+
+def test_a_scan_beside_producers_and_deletes_tells_a_log_as_it_was_meanwhile(
+    own: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Segments are rolled, trimmed and deleted all the time: rows always join, and end between two looks at H."""
+    world = World(own.bootstrap, tmp_path / "state")
+    topic = world.topic("busy", segment_bytes=MIB, file_delete_delay_ms="0", retention_ms="-1")
+    doomed = [world.topic("doomed", partitions=4) for _ in range(4)]
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def produce() -> None:
+        stamp = itertools.count(now_ms() - HOUR)
+        try:
+            while not done.is_set():
+                world.produce_at(topic, [next(stamp) for _ in range(300)], value=os.urandom(2000), batch=30)
+        except BaseException as error:
+            failures.append(error)
+
+    def delete() -> None:
+        try:
+            while not done.is_set():
+                _, high = world.ends(topic)
+                world.delete_records(topic, max(0, high - 600))
+                if doomed:
+                    world.delete(doomed.pop())
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=produce), threading.Thread(target=delete)]
+    for worker in workers:
+        worker.start()
+    firsts: set[int] = set()
+    lasts: set[int] = set()
+    deadline = time.monotonic() + 60
+    try:
+        while len(firsts) < 4 or len(lasts) < 4:
+            assert time.monotonic() < deadline, (firsts, lasts)
+            assert not failures, failures
+            _, before = world.ends(topic)
+            rows = scanned(own.node(1).log_dirs, tmp_path / "out.parquet", [topic])
+            _, after = world.ends(topic)
+            assert rows
+            for one, other in itertools.pairwise(rows):
+                assert one["next_offset"] == other["base_offset"]
+                if other["first_timestamp"] is not None:  # one that was rolled right now is empty
+                    assert one["largest_timestamp"] <= other["first_timestamp"]
+                assert one["log_bytes"] <= 1 << 20
+            assert [row["active"] for row in rows] == [False] * (len(rows) - 1) + [True]
+            assert before <= rows[-1]["next_offset"]
+            assert rows[-1]["base_offset"] <= after
+            firsts.add(rows[0]["base_offset"])
+            lasts.add(rows[-1]["base_offset"])
+    finally:
+        done.set()
+        for worker in workers:
+            worker.join()
+    assert not failures, failures
+
+
+@pytest.mark.thorough
+def test_a_broker_that_was_stopped_or_killed_leaves_what_is_told_the_same(own: EmbeddedKafka, tmp_path: Path) -> None:
+    """A clean shutdown cuts indexes to their size; after a kill they are full of zeros. Then the log loses its end."""
+    world = World(own.bootstrap, tmp_path / "state")
+    node = own.node(1)
+    topic = world.topic("left", partitions=4, segment_bytes=MIB)
+    for partition in range(4):
+        world.produce_at(topic, [now_ms() - HOUR + n for n in range(1500)], partition, os.urandom(1000), batch=7)
+    ends = {partition: world.ends(topic, partition)[1] for partition in range(4)}
+    running = scanned(node.log_dirs, tmp_path / "1.parquet", [topic])
+    assert {row["dir"] for row in running} == {str(one) for one in node.log_dirs}
+    assert {row["partition"]: row["next_offset"] for row in running if row["active"]} == ends
+    node.kill()
+    killed = scanned(node.log_dirs, tmp_path / "2.parquet", [topic])
+    compare(killed)
+    own.start_node(node)
+    own.wait_until_ready()
+    world.await_leaders(topic, 4)
+    node.terminate()
+    stopped = scanned(node.log_dirs, tmp_path / "3.parquet", [topic])
+    compare(stopped)
+
+    def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{key: value for key, value in row.items() if key not in ("bytes", "mtime")} for row in rows]
+
+    assert facts(running) == facts(killed) == facts(stopped)
+    last = next(row for row in stopped if row["active"])
+    with file_of(last).open("r+b") as file:
+        file.truncate(last["log_bytes"] - 300)
+    torn = next(row for row in scanned(node.log_dirs, tmp_path / "4.parquet", [topic]) if file_of(row) == file_of(last))
+    dumped = dump([file_of(last)])[file_of(last)]
+    assert dumped.last is not None
+    assert torn["next_offset"] == dumped.last + 1 < last["next_offset"]
+    assert torn["largest_timestamp"] == dumped.largest
+    _the_command(node.log_dirs, tmp_path)
+
+
+def _the_command(dirs: Sequence[Path], tmp_path: Path) -> None:
+    out = tmp_path / "inventory.parquet"
+    done = run_cli("segments", "scan", *map(str, dirs), "--out", str(out), "-o", "json", check=0)
+    report = done.json()
+    assert report["problems"] == 0
+    assert "is cut off at byte" in done.err
+    assert len(rows_of(out)) == report["totals"]["segments"]
+    shown = run_cli("segments", "show", str(out), check=0)
+    assert "The topics that take most" in shown.out

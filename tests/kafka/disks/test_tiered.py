@@ -1,0 +1,107 @@
+"""Topics with remote storage, on a broker whose remote storage is real: a folder, by Kafka's own LocalTieredStorage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from tests.kafka.disks.test_disks_leaving import MIB, RECORD, Filled, disk_in, trimmed, volume
+from tests.support import tiered
+from tests.support.world import HOUR, World, now_ms, wait_until
+
+pytestmark = pytest.mark.thorough
+
+
+@dataclass
+class Tiered(Filled):
+    """A broker with one topic whose oldest segments are remote alone."""
+
+    topic_name: str
+    remote: Path
+
+    def far(self) -> list[Path]:
+        return sorted(self.remote.rglob("*.log"))
+
+    def near(self) -> list[int]:
+        [node] = self.kafka.nodes
+        return sorted(int(one.stem) for one in Path(node.log_dirs[0]).glob(f"{self.topic_name}-0/*.log"))
+
+    def settled(self) -> bool:
+        """Whether all is remote that is to be, and nothing of it is left here: the disk stays as full as it is."""
+        [node] = self.kafka.nodes
+        files = list(Path(node.log_dirs[0]).glob(f"{self.topic_name}-0/*"))
+        return self.near()[0] > 0 and len(self.near()) <= 5 and not any(one.suffix == ".deleted" for one in files)
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Tiered]:
+    settings = {
+        "log.retention.check.interval.ms": "500",
+        "log.initial.task.delay.ms": "500",
+        "log.index.size.max.bytes": "65536",
+        **tiered.settings(tiered.storage_jar(tmp_path), tmp_path / "remote"),
+    }
+    with ExitStack() as stack:
+        folder = stack.enter_context(volume(tmp_path / "volume", 96))
+        kafka = stack.enter_context(
+            EmbeddedKafka(1, version=tiered.VERSION, log_dirs=[[folder / "logs"]], settings=settings)
+        )
+        world = World(kafka.bootstrap, tmp_path / "state")
+        topic = world.topic(
+            "tiered",
+            remote_storage_enable="true",
+            local_retention_bytes=str(4 * MIB),
+            segment_bytes=str(MIB),
+            file_delete_delay_ms="1000",
+        )
+        first = now_ms() - 30 * HOUR
+        stamps = [first + 1000 * n for n in range(12 * MIB // RECORD)]
+        world.produce_at(topic, stamps, value=lambda: os.urandom(RECORD), batch=50)
+        one = Tiered(kafka, world, tmp_path, topic, tmp_path / "remote")
+        wait_until(lambda: one.settled() and len(one.far()) >= 6, "segments that are remote alone", 120)
+        yield one
+
+
+def test_what_is_remote_goes_only_where_the_policy_says_so(far: Tiered) -> None:
+    """R6 leaves the topic alone; ``tiered: trim`` lets it go, and then what is remote goes, too; bytes are not known."""
+    assert far.world.ends(far.topic_name)[0] == 0, "what is remote is still there to be read"
+    begins = far.near()[0]
+    scanned = far.scan("near")
+    total, used, _ = far.described()
+    percent = round(100 * (used - MIB) / total, 2)
+    alone = far.policy(percent, f'match: "{far.topic_name}"')
+    for n, more in enumerate(((), ("--inventory", scanned))):
+        left = far.plan(alone, *more, fresh=f"alone-{n}")
+        assert trimmed(left) == {}, more
+        [row] = left.json()["partitions"]
+        assert row["action"] == "keep", row
+        assert any("remote storage" in one["reason"]["text"] for one in disk_in(left)["in_the_way"]), disk_in(left)
+    may = far.policy(percent, f'match: "{far.topic_name}", tiered: trim')
+    for n, more in enumerate(((), ("--inventory", scanned))):
+        made = far.plan(may, *more, fresh=f"may-{n}")
+        [row] = made.json()["partitions"]
+        assert row["bytes"] is None or row["bytes_exact"] is False, "what brokers say is what is local"
+        assert all(reason["text"].find("which no scan finds") < 0 for reason in row["reasons"]), row
+    made = far.plan(may, "--inventory", scanned)
+    assert trimmed(made)[far.topic_name] > begins, "only what is local frees the disk"
+    before = len(far.far())
+    far.world.cli("trim", "-p", str(may), "--inventory", scanned, "--yes", "-o", "json", check=0)
+    assert far.world.ends(far.topic_name)[0] > begins
+    wait_until(lambda: len(far.far()) < before - 4, "what was remote before it is deleted, too", 120)
+
+
+def test_a_trim_by_time_counts_no_local_bytes_for_what_is_remote(far: Tiered) -> None:
+    """R4 of half of the log: records are counted, bytes are not known (``size``)."""
+    path = far.root / "forced.yaml"
+    path.write_text(f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m}}\n')
+    made = far.plan(path)
+    [row] = made.json()["partitions"]
+    assert row["action"] == "trim", row
+    assert row["records"] > 0
+    assert row["bytes"] is None, row

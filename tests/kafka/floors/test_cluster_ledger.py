@@ -1,0 +1,237 @@
+"""What only the shared ledger has to stand: other machines, foreign messages, a topic that is gone (docs/memory.md)."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.core.model import Decision, Sample
+from retention_cli.memory import documents as docs
+from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.stores import Kind
+from tests.support.ledger_stores import (
+    Store,
+    codes,
+    decide,
+    last_documents,
+    make_kretain_topics,
+    new_topic_id,
+    plan,
+    renew_state_topic,
+    samples_of,
+    see,
+)
+from tests.support.world import HOUR, World, consumed, now_ms, wait_until
+
+OLD = [30 * HOUR] * 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
+    renew_state_topic(kafka.bootstrap)
+
+
+@pytest.fixture
+def store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
+    return Store("cluster", kafka.bootstrap, tmp_path / "state")
+
+
+# -- another machine -----------------------------------------------------------------------
+
+
+def test_a_new_machine_knows_when_records_were_written(world: World) -> None:
+    """G3: what another pod saw is as good as what this one saw. On its own it would hold."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 6)
+    policy = consumed(topic, retention__min__wallclock__ms="300")
+    assert decide(world, policy, topic, "first").action == "hold"
+    seen = now_ms()
+    wait_until(lambda: now_ms() > seen + 400, "the records to be old enough")
+    assert codes(decide(world, policy, topic, "alone", "local")) == {"G3"}
+    assert decide(world, policy, topic, "second").trim_to == 6
+
+
+def test_a_new_machine_knows_the_groups_that_are_gone(world: World) -> None:
+    """F6: a group that another pod saw still counts here. On its own this machine would trim past it."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 7)
+    world.commit(f"{topic}-gone", topic, 3)
+    assert decide(world, consumed(topic), topic, "first").trim_to == 3
+    world.delete_group(f"{topic}-gone")
+    assert decide(world, consumed(topic), topic, "alone", "local").trim_to == 7
+    found = decide(world, consumed(topic), topic, "second")
+    assert (found.trim_to, found.min_commit_by) == (3, f"group:{topic}-gone")
+    assert codes(found) == {"F6"}
+
+
+def test_a_new_machine_knows_which_partitions_are_younger_than_a_group(world: World) -> None:
+    """F2: ``groups.latest`` does not cover them, as the group may read them from 0 (KIP-1327). A newer group it does."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    for group in ("done", "tail"):
+        world.commit(f"{topic}-{group}", topic, 10)
+    policy = f'{consumed(topic)}\ngroups:\n  latest: ["{topic}-tail", "{topic}-newer"]'
+    assert decide(world, policy, topic, "first").trim_to == 10
+    world.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
+    world.await_leaders(topic, 2)
+    world.produce(topic, OLD, partition=1)
+    world.commit(f"{topic}-done", topic, {0: 10, 1: 10})
+
+    def added(machine: str, kind: Kind = "cluster") -> Decision:
+        return plan(world, policy, machine, kind).decisions[1]
+
+    assert added("alone", "local").trim_to == 10, "it can't know"
+    for machine in ("first", "second"):
+        found = added(machine)
+        assert codes(found) == {"F2"}, found
+        assert f"group {topic}-tail has no commit on this partition, and groups.latest does not cover it" in str(found)
+    world.commit(f"{topic}-newer", topic, 10)
+    world.commit(f"{topic}-tail", topic, {1: 4})
+    for machine in ("first", "third"):
+        assert added(machine).trim_to == 4
+
+
+def test_a_plan_says_that_its_memory_is_the_clusters_and_since_when(world: World) -> None:
+    topic = world.topic()
+    world.produce(topic, OLD)
+    first, second = (plan(world, consumed(topic), machine) for machine in ("first", "second"))
+    assert (first.memory, second.memory) == ("cluster", "cluster")
+    assert first.memory_since_ms == second.memory_since_ms is not None
+
+
+def test_what_was_remembered_locally_is_told_to_all_once_the_state_is_the_clusters(store: Store) -> None:
+    topic_id, group = new_topic_id(), new_topic_id()
+    with Store("local", store.bootstrap, store.state_dir).opened() as (ledger, memories):
+        ledger.begin({"orders": topic_id})
+        ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
+        see(ledger, group, {"orders": {0: 5}}, now_ms())
+        store.save(memories)
+    with store.opened() as (_, memories):
+        store.save(memories)
+    with store.elsewhere("other").opened() as (ledger, _):
+        assert ledger.partitions_of(topic_id)[0].samples == (Sample(1_000, 10),)
+        assert group in ledger.groups()
+
+
+def test_the_last_word_on_each_key_says_all_that_anybody_said(store: Store) -> None:
+    """Compaction leaves one message a key: a fact that only an earlier one has would be lost."""
+    topic_id, other = new_topic_id(), store.elsewhere("other")
+    with store.opened() as (mine, my_memories), other.opened() as (theirs, their_memories):
+        for number, ledger in enumerate((mine, theirs), start=1):
+            ledger.begin({"orders": topic_id})
+            ledger.partition("orders", topic_id, number).add_sample(Sample(1_000, number))
+            ledger.partition("orders", topic_id, 32).add_sample(Sample(1_000 * number, number))
+        store.save(my_memories)
+        other.save(their_memories)
+    last = last_documents(store.bootstrap)
+    first, second = last[topic_id], last[f"{topic_id}/1"]
+    assert isinstance(first, docs.TopicDocument)
+    assert isinstance(second, docs.TopicDocument)
+    assert (first.name, set(first.partitions), set(second.partitions)) == ("orders", {1, 2}, {32})
+    assert second.partitions[32].samples == (Sample(1_000, 1), Sample(2_000, 2))
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_recheck_hears_what_others_have_told_since_its_plan(store: Store, *, looked: bool) -> None:
+    """F6: its process may have waited for a person's answer, while a group was seen elsewhere and then deleted.
+
+    So may a second recheck, whose process ``looked`` before and has not saved that yet.
+    """
+    topic_id, group, other = new_topic_id(), new_topic_id(), store.elsewhere("other")
+    with store.opened() as (mine, _):
+        mine.begin({"orders": topic_id})
+        if looked:
+            see(mine, f"{group}-own", {"orders": {0: 7}}, now_ms())
+        with other.opened() as (theirs, memories):
+            theirs.begin({"orders": topic_id})
+            see(theirs, group, {"orders": {0: 5}}, now_ms())
+            other.save(memories)
+        assert group not in {name for name, *_ in mine.gone_groups([], 0)}
+        mine.begin({"orders": topic_id})
+        assert {group, *([f"{group}-own"] if looked else [])} <= {name for name, *_ in mine.gone_groups([], 0)}
+        assert mine.lost is None
+
+
+def test_a_group_that_does_not_move_is_told_of_again_so_that_it_counts_long_enough(store: Store) -> None:
+    """F6: 30 days from when it was last seen, by whomever, not from when it last committed."""
+    group, at = new_topic_id(), now_ms()
+    for hours in (0, 2):
+        with store.opened() as (ledger, memories):
+            see(ledger, group, {"orders": {0: 5}}, at + hours * HOUR)
+            memories.save(at + hours * HOUR)
+    with store.elsewhere("other").opened() as (ledger, _):
+        assert ledger.groups()[group].seen_ms == at + 2 * HOUR
+
+
+def test_within_the_hour_in_which_it_is_not_told_of_again_a_group_still_counts_elsewhere(store: Store) -> None:
+    """F6: seen 50 minutes after it was told of, and gone since, with an hour to remember it."""
+    group, at, minute = new_topic_id(), now_ms(), 60_000
+    for minutes in (0, 50):
+        with store.opened() as (ledger, memories):
+            see(ledger, group, {"orders": {0: 5}}, at + minutes * minute)
+            memories.save(at + minutes * minute)
+    with store.elsewhere("other").opened() as (ledger, _):
+        assert ledger.groups()[group].seen_ms == at
+        assert group in {name for name, *_ in ledger.gone_groups([], at + (50 + 60) * minute - HOUR)}
+        assert group not in {name for name, *_ in ledger.gone_groups([], at + 1 + HOUR)}
+
+
+def test_what_a_local_run_saw_in_between_is_told_too(store: Store) -> None:
+    """One machine, two policies: the cache knows when somebody wrote to it who tells nobody."""
+    topic_id, local = new_topic_id(), Store("local", store.bootstrap, store.state_dir)
+    for number, place in enumerate((store, local, store), start=1):
+        with place.opened() as (ledger, memories):
+            ledger.begin({"orders": topic_id})
+            ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000 * number, number))
+            ledger.partition("orders", topic_id, 32 * number).add_sample(Sample(1_000, 1))
+            store.save(memories)
+    with store.elsewhere("other").opened() as (ledger, _):
+        assert ledger.partitions_of(topic_id).keys() == {0, 32, 64, 96}
+        assert len(ledger.partition("orders", topic_id, 0).samples) == 3
+
+
+# -- a kill, a lost topic ----------------------------------------------------------------------
+
+
+def test_what_a_kill_kept_from_the_topic_the_next_run_sends(store: Store) -> None:
+    """The cache notes in one transaction what it learns and what it has to tell."""
+    topic_id = new_topic_id()
+    body = f"""
+ledger.begin({{"orders": {topic_id!r}}})
+ledger.partition("orders", {topic_id!r}, 0).add_sample(Sample(1_000, 10))
+ledger._publish = lambda: os.kill(os.getpid(), signal.SIGKILL)
+store.save(memories)
+"""
+    with store.script(body) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    assert samples_of(store.elsewhere("other"), topic_id) == ()
+    with store.opened() as (_, memories):
+        store.save(memories)
+    assert samples_of(store.elsewhere("other"), topic_id) == (Sample(1_000, 10),)
+
+
+def test_without_its_topic_the_memory_is_unknown_and_holds_and_afterwards_nothing_is_lost(world: World) -> None:
+    """Unknown means hold; what a machine saw meanwhile, and all that it knew, is told once the topic is there again."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 7)
+    world.commit(f"{topic}-gone", topic, 3)
+    assert decide(world, consumed(topic), topic, "first").trim_to == 3
+    world.delete_group(f"{topic}-gone")
+    world.delete(STATE_TOPIC)
+    try:
+        for machine in ("first", "second"):
+            held = decide(world, consumed(topic), topic, machine)
+            assert held.action == "hold"
+            text = " ".join(reason.text for reason in held.reasons if reason.code == "F6")
+            assert "topic _kretain_state is not there, or may not be read: kretain init makes it" in text
+    finally:
+        make_kretain_topics(world.bootstrap)
+    assert decide(world, consumed(topic), topic, "first").trim_to == 3
+    assert decide(world, consumed(topic), topic, "third").trim_to == 3

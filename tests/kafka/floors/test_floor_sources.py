@@ -1,0 +1,241 @@
+"""Consumers outside Kafka's groups on real brokers (F7): files as Kafka's own tool writes them, and commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import jars
+from kretain.embedded.jars import DEFAULT_VERSION
+from kretain.embedded.java import find_java
+from tests.support.world import HOUR, World, consumed, now_ms
+
+OLD = [5 * HOUR] * 10
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records, of which a group has read eight."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-g", name, 8)
+    return name
+
+
+def write(place: Path, at_ms: int | None = None, **positions: int) -> None:
+    rows = [{"topic": topic, "partition": 0, "offset": offset} for topic, offset in positions.items()]
+    place.write_text(json.dumps({"at": now_ms() if at_ms is None else at_ms, "positions": rows}))
+
+
+def with_file(topic: str, place: Path, **more: str) -> str:
+    keys = "".join(f", {key.replace('__', '.')}: {value}" for key, value in more.items())
+    return consumed(topic) + f"\nfloors:\n  - {{file: {place}, name: flink{keys}}}"
+
+
+def said(decision: Any) -> list[str]:
+    return [f"{one.code}: {one.text}" for one in decision.reasons]
+
+
+def test_positions_as_kafkas_own_tool_exports_them(world: World, topic: str, tmp_path: Path) -> None:
+    """Of a group in another cluster, say: its file counts here. Its age is the file's."""
+    world.commit(f"{topic}-slow", topic, 3)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, find_java(), print)
+    tool = [
+        str(find_java().executable),
+        "-cp",
+        f"{lib}/*",
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    ]
+    asked = ["--bootstrap-server", world.bootstrap, "--group", f"{topic}-slow", "--all-topics"]
+    done = subprocess.run(
+        [*tool, *asked, "--reset-offsets", "--to-current", "--export"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    world.delete_group(f"{topic}-slow")
+    place = tmp_path / "slow.csv"
+    place.write_text(done.stdout)
+    decision = world.decide(with_file(topic, place), topic, remember=False)
+    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
+
+
+def test_a_policy_that_no_longer_names_a_source_says_so(world: World, topic: str, tmp_path: Path) -> None:
+    """Its positions count for nothing then (F7); the ledger knows them still."""
+    place = tmp_path / "flink.json"
+    write(place, **{topic: 4})
+    assert world.plan(with_file(topic, place)).notes == []
+    other = world.topic()
+    world.produce(other, OLD)
+    assert world.plan(consumed(other)).notes == [], "it has no position there"
+    says = (
+        "remembered: file:flink; but no entry of floors names it, so it counts for nothing; "
+        "if that is meant: kretain groups forget -b HOST:PORT file:flink"
+    )
+    renamed = with_file(topic, place).replace("name: flink", "name: flink2")
+    for policy in (consumed(topic), renamed):
+        plan = world.plan(policy)
+        assert [(one.code, one.text) for one in plan.notes] == [("F7", says)]
+    one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
+    assert "file:flink, file:flink2; but no entry of floors names them, so they count for nothing" in one_off.err
+    assert "First look at this cluster:" not in one_off.out
+    world.cli("groups", "forget", "file:flink", "file:flink2", check=0)
+    assert world.plan(consumed(topic)).notes == []
+
+
+def test_a_first_look_says_what_it_cannot_know(world: World, topic: str) -> None:
+    """Groups whose offsets had expired left no trace (F6): the plans of the first week say so, and groups before them."""
+    for looked in (False, True):
+        table = world.cli("groups", "--group", f"{topic}*", check=0).out
+        assert ("Nothing is remembered of this cluster yet" in table) != looked
+        plan = world.cli("plan", topic, "--consumed-after", "1h", check=0).out
+        assert plan.count("First look at this cluster:") == (not looked)
+        assert len(re.findall(r"First look at this cluster [\w ]+ ago:", plan)) == looked
+
+
+def test_the_file_is_read_again_before_anything_is_deleted(world: World, topic: str, tmp_path: Path) -> None:
+    place = tmp_path / "flink.json"
+    policy = with_file(topic, place)
+    write(place, **{topic: 6})
+    plan = world.plan(policy)
+    assert plan.totals.records == 6
+    write(place, **{topic: 4})  # it has gone back
+    [held] = world.trim(plan, policy).rows
+    assert (held.outcome, world.ends(topic)[0]) == ("held", 0)
+    place.unlink()
+    [held] = world.trim(plan, policy).rows
+    assert (held.outcome, world.ends(topic)[0]) == ("held", 0)
+    write(place, **{topic: 6})
+    [trimmed] = world.trim(plan, policy).rows
+    assert (trimmed.outcome, world.ends(topic)[0]) == ("trimmed", 6)
+
+
+def test_a_position_that_is_gone_counts_until_it_is_forgotten(world: World, topic: str, tmp_path: Path) -> None:
+    """F6: the job's export lost a topic; what it had yet to read stays."""
+    other, place = world.topic(), tmp_path / "flink.json"
+    world.produce(other, OLD)
+    policy = with_file(topic, place)
+    write(place, **{topic: 3, other: 1})
+    assert world.decide(policy, topic).trim_to == 3
+    write(place, **{other: 1})
+    decision = world.decide(policy, topic)
+    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
+    assert any("if it won't come back: kretain groups forget -b HOST:PORT file:flink" in one for one in said(decision))
+    assert world.cli("groups", "forget", "file:flink", check=0).out == "Forgotten: file:flink\n"
+    assert world.decide(policy, topic).trim_to == 8
+
+
+def test_a_position_beyond_the_end_is_of_another_log(world: World, topic: str, tmp_path: Path) -> None:
+    """F5: and it stays refused when the log has grown past it."""
+    place = tmp_path / "flink.json"
+    policy = with_file(topic, place)
+    write(place, **{topic: 14})
+    for _ in range(2):
+        decision = world.decide(policy, topic)
+        assert (decision.action, decision.trim_to) == ("hold", None)
+        assert any(one.startswith("F5: file:flink committed 14") for one in said(decision))
+        world.produce(topic, OLD)
+
+
+@pytest.mark.parametrize("broken", ["missing", "cut short", "old", "foreign"])
+def test_a_source_that_cannot_be_read_holds_what_it_may_read(
+    world: World, topic: str, tmp_path: Path, broken: str
+) -> None:
+    other, place = world.topic(), tmp_path / "flink.json"
+    world.produce(other, OLD)
+    world.commit(f"{other}-g", other, 8)
+    write(place, now_ms() - 2 * HOUR if broken == "old" else None, **{topic: 3})
+    if broken == "missing":
+        place.unlink()
+    elif broken == "cut short":
+        place.write_bytes(place.read_bytes()[:-2])
+    elif broken == "foreign":
+        write(place, **{topic: 3, "no-such-topic": 1})
+    policy = with_file(topic, place, topics=topic).replace(f'match: "{topic}"', f'match: ["{topic}", "{other}"]')
+    plan = world.plan(policy, remember=False)
+    rows = {one.topic: one for one in plan.decisions}
+    assert (rows[topic].action, [one.code for one in rows[topic].reasons]) == ("hold", ["F3"])
+    assert rows[other].trim_to == 8
+
+
+def test_every_report_names_it(world: World, topic: str, tmp_path: Path) -> None:
+    place, script, policy = tmp_path / "flink.json", tmp_path / "positions", tmp_path / "policy.yaml"
+    write(place, **{topic: 3})
+    script.write_text(f"#!/bin/sh\necho '{topic},0,5'\n")
+    script.chmod(0o755)
+    policy.write_text(with_file(topic, place) + "\n  - {command: [./positions], name: prod}\n")
+    groups = world.cli("groups", "-p", str(policy), "-o", "json", "--group", "*:*", check=0).json()["groups"]
+    rows = {row["group"]: row for row in groups if row["type"] != "classic"}  # other tests have groups here, too
+    assert {name: (row["type"], row["lag"], row["topics"], row["counts"]) for name, row in rows.items()} == {
+        "command:prod": ("command", 5, [topic], "counts"),
+        "file:flink": ("file", 7, [topic], "counts"),
+    }
+    found = world.cli("offsets", topic, "-p", str(policy), "--groups", "-o", "json", check=0).json()["partitions"]
+    assert {row["group"]: row["committed"] for row in found} == {f"{topic}-g": 8, "command:prod": 5, "file:flink": 3}
+    found = world.cli("offsets", topic, "-p", str(policy), "-o", "json", check=0).json()["partitions"]
+    assert [row["min_commit_by"] for row in found] == ["file:flink"]
+    assert "file:flink" in world.cli("explain", f"{topic}:0", "-p", str(policy), check=0).out
+    checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]
+    assert [one["text"] for one in checks if one["check"] == "floors"] == [
+        "file:flink can be read: it stands on 1 partition of 1 topic",
+        "command:prod can be read: it stands on 1 partition of 1 topic",
+    ]
+    place.unlink()
+    checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]
+    [missing] = [one for one in checks if one["check"] == "floors" and one["verdict"] == "missing"]
+    assert missing["text"] == (
+        f"file:flink can't be read: {place}: no such file or directory; held: every managed topic (F3)"
+    )
+    table = world.cli("groups", "-p", str(policy), "--group", "file:*", check=0).out
+    assert "unreadable, so it holds" in table
+
+
+def test_unread_records_that_would_go_are_counted_for_it_too(world: World, topic: str, tmp_path: Path) -> None:
+    place = tmp_path / "flink.json"
+    write(place, **{topic: 3})
+    forced = with_file(topic, place).replace("commitoffset.ms: 1h", "commitoffset.ms: 1h\n    retention.ms: 1h")
+    plan = world.plan(forced)
+    [row] = plan.decisions
+    assert (row.trim_to, row.unconsumed) == (10, 7)
+    assert plan.unconsumed_by == {f"group:{topic}-g": 2, "file:flink": 7}
+
+
+def test_a_group_cannot_speak_for_a_source(world: World, topic: str, tmp_path: Path) -> None:
+    """A group whose id is a source's own key: it holds while it is there (F3), and what it commits is never recalled."""
+    other, place = world.topic(), tmp_path / "flink.json"
+    policy = with_file(topic, place)
+    write(place, **{topic: 3})
+    assert world.decide(policy, topic).trim_to == 3
+    world.commit("\x01file:flink", topic, 9)
+    write(place, **{other: 0})
+    try:
+        decision = world.decide(policy, topic)
+        assert said(decision) == ["F3: group file:flink could not be read: its id begins with a control character"]
+    finally:
+        world.delete_group("\x01file:flink")
+    decision = world.decide(policy, topic)
+    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
+
+
+def test_groups_lists_a_group_beside_the_source_whose_name_it_has(world: World, topic: str, tmp_path: Path) -> None:
+    place, policy = tmp_path / "flink.json", tmp_path / "policy.yaml"
+    policy.write_text(with_file(topic, place))
+    write(place, **{topic: 3})
+    names = ("file:flink", "\x01file:flink")
+    for number, name in enumerate(names):
+        world.commit(name, topic, 5 + number)
+    try:
+        listed = world.cli("groups", "-p", str(policy), "--group", "*file:flink", "-o", "json", check=0).json()[
+            "groups"
+        ]
+        found = {(row["group"], row["type"]): row["lag"] for row in listed}
+    finally:
+        for name in names:
+            world.delete_group(name)
+    assert found == {("file:flink", "file"): 7, ("file:flink", "classic"): 5, ("\x01file:flink", "classic"): 4}

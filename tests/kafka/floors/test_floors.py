@@ -1,0 +1,873 @@
+"""Who counts, on a real cluster: groups of every protocol, live members, transactions (F1–F5, F8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from kretain.render.trim import question
+from retention_cli.brokers.commits import GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.metadata import OFFSETS_TOPIC
+from retention_cli.brokers.pending import coordinator_partition
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Decision
+from retention_cli.core.progress import silent
+from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.fold import FloorFold
+from retention_cli.observe.floors.kafka_groups import read_groups
+from retention_cli.observe.floors.recall import Recall
+from tests.kafka.floors.test_lineage import lead_by
+from tests.kafka.trim.test_failures import leaders
+from tests.support.world import HOUR, World, commit_raw, consumed, now_ms, reader_for, wait_until
+
+OLD = [30 * HOUR] * 10
+
+
+@contextmanager
+def polled(consumer: Any) -> Iterator[Any]:
+    """Keep a member alive while the test looks at it."""
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield consumer
+    finally:
+        done.set()
+        thread.join()
+        consumer.close()
+
+
+def codes(decision: Decision) -> set[str]:
+    return {reason.code for reason in decision.reasons}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_live_groups_commits_count_whatever_its_protocol(world: World, protocol: str) -> None:
+    topic = world.topic()
+    world.produce(topic, OLD)
+    member = world.member(f"{topic}-live", [topic], group_protocol=protocol)
+    member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    with polled(member):
+        decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{topic}-live")
+
+
+def test_a_group_that_was_reset_by_an_offset_below_zero_holds_until_it_commits(world: World) -> None:
+    """F1, F2: KafkaJS stores −2 to read from the start. The ledger remembers 10, and that does not count."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    group = f"{topic}-kafkajs"
+    world.commit(f"{topic}-done", topic, 10)
+    world.commit(group, topic, 10)
+    assert world.decide(consumed(topic), topic).trim_to == 10
+    commit_raw(world, group, topic, -2)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, codes(decision)) == ("hold", {"F2"})
+    assert f"group {group} stored offset -2 here" in decision.reasons[0].text
+    world.commit(group, topic, 3)
+    assert world.decide(consumed(topic), topic).trim_to == 3
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
+    topic, other = world.topic(), world.topic()
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    with polled(world.member(f"{topic}-new", [topic], group_protocol=protocol)):
+        decision = world.decide(consumed(topic), topic)
+        assert decision.action == "hold"
+        assert codes(decision) == {"F2"}
+        assert f"{topic}-new" in decision.reasons[0].text
+        elsewhere = world.decide(consumed(other), other)
+    assert (elsewhere.action, elsewhere.trim_to) == ("trim", 10)
+    # Its member gone, a group that never committed is nobody any more.
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to) == ("trim", 10)
+
+
+def test_a_kip_848_group_that_subscribes_by_regex_holds_what_it_reads(world: World) -> None:
+    topic = world.topic("regex")
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    with polled(world.member(f"{topic}-new", [f"^{topic}$"], group_protocol="consumer")):
+        decision = world.decide(consumed(topic), topic)
+    assert codes(decision) == {"F2"}
+
+
+def test_a_kip_848_group_that_subscribes_by_regex_holds_topics_that_it_has_not_been_assigned(world: World) -> None:
+    """F2: the broker looks for new topics only now and then; the group reads them from the start once it has."""
+    topic = world.topic("regex")
+    group = f"{topic}-all"
+    with polled(world.member(group, [f"^{topic}.*"], group_protocol="consumer")):
+        new = world.topic(name=f"{topic}-new")
+        world.produce(new, OLD)
+        world.commit(f"{topic}-done", new, 10)
+        assert group_topics(world, group) == {topic}, "it has been assigned already: this test proves nothing"
+        decision = world.decide(consumed(new), new)
+    assert (decision.action, codes(decision)) == ("hold", {"F2"})
+    assert f"group {group} has a live member" in decision.reasons[0].text
+
+
+def group_topics(world: World, group: str) -> set[str]:
+    """Return the topics that a KIP-848 group's members have been assigned."""
+    found = world.admin.describe_consumer_groups([group])[group].result(30)
+    return {one.topic for member in found.members for one in member.assignment.topic_partitions}
+
+
+def test_a_group_with_commits_on_other_partitions_only_holds_this_one(world: World) -> None:
+    topic = world.topic(partitions=3)
+    for partition in range(3):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-done", topic, {0: 9, 1: 9, 2: 9})
+    world.commit(f"{topic}-stray", topic, {1: 5})
+    policy = consumed(topic)
+    plan = {one.partition: one for one in world.plan(policy).decisions}
+    assert [plan[n].action for n in range(3)] == ["hold", "trim", "hold"]
+    assert plan[1].trim_to == 5
+    assert codes(plan[0]) == {"F2"}
+    # … unless it starts at the end where it has no commit
+    late = policy.replace("version: 1", f"version: 1\ngroups: {{latest: [{topic}-stray]}}")
+    assert [one.trim_to for one in world.plan(late).decisions] == [9, 5, 9]
+    # … or is ignored
+    ignored = policy.replace("version: 1", 'version: 1\ngroups: {ignore: ["*-stray"]}')
+    assert [one.trim_to for one in world.plan(ignored).decisions] == [9, 9, 9]
+
+
+def test_an_empty_partition_needs_no_commit(world: World) -> None:
+    topic = world.topic(partitions=2)
+    world.produce(topic, OLD, 0)
+    world.commit(f"{topic}-a", topic, {0: 10})
+    plan = world.plan(consumed(topic))
+    assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 10), ("keep", None)]
+
+
+def test_share_groups_count_by_their_start_offsets(world: World) -> None:
+    """F1: what none of its members has acknowledged stays. A partition that it has not touched is unknown (F2)."""
+    topic, other = world.topic("share"), world.topic("plain")
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    group = f"{topic}-share"
+    from_the_start(world, group)
+    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    share.subscribe([topic])
+    with polled_share(share):
+        wait_until(lambda: share_offsets(world, group) == {topic: [(0, 0, None)]}, "the first to be delivered")
+
+        def moved() -> bool:  # what is acknowledged is written with the next acknowledgement
+            world.produce(topic, OLD[:1])
+            return share_offsets(world, group)[topic][0][1] > 0
+
+        wait_until(moved, "acknowledged records to be written")
+    [(_, start, _)] = share_offsets(world, group)[topic]
+    world.produce(topic, OLD)
+    end = world.ends(topic)[1]
+    world.commit(f"{topic}-done", topic, end)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.trim_to, decision.min_commit_by) == (start, f"share:{group}")
+    assert world.decide(consumed(other), other).trim_to == 10
+    listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+    row = listed[group]
+    assert (row["type"], row["topics"], row["lag"], row["counts"]) == ("share", [topic], end - start, "counts")
+    unread = world.cli("offsets", topic, "--unread", "-o", "json", check=0).json()["topics"]
+    assert {row["group"]: row["records"] for row in unread} == {f"share:{group}": end - start, f"{topic}-done": 0}
+    for rules in ('{ignore: ["*-share"]}', "{share: ignore}"):
+        ignored = consumed(topic).replace("version: 1", f"version: 1\ngroups: {rules}")
+        assert world.decide(ignored, topic, remember=False).trim_to == end
+    # Gone, it counts where it stood (F6), until it is forgotten.
+    world.delete_group(group)
+    wait_until(lambda: share_offsets(world, group) == {}, "the group to be gone")
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.trim_to, decision.min_commit_by) == (start, f"share:{group}")
+    world.cli("groups", "forget", f"share:{group}", check=0)
+    assert world.decide(consumed(topic), topic).trim_to == end
+
+
+def test_a_share_group_that_has_touched_nothing_holds_what_it_reads(world: World) -> None:
+    topic, other = world.topic("share"), world.topic("plain")
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    share = ShareConsumer(
+        {"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share", "share.acknowledgement.mode": "explicit"}
+    )
+    from_the_start(world, f"{topic}-share")
+    share.subscribe([topic])
+    with polled_share(share):
+        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the share group's hold")
+        [reason] = world.decide(consumed(topic), topic).reasons
+        assert reason.text.startswith(f"share:{topic}-share is set up to read this partition and has no position here")
+        assert world.decide(consumed(other), other).trim_to == 10
+
+
+def test_a_share_group_whose_only_member_left_before_it_read_holds(world: World) -> None:
+    """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
+    topic = world.topic("share")
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    group = f"{topic}-share"
+    from_the_start(world, group)
+    share_beats(world, group, topic)
+    for state in (world, World(world.bootstrap, world.state_dir / "fresh")):
+        decision = state.decide(consumed(topic), topic)
+        assert (decision.action, codes(decision)) == ("hold", {"F2"}), decision
+    listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+    assert (listed[group]["state"], listed[group]["counts"]) == ("Empty", "counts, and holds where it has no position")
+    world.delete_group(group)
+    wait_until(lambda: world.decide(consumed(topic), topic).trim_to == 10, "the group to be gone")
+
+
+def share_beats(world: World, group: str, topic: str) -> None:
+    """Join a share group until its partitions are set up, and leave it without fetching anything."""
+    from kafka.protocol.api_message import ApiMessage
+
+    from retention_cli.brokers.groups import find_coordinators
+    from retention_cli.brokers.metadata import deadline_after
+    from tests.support import schemas
+
+    class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas):
+        pass
+
+    class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas):
+        pass
+
+    with reader_for(world.bootstrap) as reader:
+
+        async def beat(epoch: int) -> int:
+            coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
+            if errors:
+                return epoch
+            request = ShareGroupHeartbeatRequest(
+                group_id=group,
+                member_id="bWVtYmVyLW9mLXRlc3Q",
+                member_epoch=epoch,
+                subscribed_topic_names=[topic] if epoch == 0 else None,
+            )
+            response = await reader.wire.ask(request, coordinators[group])
+            if response.error_code in (14, 15, 16):  # the coordinator is loading or moving
+                return epoch
+            assert response.error_code == 0, (response.error_code, response.error_message)
+            return int(response.member_epoch)
+
+        epoch = 0
+
+        def set_up() -> bool:
+            nonlocal epoch
+            epoch = reader.wire.run(beat, epoch)
+            return topic in share_offsets(world, group)
+
+        wait_until(set_up, "the share group to be set up")
+        wait_until(lambda: reader.wire.run(beat, -1) == -1, "its member to leave")
+
+
+def from_the_start(world: World, group: str) -> None:
+    """Have a share group begin with the oldest record (share.auto.offset.reset)."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+    of_group = resource(resource_type=32, resource_name=group, configs=[config])
+    with reader_for(world.bootstrap) as reader:
+        wire = reader.wire
+        answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
+    assert [one.error_code for one in answer.responses] == [0]
+
+
+def share_offsets(world: World, group: str) -> dict[str, list[Any]]:
+    """Return where a share group stands."""
+    found: list[Any] = []
+    with reader_for(world.bootstrap) as reader:
+        reader.read_share_offsets([group], found.append)
+    [one] = found
+    assert isinstance(one, GroupCommits), one
+    return {topic: list(rows) for topic, rows in one.topics.items()}
+
+
+@contextmanager
+def polled_share(share: Any) -> Iterator[None]:
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            share.poll(0.2)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        share.close()
+
+
+def pend(world: World, group: str, source: str, offset: int, sink: str) -> Any:
+    """Send a group's offset on ``source`` in a transaction that stays open; return its producer."""
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
+    producer = world.transaction(sink, [], end="open")
+    producer.produce(sink, b"x")
+    producer.send_offsets_to_transaction([TopicPartition(source, 0, offset)], consumer.consumer_group_metadata(), 30)
+    producer.flush(30)
+    consumer.close()
+    return producer
+
+
+def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topics(world: World) -> None:
+    """A group whose offsets a transaction may still lower: the stable ones are asked for (require_stable)."""
+    topic, source = world.topic("sink"), world.topic("source")
+    world.produce(source, OLD)
+    world.commit(f"{topic}-tx", source, 8)
+    producer = pend(world, f"{topic}-tx", source, 3, topic)
+    held = world.cli("plan", source, "--consumed-after", "1h", "-o", "json", "--timeout", "3s", check=0).json()[
+        "partitions"
+    ][0]
+    assert (held["action"], {reason["code"] for reason in held["reasons"]}) == ("hold", {"F3"})
+    assert held["min_commit"] is None
+    producer.commit_transaction(30)
+    assert world.decide(consumed(source), source).trim_to == 3
+
+
+def test_a_first_offset_that_is_pending_holds_its_topic_and_no_other(world: World) -> None:
+    """F3: the answer to "all offsets" omits it, and the group has no live member that would show it."""
+    sink, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
+    group = f"{sink}-tx"
+    for name in (source, other):
+        world.produce(name, OLD)
+        world.commit(f"{sink}-done", name, 10)
+    world.commit(group, other, 6)
+    producer = pend(world, group, source, 7, sink)
+    policy = world.state_dir.parent / "pending.yaml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text(consumed("*"))
+    rows = {
+        row["topic"]: row
+        for row in world.cli("plan", "-p", str(policy), source, other, "-o", "json", "--timeout", "3s").json()[
+            "partitions"
+        ]
+    }
+    assert (rows[source]["action"], [one["code"] for one in rows[source]["reasons"]]) == ("hold", ["F3"])
+    assert "pending in a transaction" in rows[source]["reasons"][0]["text"]
+    assert (rows[other]["action"], rows[other]["trim_to"]) == ("trim", 6), "what is known of another topic counts"
+    producer.commit_transaction(30)
+    assert world.decide(consumed(source), source).trim_to == 7
+
+
+def test_kafka_puts_a_group_where_kretain_looks_for_its_transaction(world: World) -> None:
+    """F3: half of these names have a negative hash in Java."""
+    groups = [f"{world.topic('of')}-{number}" for number in range(100)]
+    with reader_for(world.bootstrap) as reader:
+        wait_until(lambda: set(reader.coordinators(groups)) == set(groups), "every group has a coordinator")
+        partitions = reader.metadata([OFFSETS_TOPIC]).topics[OFFSETS_TOPIC].partitions
+        placed = {group: partitions[coordinator_partition(group, len(partitions))].leader for group in groups}
+        assert placed == reader.coordinators(groups)
+
+
+def test_doubts_about_one_group_add_up(world: World) -> None:
+    """F3, F6: an offset that is pending on one topic does not hide what is remembered of another, nor a wider doubt."""
+    topic, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
+    group, policy = f"{topic}-tx", consumed("*")
+    for name in (source, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    world.commit(group, source, 8)
+    world.commit(group, other, 3)
+    assert world.decide(policy, other).trim_to == 3
+    delete_offsets(world, group, other)
+    assert world.decide(policy, other).trim_to == 3, "a commit that is gone counts (F6)"
+    producer = pend(world, group, source, 4, topic)
+    unsettled = RequestFailedError("rebalancing", retriable=True)
+    told: list[tuple[str, Any]] = []
+
+    class Sink(FloorFold):
+        def fail(self, group: str, text: str, topics: Any) -> None:
+            del text
+            told.append((group, topics))
+
+    with reader_for(world.bootstrap) as reader, closing(Memories(world.state_dir)) as memories:
+        metadata = reader.metadata()
+        memory = memories(metadata.cluster_id)
+        memory.begin(metadata.topic_ids)
+        listed = ListedGroup(group, "classic", "consumer", "")
+        recall = Recall(memory, world.selection(policy).policy.groups, now_ms())
+        for failure, expected in ((frozenset[str](), {source}), (unsettled, None)):
+            told.clear()
+            reader.describe_members = lambda _groups, hear, _s, failure=failure: hear(group, failure)  # type: ignore[method-assign, misc, assignment]
+            read_groups(reader, [listed], {}, Sink({}), 1.0, silent, None, recall)
+            assert told[-1] == (group, expected)
+    assert world.decide(policy, other).trim_to == 3, "a doubt about one topic changes nothing about another"
+    assert world.decide(policy, source).action == "hold"
+    producer.abort_transaction(30)
+    assert world.decide(policy, source).trim_to == 8
+
+
+def test_a_group_that_is_not_found_by_its_type_is_listed_and_described_again(world: World) -> None:
+    """F3: a group that changed its type since it was listed has members all the same; one that is gone has none."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    group, told = f"{topic}-upgraded", dict[str, Any]()
+    with polled(world.member(group, [topic], group_protocol="consumer")), reader_for(world.bootstrap) as reader:
+        stale = [ListedGroup(name, "classic", "consumer", "Stable") for name in (group, f"{topic}-gone")]
+        reader.describe_members(stale, told.__setitem__)
+    assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}
+
+
+def test_a_group_that_rewinds_lowers_the_floor(world: World) -> None:
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 9)
+    assert world.decide(consumed(topic), topic).trim_to == 9
+    world.commit(f"{topic}-a", topic, 2)
+    assert world.decide(consumed(topic), topic).trim_to == 2
+
+
+def test_odd_group_and_topic_names(world: World) -> None:
+    topic = world.topic(name="T.o_p-i" + "c" * 230)
+    world.produce(topic, OLD)
+    for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x", ""):
+        if group:
+            world.commit(f"{group}", topic, 7)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.trim_to, decision.min_commit_by) == (7, "group:*")
+    shown = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0)
+    assert topic in shown.out
+    for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x"):
+        world.delete_group(group)
+
+
+def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(world: World) -> None:
+    """Members of another protocol type: their assignment is not a consumer's, and says nothing of topics."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    with raw_member(world.bootstrap, f"{topic}-connect", "connect", b"\x00\x01url", b"\xff\xfe\x00"):
+        listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+        assert listed[f"{topic}-connect"]["protocol_type"] == "connect"
+        assert listed[f"{topic}-connect"]["counts"].startswith("listed only")
+        assert world.decide(consumed(topic), topic).trim_to == 10
+
+
+def test_a_member_that_does_not_say_what_it_reads_may_read_anything(world: World) -> None:
+    """F3: a consumer without metadata and assignment is not one that reads nothing."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    with raw_member(world.bootstrap, f"{topic}-dumb", "consumer", b"", b""):
+        row = plan_row(world, topic)
+        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F3"]), row
+        assert f"{topic}-dumb" in row["reasons"][0]["text"]
+        assert world.cli("groups", check=0).err == ""
+    assert plan_row(world, topic)["trim_to"] == 10
+
+
+def test_a_group_whose_members_do_not_tell_counts_by_its_commits_if_the_policy_says_so(world: World) -> None:
+    """F3: ``groups.by.commits`` waives what members might read. A stored offset that is no position still holds."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    world.commit(f"{topic}-odd", topic, 4)
+    by_commits = f'{consumed(topic)}\ngroups:\n  by.commits: ["{topic}-odd"]'
+    with raw_member(world.bootstrap, f"{topic}-odd", "consumer", b"", b""):
+        held = world.decide(consumed(topic), topic)
+        assert codes(held) == {"F3"}
+        assert "groups.by.commits" in str(held.reasons), "the reason names the way out"
+        assert world.decide(by_commits, topic).trim_to == 4
+    commit_raw(world, f"{topic}-odd", topic, -2)
+    assert codes(world.decide(by_commits, topic)) == {"F2"}
+
+
+def test_a_client_that_commits_a_stale_leader_epoch_counts_if_the_policy_says_so(world: World) -> None:
+    """F5: ``groups.stale.epochs``. What the ledger saw with its epoch is judged by it until it moves."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    group = f"{topic}-sarama"
+    for _ in range(2):
+        led = leaders(world, topic)[0]
+        lead_by(world, topic, next(one for one in (1, 2, 3) if one != led))
+        world.produce(topic, OLD)
+    stale = f'{consumed(topic)}\ngroups:\n  stale.epochs: ["{group}"]'
+    world.commit(group, topic, {0: 15}, epochs={0: 0})
+    held = world.decide(consumed(topic), topic)
+    assert codes(held) == {"F5"}
+    assert "groups.stale.epochs" in str(held.reasons)
+    assert codes(world.decide(stale, topic)) == {"F5"}, "the ledger saw that commit beyond the end of its epoch"
+    world.commit(group, topic, {0: 22}, epochs={0: 0})
+    assert world.decide(stale, topic).trim_to == 22
+    assert codes(world.decide(consumed(topic), topic)) == {"F5"}
+    world.commit(group, topic, {0: 31}, epochs={0: 0})
+    assert codes(world.decide(stale, topic)) == {"F5"}, "beyond the log's end no commit counts"
+
+
+@contextmanager
+def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned: bytes) -> Iterator[None]:
+    """Join a group with a protocol type and bytes of one's own, as a Connect worker does."""
+    from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+
+    with reader_for(bootstrap) as reader:
+        wire = reader.wire
+
+        async def join() -> tuple[str, int]:
+            from retention_cli.brokers.groups import find_coordinators
+            from retention_cli.brokers.metadata import deadline_after
+
+            member, code = "", 79
+            while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
+                coordinators, _ = await find_coordinators(wire, [group], deadline_after(30))
+                if group not in coordinators:
+                    await wire.sleep(0.2)
+                    continue
+                response = await wire.ask(
+                    JoinGroupRequest(
+                        group_id=group,
+                        session_timeout_ms=60_000,
+                        rebalance_timeout_ms=60_000,
+                        member_id=member,
+                        group_instance_id=None,
+                        protocol_type=kind,
+                        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=metadata)],
+                    ),
+                    coordinators[group],
+                )
+                member, code = response.member_id or member, response.error_code
+            assert code == 0, code
+            sync = SyncGroupRequest(
+                group_id=group,
+                generation_id=response.generation_id,
+                member_id=member,
+                group_instance_id=None,
+                protocol_type=kind,
+                protocol_name="default",
+                assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assigned)],
+            )
+            assert (await wire.ask(sync, coordinators[group])).error_code == 0
+            return member, coordinators[group]
+
+        async def leave(member: str, coordinator: int) -> None:
+            gone = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None, reason=None)
+            await wire.ask(LeaveGroupRequest(group_id=group, members=[gone]), coordinator)
+
+        joined = wire.run(join)
+        try:
+            yield
+        finally:
+            wire.run(leave, *joined)
+
+
+def test_a_live_streams_group_holds_its_source_topics_and_counts_by_its_commits(world: World) -> None:
+    topic, other = world.topic("source"), world.topic("other")
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    with streams_member(world.bootstrap, f"{topic}-streams", topic):
+        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the streams group's hold")
+        assert f"{topic}-streams" in world.decide(consumed(topic), topic).reasons[0].text
+        assert world.decide(consumed(other), other).trim_to == 10
+        listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+        assert listed[f"{topic}-streams"]["type"] == "streams"
+    wait_until(lambda: world.decide(consumed(topic), topic).trim_to == 10, "the streams group's end")
+
+
+@contextmanager
+def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
+    """Join a streams group (KIP-1071) with a topology of one source topic, and heartbeat until done."""
+    from kafka.protocol.api_message import ApiMessage
+
+    from retention_cli.brokers.groups import find_coordinators
+    from retention_cli.brokers.metadata import deadline_after
+    from tests.support import schemas
+
+    class StreamsGroupHeartbeatRequest(ApiMessage, load_json=schemas):
+        pass
+
+    class StreamsGroupHeartbeatResponse(ApiMessage, load_json=schemas):
+        pass
+
+    sub = StreamsGroupHeartbeatRequest.Topology.Subtopology(
+        subtopology_id="0",
+        source_topics=[source],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    topology = StreamsGroupHeartbeatRequest.Topology(epoch=0, subtopologies=[sub])
+    done = threading.Event()
+    with reader_for(bootstrap) as reader:
+
+        async def beat(epoch: int) -> int:
+            coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
+            if errors:
+                return epoch
+            joining = epoch == 0
+            request = StreamsGroupHeartbeatRequest(
+                group_id=group,
+                member_id="member-of-the-test-0001",
+                member_epoch=epoch,
+                endpoint_information_epoch=0,
+                rebalance_timeout_ms=60_000 if joining else -1,
+                topology=topology if joining else None,
+                active_tasks=[] if joining else None,
+                standby_tasks=[] if joining else None,
+                warmup_tasks=[] if joining else None,
+                process_id="p1" if joining else None,
+                client_tags=[] if joining else None,
+            )
+            response = await reader.wire.ask(request, coordinators[group])
+            if response.error_code in (14, 15, 16):  # the coordinator is loading or moving
+                return epoch
+            assert response.error_code == 0, (response.error_code, response.error_message)
+            return int(response.member_epoch)
+
+        def live() -> None:
+            epoch = 0
+            while not done.wait(0.2):
+                epoch = reader.wire.run(beat, epoch)
+            reader.wire.run(beat, -1)
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_deleted(world: World) -> None:
+    """F5: above the partition's epoch. Once the remedy was carried out it counts for nothing (F6)."""
+    topic = world.topic()
+    ahead = f"{topic}-ahead"
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-b", topic, {0: 9})
+    world.commit(ahead, topic, {0: 7}, epochs={0: 99})
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, [reason.code for reason in decision.reasons]) == ("hold", ["F5"])
+    assert ahead in decision.reasons[0].text
+    assert "delete its offsets" in decision.reasons[0].text
+    world.delete_group(ahead)
+    assert world.decide(consumed(topic), topic).trim_to == 9
+
+
+@pytest.mark.parametrize("remedy", ["offsets", "group"])
+def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: World, remedy: str) -> None:
+    """F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(group, topic, 90)
+    held = plan_row(world, topic)
+    assert [reason["code"] for reason in held["reasons"]] == ["F5"]
+    assert "delete its offsets" in held["reasons"][0]["text"]
+    if remedy == "offsets":
+        delete_offsets(world, group, topic)
+    else:
+        world.delete_group(group)
+    carried_out = plan_row(world, topic)
+    assert [reason["code"] for reason in carried_out["reasons"]] == ["F4"], "the remedy is not told again"
+    world.produce(topic, [30 * HOUR] * 100)
+    done = world.cli("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", check=0).json()
+    assert (done["partitions"][0]["outcome"], world.ends(topic)) == ("held", (0, 110))
+    # What others have read still goes, and what the group reads from now on counts.
+    world.commit(f"{topic}-other", topic, 40)
+    assert plan_row(world, topic)["trim_to"] == 40
+    world.commit(group, topic, 20)
+    assert plan_row(world, topic)["trim_to"] == 20
+
+
+def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) -> None:
+    """F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-other", topic, 10)
+    world.commit(group, topic, 4)
+    assert plan_row(world, topic)["trim_to"] == 4
+    world.commit(group, topic, 90)
+    assert plan_row(world, topic)["action"] == "hold"
+    world.delete_group(group)
+    world.produce(topic, [30 * HOUR] * 100)
+    world.commit(f"{topic}-other", topic, 110)
+    row = plan_row(world, topic)
+    assert (row["trim_to"], row["unconsumed"]) == (4, 0)
+    assert [reason["code"] for reason in row["reasons"]] == ["F6"]
+
+
+def test_a_refused_commit_that_is_made_again_as_it_was_stays_refused(world: World) -> None:
+    """Deleted and committed anew between two looks: nothing tells it from the one that was refused."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(group, topic, 90)
+    assert plan_row(world, topic)["action"] == "hold"
+    delete_offsets(world, group, topic)
+    world.produce(topic, [30 * HOUR] * 100)
+    world.commit(group, topic, 90)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    assert row == plan_row(world, topic), "two plans of the same facts are equal"
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(90, None), (90, 99), (7, 99)])
+def test_one_commit_is_told_once_and_two_plans_of_the_same_facts_are_equal(
+    world: World, offset: int, epoch: int | None
+) -> None:
+    """Beyond the end, in an epoch that this log never had, or both: one reason, also once it is remembered (F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-g", topic, {0: offset}, epochs=None if epoch is None else {0: epoch})
+    first = plan_row(world, topic)
+    assert [reason["code"] for reason in first["reasons"]] == ["F5"], first
+    for _again in range(2):
+        assert plan_row(world, topic) == first
+
+
+def test_a_commit_below_the_log_start_is_told_on_an_empty_partition_too(world: World) -> None:
+    """F5: the group has lost records, and nothing is left that could say so."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-slow", topic, 4)
+    world.delete_records(topic, 10)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("keep", ["F5"])
+    assert f"group {topic}-slow stands at 4: 6 records were gone before it read them" in row["reasons"][0]["text"]
+
+
+def test_a_metadata_read_without_ids_makes_no_leftover_of_a_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not recreated by that (F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-g", topic, 8)
+    assert world.decide(consumed(topic), topic).trim_to == 8
+    honest = ClusterReader.metadata
+
+    def without_ids(self: ClusterReader, *names: Any) -> Any:
+        told = honest(self, *names)
+        return replace(told, topics={name: replace(one, topic_id=None) for name, one in told.topics.items()})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterReader, "metadata", without_ids)
+        world.decide(consumed(topic), topic)
+    for _again in range(2):
+        decision = world.decide(consumed(topic), topic)
+        assert (decision.trim_to, codes(decision)) == (8, set())
+
+
+def plan_row(world: World, topic: str) -> dict[str, Any]:
+    """Plan R1 through the command line; return the row of partition 0."""
+    done = world.cli("plan", topic, "--consumed-after", "1h", "-o", "json", check=0)
+    return dict(done.json()["partitions"][0])
+
+
+def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> None:
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as Partition
+
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.delete_group_offsets(group, [Partition(topic, partition)])
+    finally:
+        admin.close()
+
+
+def test_a_late_commit_of_a_consumer_that_outlived_its_topic_is_not_one_of_the_new_log(world: World) -> None:
+    """The topic was recreated meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    for _time in range(2):
+        move_leader(world, topic)
+        world.produce(topic, OLD)
+    epoch = leader_epoch(world, topic)
+    assert epoch > 1
+    world.commit(f"{topic}-g", topic, {0: 30}, epochs={0: epoch})
+    assert plan_row(world, topic)["trim_to"] == 30
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, OLD * 4)
+    world.commit(f"{topic}-g", topic, {0: 35}, epochs={0: epoch})  # what it had in hand
+    for _again in range(2):
+        row = plan_row(world, topic)
+        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    while leader_epoch(world, topic) < epoch:  # the new log comes to that epoch; the commit is no better for it
+        move_leader(world, topic)
+    world.produce(topic, OLD)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    world.commit(f"{topic}-g", topic, {0: 25}, epochs={0: leader_epoch(world, topic)})
+    assert plan_row(world, topic)["trim_to"] == 25
+
+
+def leader_epoch(world: World, topic: str) -> int:
+    with reader_for(world.bootstrap) as reader:
+        return reader.metadata([topic]).topics[topic].partitions[0].leader_epoch
+
+
+def move_leader(world: World, topic: str) -> None:
+    """Give partition 0, of one replica, to another broker: each move begins a leader epoch."""
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as Partition
+
+    def replicas() -> tuple[int, ...]:
+        with reader_for(world.bootstrap) as reader:
+            one = reader.metadata([topic]).topics[topic].partitions[0]
+            return tuple(one.replicas) if one.leader == one.replicas[0] else ()
+
+    to = replicas()[0] % 3 + 1
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.alter_partition_reassignments({Partition(topic, 0): [to]})
+    finally:
+        admin.close()
+    wait_until(lambda: replicas() == (to,), f"{topic} on broker {to}")
+
+
+def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
+    """What a group had lost before is not lost again."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-slow", topic, 1)
+    world.commit(f"{topic}-a", topic, 6)
+    world.commit("console-consumer-77", topic, 0)
+    world.delete_records(topic, 4)
+    plan = world.plan(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
+    assert (plan.decisions[0].trim_to, plan.decisions[0].unconsumed) == (10, 6)
+    assert plan.unconsumed_by == {f"group:{topic}-a": 4, f"group:{topic}-slow": 6}
+
+
+def test_groups_that_are_gone_are_among_the_unread_and_in_the_question_before_a_trim(world: World) -> None:
+    """F6, G2: a whole group, and one that lost its commit on this topic alone. Where no group ever was, a note says so."""
+    topic, other = world.topic(), world.topic()
+    world.produce(topic, OLD)
+    world.produce(other, OLD)
+    world.commit(f"{topic}-a", topic, 6)
+    world.commit(f"{topic}-gone", topic, 1)
+    world.commit(f"{topic}-part", topic, 3)
+    world.commit(f"{topic}-part", other, 10)
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]"
+    world.plan(policy)
+    world.delete_group(f"{topic}-gone")
+    delete_offsets(world, f"{topic}-part", topic)
+    unread = {f"group:{topic}-a": 4, f"group:{topic}-gone": 9, f"group:{topic}-part": 7}
+    plan = world.plan(policy)
+    assert plan.unconsumed_by == unread
+    assert f"{topic}-gone (9)" in question(plan)
+
+    lonely = world.topic()
+    world.produce(lonely, OLD)
+    plan = world.plan(f"version: 1\ntopics: [{{match: {lonely}, retention.ms: 1h}}]")
+    assert (plan.decisions[0].unconsumed, plan.decisions[0].reasons, plan.unconsumed_by) == (10, (), {})
+    assert [note.text for note in plan.notes if "no group has committed on these partitions" in note.text]

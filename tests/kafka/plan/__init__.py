@@ -1,0 +1,1 @@
+"""Plans of a real cluster: rules, look-ups, guards."""

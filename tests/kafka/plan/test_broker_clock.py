@@ -1,0 +1,153 @@
+"""Our clock beside the brokers' (G8): with state: cluster a trim asks them, and believes no clock that differs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.core.clock import SYSTEM, Clock, SystemClock
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.topics.make import look_at, read_stored
+from retention_cli.plan.make import make_plan
+from retention_cli.trim.recheck import recheck
+from retention_cli.trim.report import TrimReport, report_as_json
+from retention_cli.trim.run import Orders, run_trim
+from tests.support.ledger_stores import memories_of, renew_state_topic
+from tests.support.world import HOUR, World, consumed, now_ms, reader_for
+
+OLD = [30 * HOUR] * 10
+MINUTE = 60_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
+    renew_state_topic(kafka.bootstrap)
+
+
+def trim(world: World, policy: str, *, ahead_ms: int = 0, dry_run: bool = False) -> TrimReport:
+    """Plan with the right clock, and trim with one that is wrong by so much."""
+    from retention_cli.decide.guards.limits import Amount
+
+    chosen = world.selection(policy)
+    with reader_for(world.bootstrap) as reader:
+        memories = memories_of(world.state_dir, chosen.policy.state, reader)
+        plan = make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
+        assert plan.totals.trim == 1
+        orders = Orders(
+            selection=lambda: chosen,
+            state_dir=world.state_dir,
+            clock_ms=lambda: now_ms() + ahead_ms,
+            dry_run=dry_run,
+            memories=memories,
+        )
+        return run_trim(reader, plan, orders, lambda _report: 0)
+
+
+def stamps(world: World) -> int:
+    with reader_for(world.bootstrap) as reader:
+        stored = read_stored(reader, look_at(reader, STATE_TOPIC).ranges)
+    return sum(one.key == b"clock" for one in stored)
+
+
+def ready(world: World, state: str = "cluster", **more: str) -> tuple[str, str]:
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 7)
+    return topic, f"state: {state}\n{consumed(topic, **more)}"
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 50_000, -50_000])
+def test_a_clock_that_is_right_within_a_minute_trims_and_the_report_says_that_it_was_checked(
+    world: World, ahead_ms: int
+) -> None:
+    topic, policy = ready(world)
+    report = trim(world, policy, ahead_ms=ahead_ms)
+    assert [row.outcome for row in report.rows] == ["trimmed"]
+    assert world.ends(topic)[0] == 7
+    assert report_as_json(report)["clock"] == "checked"
+
+
+@pytest.mark.parametrize(("ahead_ms", "which"), [(5 * MINUTE, "ahead of"), (-5 * MINUTE, "behind")])
+def test_a_clock_that_is_minutes_off_holds_every_rule_that_goes_by_time(
+    world: World, ahead_ms: int, which: str
+) -> None:
+    topic, policy = ready(world, retention__ms="1d")
+    report = trim(world, policy, ahead_ms=ahead_ms)
+    assert [row.outcome for row in report.rows] == ["held"]
+    assert world.ends(topic)[0] == 0
+    said = {reason.text for reason in report.rows[0].reasons if reason.code == "G8"}
+    assert len(said) == 1
+    assert f"s {which} the brokers': set it right (NTP) before trimming" in said.pop()
+    assert report.clock == "checked"
+
+
+class AheadClock(SystemClock):
+    """A machine's clock that is 40 days ahead."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 40 * 24 * HOUR
+
+
+def test_a_clock_that_is_known_to_be_wrong_forgets_no_group(world: World) -> None:
+    """R5 and R6 have no now, but a group that is gone counts for 30 days by our clock (F6)."""
+    topic, policy = ready(world)
+    world.commit(f"{topic}-gone", topic, 4)
+    chosen = world.selection(policy)
+
+    def floor(clock: Clock, wrong: Unknown | None) -> int | None:
+        with reader_for(world.bootstrap, clock=clock) as reader:
+            memories = memories_of(world.state_dir, "cluster", reader, clock.wall_ms)
+            found = recheck(reader, chosen, now_ms(), None, epochs={}, patience_s=5, memories=memories, clock=wrong)
+            if wrong is None:
+                memories.save(clock.wall_ms())
+        return found.decisions[TopicPartition(topic, 0)].min_commit
+
+    assert floor(SYSTEM, None) == 4
+    world.delete_group(f"{topic}-gone")
+    assert floor(SYSTEM, None) == 4
+    assert floor(AheadClock(), None) == 7, "it was gone for 40 days"
+    assert floor(AheadClock(), Unknown.because("G8", "this machine's clock is ahead")) == 4
+
+
+def test_with_a_local_state_nobody_asks_the_brokers_and_the_report_says_so(world: World) -> None:
+    _, policy = ready(world, "local")
+    report = trim(world, policy, ahead_ms=5 * MINUTE)
+    assert [row.outcome for row in report.rows] == ["trimmed"]
+    assert report_as_json(report)["clock"] == "unchecked"
+
+
+def test_a_dry_run_writes_no_stamp(world: World) -> None:
+    _, policy = ready(world)
+    before = stamps(world)
+    report = trim(world, policy, dry_run=True)
+    assert [row.outcome for row in report.rows] == ["would-trim"]
+    assert report.clock == "unchecked"
+    assert stamps(world) == before
+    assert trim(world, policy).clock == "checked"
+    assert stamps(world) == before + 1
+
+
+def test_brokers_that_give_no_time_hold_what_goes_by_it(world: World) -> None:
+    """Where they can be asked and don't answer, nothing is known of our clock: held, not trusted."""
+    topic, policy = ready(world, retention__ms="1d")
+    with reader_for(world.bootstrap) as reader:
+        from retention_cli.decide.guards.limits import Amount
+
+        chosen = world.selection(policy)
+        memories = memories_of(world.state_dir, "cluster", reader)
+        plan = make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
+        world.delete(STATE_TOPIC)
+        try:
+            orders = Orders(lambda: chosen, world.state_dir, now_ms, memories=memories)
+            report = run_trim(reader, plan, orders, lambda _report: 0)
+        finally:
+            renew_state_topic(world.bootstrap)
+    assert [row.outcome for row in report.rows] == ["held"]
+    told = next(reason.text for reason in report.rows[0].reasons if reason.code == "G8")
+    assert told == (
+        "the brokers' time could not be had (state: cluster): topic _kretain_state could not be written to: it is not "
+        "there: kretain init makes it"
+    )
+    assert world.ends(topic)[0] == 0
+    assert report.clock == "unchecked"

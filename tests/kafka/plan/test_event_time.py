@@ -1,0 +1,520 @@
+"""R2 on a real cluster: maxEventTime from data alone, remembered; event times inside records (R2, G4)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.world import DAY, HOUR, QUIET, World, now_ms, wait_until
+
+NOW = now_ms()
+
+
+def policy(topic: str, keep: str = "24h", **more: str) -> str:
+    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
+    return "\n".join(
+        [
+            "version: 1",
+            "topics:",
+            f"  - match: {topic}",
+            f"    retention.max.eventtime.ms: {keep}",
+            "    unconsumed: trim",
+            *lines,
+        ]
+    )
+
+
+def hours_ago(*ages: float) -> list[int]:
+    return [NOW - int(age * HOUR) for age in ages]
+
+
+def texts(decision: object) -> str:
+    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)  # type: ignore[attr-defined]
+
+
+# -- the broker's own timestamps -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ages", "trim_to"),
+    [
+        ([72, 60, 48, 10, 1], 3),
+        ([172, 160, 148, 110, 101], 3),  # idle for days: time never moves an idle partition
+        ([72, 1, 60, 48], 1),  # out of order: the first young record ends the prefix
+        ([1, 72, 60], None),
+        ([5, 4, 3], None),
+    ],
+)
+def test_a_record_goes_when_it_is_more_than_e_older_than_the_newest(
+    world: World, ages: Sequence[float], trim_to: int | None
+) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(*ages))
+    decision = world.decide(policy(topic), topic)
+    assert (decision.trim_to, decision.rule) == (trim_to, "event-time" if trim_to else None)
+
+
+def test_what_nobody_has_read_stays_unless_the_policy_says_otherwise(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(72, 60, 48, 1))
+    world.commit("reader", topic, 2)
+    held = world.decide(policy(topic).replace("unconsumed: trim", "unconsumed: hold"), topic)
+    assert (held.trim_to, held.limited_by) == (2, "G2")
+
+
+def test_a_markers_wall_clock_is_no_event_time(world: World) -> None:
+    """Old data, committed now: the marker is stamped with today, and nothing is older than it by right."""
+    topic = world.topic("event")
+    old = 40 * 24
+    world.transaction(topic, hours_ago(old + 10, old + 5, old), end="commit")
+    decision = world.decide(policy(topic, keep="7h"), topic)
+    assert decision.trim_to == 1
+    assert decision.rule == "event-time"
+
+
+def test_a_marker_at_the_front_keeps_nothing_behind_it(world: World) -> None:
+    """docs/rules.md, Look-ups: an answer where no data record stands is settled by reading from there on."""
+    topic = world.topic("event")
+    old = 40 * 24
+    world.transaction(topic, hours_ago(old + 100, old + 90), end="commit")
+    world.transaction(topic, hours_ago(old + 80, old + 70), end="commit")
+    world.produce_at(topic, hours_ago(old))
+    assert world.decide(policy(topic, keep="48h"), topic).trim_to in (5, 6)  # at 5 stands a marker, at 6 the newest
+    world.delete_records(topic, 2)  # and now a marker stands at the log start itself
+    assert world.decide(policy(topic, keep="48h"), topic).trim_to in (5, 6)
+
+
+def test_an_aborted_records_time_is_no_event_time(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(900, 890, 880))
+    world.transaction(topic, hours_ago(10), end="abort")
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "keep", texts(decision)
+
+
+def test_an_open_transactions_time_is_no_event_time_yet(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(900, 890, 880))
+    producer = world.transaction(topic, hours_ago(10), end="open")
+    assert world.decide(policy(topic), topic).action == "keep"
+    producer.commit_transaction(30)
+    assert world.decide(policy(topic), topic).trim_to == 3
+
+
+def test_the_largest_time_is_remembered_when_its_record_is_gone(world: World) -> None:
+    """Removing the memory changes the decision: maxEventTime is the largest that was ever held."""
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(10, 100, 90, 80))
+    assert world.decide(policy(topic), topic).trim_to is None
+    world.delete_records(topic, 1)
+    assert world.decide(policy(topic), topic).trim_to == 4
+    shutil.rmtree(world.state_dir)
+    forgotten = world.decide(policy(topic), topic)
+    assert (forgotten.action, forgotten.trim_to) == ("keep", None)
+
+
+def test_a_topic_made_anew_starts_anew(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(10, 100))
+    world.decide(policy(topic), topic)
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce_at(topic, hours_ago(100, 90))
+    assert world.decide(policy(topic), topic).trim_to is None
+
+
+def test_more_markers_than_the_last_offsets_hold_are_looked_behind(world: World) -> None:
+    """The last data record stands more than a window before L: it is found all the same, and said to be at least."""
+    topic = world.topic("event")
+    old = 40 * 24
+    world.produce_at(topic, hours_ago(old + 100, old))
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"many-{topic}", "logger": QUIET})
+    producer.init_transactions(30)
+    for _ in range(70):
+        producer.begin_transaction()
+        producer.produce(topic, b"x", timestamp=NOW - HOUR)
+        producer.flush(30)
+        producer.abort_transaction(30)
+    decision = world.decide(policy(topic), topic)
+    assert decision.trim_to == 1
+    assert "at least" in texts(decision)
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looked with source: timestamp"])
+def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(world: World, *, looked: bool) -> None:
+    """The topic was LogAppendTime until today: those records carry wall-clock times. So does what was read then (M0)."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 2)
+    if looked:
+        by_brokers = policy(topic, retention__eventtime__source="timestamp")
+        assert world.decide(by_brokers, topic).action == "keep"
+    old = hours_ago(40 * 24 + 50, 40 * 24)
+
+    def kept() -> bool:  # a broker tells the new setting a moment before its logs go by it
+        world.produce_at(topic, old)
+        return world.records(topic)[-1][1] == old[-1]
+
+    world.configure(topic, {"message.timestamp.type": "CreateTime"})
+    wait_until(kept, "the log takes producers' stamps")
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "keep", texts(decision)  # by the first stamps everything after them would be too old
+    first = world.ends(topic)[1] - 2
+    world.delete_records(topic, first)
+    assert world.decide(policy(topic), topic).trim_to == first + 1
+
+
+# -- future and broken stamps (G4) --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stamp", [NOW + 30 * DAY, NOW * 1000], ids=["future", "microseconds"])
+def test_one_bad_clock_does_not_erase_a_topic_and_says_how_to_get_out(world: World, stamp: int) -> None:
+    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
+    world.produce_at(topic, [*hours_ago(72, 48, 2), stamp, *hours_ago(1)])
+    held = world.decide(policy(topic), topic)
+    assert held.action == "hold"
+    assert "G4 the record at offset 3 is stamped" in texts(held)
+    ignoring = policy(topic, retention__eventtime__ignore__future="true")
+    assert world.decide(ignoring, topic).trim_to == 2
+    explained = world.cli("explain", topic, "-p", str(_file(world, policy(topic))), check=0)
+    assert "offset 3" in explained.out
+    assert "retention.eventtime.ignore.future" in " ".join(explained.out.split())
+
+
+def test_ignoring_the_future_goes_on_past_the_bad_record_once_it_is_gone(world: World) -> None:
+    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
+    world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48, 2)])
+    ignoring = policy(topic, retention__eventtime__ignore__future="true")
+    blocked = world.decide(ignoring, topic)
+    assert blocked.trim_to is None
+    assert "in the future" in texts(blocked)
+    world.delete_records(topic, 1)
+    assert world.decide(policy(topic), topic).action == "hold"  # the bad stamp is remembered
+    assert world.decide(ignoring, topic).trim_to == 3
+
+
+def test_the_way_out_of_a_bad_stamp_works_also_once_it_was_read_out_of_a_header(world: World) -> None:
+    """G4: what a scan took for the largest event time, before the policy said to ignore the future, is read again."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    times = [*hours_ago(72, 60, 48, 2), NOW + 30 * DAY, *hours_ago(1)]
+    world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
+    source = {"retention__eventtime__source": '"header:et"'}
+    held = world.decide(policy(topic, **source), topic)
+    assert "G4 the record at offset 4 is stamped" in texts(held)
+    ignoring = policy(topic, retention__eventtime__ignore__future="true", **source)
+    assert world.decide(ignoring, topic).trim_to == 3
+
+
+def test_a_future_record_that_blocks_r4_is_named(world: World) -> None:
+    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
+    world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48)])
+    decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
+    assert decision.action == "keep"
+    assert "G4 the record at offset 0 is stamped" in texts(decision)
+
+
+# -- event times inside records ---------------------------------------------------------------------
+
+
+def test_a_topic_whose_broker_overwrites_event_times_needs_a_source(world: World) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 3)
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "hold"
+    assert "retention.eventtime.source" in texts(decision)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_event_times_from_headers(world: World, compression: str) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    times = hours_ago(72, 60, 48, 10, 50, 1)
+    world.produce_at(topic, [NOW] * 6, compression=compression, headers=lambda n: [("et", str(times[n]).encode())])
+    decision = world.decide(policy(topic, retention__eventtime__source='"header:et"'), topic)
+    assert (decision.trim_to, decision.rule) == (3, "event-time")
+
+
+def test_a_record_above_100_mb_is_read(world: World) -> None:
+    """By default librdkafka takes answers of 100,000,000 bytes: the record never came."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime", max_message_bytes=str(100 << 20))
+    times = hours_ago(72, 60, 48, 1)
+    for n in range(4):
+        value = bytes(102_000_000 if n == 1 else 10)
+        header = [("et", str(times[n]).encode())]
+        world.produce_at(topic, [NOW], value=value, headers=lambda _, header=header: header)  # type: ignore[misc]
+    decision = world.decide(policy(topic, retention__eventtime__source='"header:et"'), topic)
+    assert (decision.trim_to, decision.rule) == (3, "event-time"), texts(decision)
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "headers"),
+    [
+        ("json:/at", b'\x00\x00\x00\x00\x07{"at": 1700000000000}', []),  # framed by a schema registry's serializer
+        ("json:/when", b'{"at": 1700000000000}', []),
+        ("header:et", b"x", [("et", (1_700_000_000_000).to_bytes(8, "big"))]),
+    ],
+    ids=["framed JSON", "wrong pointer", "binary header"],
+)
+@pytest.mark.parametrize("unreadable", ["hold", "skip"])
+def test_records_without_any_event_time_hold(
+    world: World, source: str, value: bytes, headers: list[tuple[str, bytes]], unreadable: str
+) -> None:
+    """R2: it was a keep that said "it holds no data record"."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce_at(topic, [NOW] * 4, value=value, headers=lambda _: headers)
+    world.delete_records(topic, 1)
+    more = {"on__unreadable": "skip"} if unreadable == "skip" else {}
+    decision = world.decide(policy(topic, retention__eventtime__source=f"'{source}'", **more), topic)
+    assert decision.action == "hold"
+    assert f"has an event time at {source}, the first of them at offset 1" in texts(decision)
+
+
+def test_a_topic_of_records_that_brokers_stamped_alone_holds(world: World) -> None:
+    """It was LogAppendTime when they were written: producers' stamps there are none."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 3)
+    world.configure(topic, {"message.timestamp.type": "CreateTime"})
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "hold"
+    assert "has an event time at timestamp, the first of them at offset 0" in texts(decision)
+
+
+def test_event_times_from_json_values_with_transactions_and_tombstones(world: World) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime", cleanup_policy="compact,delete")
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"json-{topic}", "logger": QUIET})
+    producer.init_transactions(30)
+
+    def batch(*values: bytes | None, end: str) -> None:
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            producer.produce(topic, value, f"k{number}")
+        producer.flush(30)
+        producer.commit_transaction(30) if end == "commit" else producer.abort_transaction(30)
+
+    def at(hours: float) -> bytes:
+        return json.dumps({"meta": {"at": NOW - int(hours * HOUR)}}).encode()
+
+    batch(at(72), at(60), end="commit")  # 0, 1, marker 2
+    batch(at(0.5), end="abort")  # 3, marker 4: never happened
+    batch(at(50), None, at(40), end="commit")  # 5, tombstone 6, 7, marker 8
+    batch(at(1), end="commit")  # 9
+    source = {"retention__eventtime__source": '"json:/meta/at"', "compacted": "trim"}
+    held = world.decide(policy(topic, **source), topic)
+    assert held.trim_to == 6
+    assert "offset 6 has no event time" in texts(held)
+    skipping = world.decide(policy(topic, on__unreadable="skip", **source), topic)
+    assert skipping.trim_to == 9  # up to the first record that is young
+
+
+# -- G9 in what is read out of records, and across gaps ------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["header", "json"])
+def test_seconds_for_milliseconds_are_no_event_times_and_are_named(world: World, kind: str) -> None:
+    """G9: 20 records of now, each with its event time in seconds; and one whose producer got it right."""
+    topic = world.topic("event")
+    source = {"retention__eventtime__source": "'header:et'" if kind == "header" else "'json:/et'"}
+
+    def write(time: int, count: int) -> None:
+        text = str(time).encode()
+        value = b'{"et": %b}' % text
+        world.produce_at(topic, [now_ms()] * count, value=value, headers=lambda _number: [("et", text)])
+
+    write(NOW // 1000, 20)
+    write(NOW, 1)
+    first = trim_row(world, policy(topic, **source), topic)
+    assert (first["outcome"], world.ends(topic)) == ("held", (0, 21))
+    assert "G9" in {reason["code"] for reason in first["reasons"]}
+    assert "offset 0," in " ".join(reason["text"] for reason in first["reasons"])
+    assert trim_row(world, policy(topic, **source), topic)["outcome"] == "held", "out of the memory, as well"
+    assert trim_row(world, policy(topic, on__unreadable="skip", **source), topic)["outcome"] == "held"
+    assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20
+
+
+def test_seconds_behind_a_front_that_is_right_hold_too(world: World) -> None:
+    """Old records first, then 20 of now in seconds: a prefix by event time would take these with it."""
+    topic = world.topic("event")
+    times = [*hours_ago(*[100] * 1_500), *[NOW // 1000] * 20, NOW]
+    world.produce_at(topic, [NOW] * len(times), headers=lambda n: [("et", str(times[n]).encode())])
+    source = {"retention__eventtime__source": "'header:et'"}
+    for _again in range(2):
+        row = trim_row(world, policy(topic, **source), topic)
+        assert world.ends(topic)[0] <= 1_500, row
+    world.delete_records(topic, 1_510)
+    row = trim_row(world, policy(topic, **source), topic)
+    assert (row["outcome"], world.ends(topic)[0]) == ("held", 1_510)
+    assert "offset 1,510," in " ".join(reason["text"] for reason in row["reasons"])
+
+
+def test_a_gap_that_compaction_left_at_the_front_is_no_old_stamp(world: World) -> None:
+    """G9: a look-up of 2000 answers behind the gap, and the record that stands there is of today."""
+    topic = world.topic(
+        "event",
+        cleanup_policy="compact,delete",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.01",
+        min_compaction_lag_ms="0",
+    )
+    world.produce_at(topic, hours_ago(*[60] * 5))  # keys k0 to k4 …
+    world.produce_at(topic, hours_ago(*[50] * 5))  # … again
+    time.sleep(0.2)
+    world.produce_at(topic, hours_ago(1))
+
+    def cleaned() -> bool:
+        world.produce_at(topic, [now_ms()])  # a segment is rolled where one is appended to
+        time.sleep(0.2)
+        return world.records(topic)[0][0] >= 5
+
+    wait_until(cleaned, "compaction")
+    assert world.ends(topic)[0] == 0
+    aged = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h, compacted: trim}}]"
+    row = trim_row(world, aged, topic)
+    assert row["outcome"] == "trimmed", row
+    assert not [reason for reason in row["reasons"] if reason["code"] == "G9"]
+    assert world.ends(topic)[0] >= 10
+
+
+def trim_row(world: World, text: str, topic: str) -> dict[str, Any]:
+    """Trim by a policy through the command line; return the topic's row."""
+    path = world.state_dir.parent / f"{topic}.yaml"
+    path.write_text(text)
+    done = world.cli("trim", topic, "-p", str(path), "--yes", "-o", "json", check=0)
+    return dict(done.json()["partitions"][0])
+
+
+# -- records that can't be read ------------------------------------------------------------------------
+
+
+class Raw(str):
+    """A header's name in bytes that are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: object) -> bytes:
+        """Return them."""
+        return b"bad\xff\xfe"
+
+
+def under_et(text: bytes) -> Callable[[int], list[tuple[str, bytes]]]:
+    return lambda _number: [("et", text)]
+
+
+def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=world.bootstrap)
+    try:
+        producer.send(topic, value, headers=[(name, b"2")], partition=0).get(30)
+    finally:
+        producer.close()
+
+
+LONG_NUMBER = b"1" * 4_400
+
+
+@pytest.mark.parametrize("kind", ["header name", "header", "json"])
+def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, kind: str) -> None:
+    """It holds from its offset on, or is passed over where the policy says so; every other topic goes on."""
+    source = "'json:/et'" if kind == "json" else "'header:et'"
+    bad, good = world.topic("bad"), world.topic("good")
+    for topic in (bad, good):
+        for number, age in enumerate((100, 100, 100, 100, 1)):
+            text = str(NOW - age * HOUR).encode()
+            if topic == bad and number == 2:
+                text = b'"%b"' % LONG_NUMBER if kind == "json" else LONG_NUMBER
+            if topic == bad and number == 2 and kind == "header name":
+                send_raw(world, topic, Raw("et"))
+            else:
+                value = b'{"et": %b}' % text
+                world.produce_at(topic, [NOW], value=value, headers=under_et(text))
+    path = world.state_dir.parent / "policy.yaml"
+    more = {"retention__eventtime__source": source}
+    path.write_text(policy(f"[{bad}, {good}]", **more))
+    world.cli("explain", bad, "-p", str(path), check=0)
+    planned = world.cli("plan", bad, "-p", str(path), "-o", "json", check=0).json()["partitions"][0]
+    assert "offset 2 has no event time" in " ".join(reason["text"] for reason in planned["reasons"])
+    rows = {row["topic"]: row for row in world.cli("trim", "-p", str(path), "--yes", "-o", "json").json()["partitions"]}
+    assert (rows[bad]["log_start"], rows[good]["log_start"]) == (2, 4)
+    path.write_text(policy(f"[{bad}, {good}]", on__unreadable="skip", **more))
+    rows = {row["topic"]: row for row in world.cli("trim", "-p", str(path), "--yes", "-o", "json").json()["partitions"]}
+    assert rows[bad]["log_start"] == 4
+
+
+def test_a_header_name_that_is_no_utf8_ends_no_other_command(world: World, tmp_path: Path) -> None:
+    """An archive of it is held, and the others are archived; what only looks at records goes on."""
+    bad, good = world.topic("bad"), world.topic("good")
+    for topic in (bad, good):
+        world.produce(topic, [100 * HOUR] * 3)
+        world.commit(f"{topic}-g", topic, 3)
+    send_raw(world, bad, Raw("et"))
+    world.commit(f"{bad}-g", bad, 4)
+    path = tmp_path / "policy.yaml"
+    rules = "retention.commitoffset.enable: true, retention.commitoffset.ms: 0"
+    path.write_text(f"version: 1\ntopics: [{{match: [{bad}, {good}], {rules}, archive: {tmp_path / 'archive'}}}]")
+    done = world.cli("trim", "-p", str(path), "--yes", "-o", "json")
+    rows = {row["topic"]: row for row in done.json()["partitions"]}
+    assert (rows[good]["outcome"], rows[good]["log_start"]) == ("trimmed", 3)
+    assert (rows[bad]["outcome"], world.ends(bad)) == ("held", (0, 4))
+    assert "offset 3" in " ".join(reason["text"] for reason in rows[bad]["reasons"])
+    path.write_text(policy(bad, retention__eventtime__source="'header:et'"))
+    for more in ((), ("-p", str(path), "--event-time")):
+        profile = world.cli("profile", bad, *more, "-o", "json", check=0).json()["topics"][0]
+        assert profile["records"] == 4, profile
+    assert profile["no_event_time"] == 4, profile
+    world.cli("advise", bad, check=0)
+
+
+def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing the remembered progress changes what is read; what is decided stays the same."""
+    from retention_cli.brokers import records
+
+    read: list[int] = []
+    whole = records.read_messages
+
+    def counting(settings, starts, deadline, on_record, *, scan):  # type: ignore[no-untyped-def]
+        def counted(tp, message):  # type: ignore[no-untyped-def]
+            read.append(message.offset())
+            return on_record(tp, message)
+
+        return whole(settings, starts, deadline, counted, scan=scan)
+
+    monkeypatch.setattr(records, "read_messages", counting)
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    wanted = policy(topic, keep="1h", retention__eventtime__source='"header:et"')
+    stamped = [NOW - 9 * HOUR + n * 1000 for n in range(5000)]
+    world.produce_at(topic, [NOW] * 5000, headers=lambda n: [("et", str(stamped[n]).encode())])
+    first = world.decide(wanted, topic)
+    assert len(read) >= 5000
+    read.clear()
+    assert world.decide(wanted, topic).trim_to == first.trim_to == 1399
+    assert len(read) <= 1001  # the one block in which the prefix ends
+    world.produce_at(topic, [NOW] * 10, headers=lambda _n: [("et", str(NOW - 2 * HOUR).encode())])
+    read.clear()
+    assert world.decide(wanted, topic).trim_to == 5000
+    assert len(read) <= 20
+    read.clear()
+    shutil.rmtree(world.state_dir)
+    assert world.decide(wanted, topic).trim_to == 5000
+    assert len(read) >= 5010
+
+
+def test_a_trim_by_event_time_takes_exactly_the_prefix(world: World) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    times = hours_ago(72, 60, 48, 10, 50, 1)
+    world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
+    wanted = policy(topic, retention__eventtime__source='"header:et"')
+    report = world.trim(world.plan(wanted), wanted)
+    assert [(row.outcome, row.log_start) for row in report.rows] == [("trimmed", 3)]
+    assert [offset for offset, _ in world.records(topic)] == [3, 4, 5]
+    assert world.plan(wanted).totals.trim == 0
+
+
+def _file(world: World, text: str):  # type: ignore[no-untyped-def]
+    path = world.state_dir.parent / "policy.yaml"
+    path.write_text(text)
+    return path

@@ -1,0 +1,316 @@
+"""Two clusters in one fleet: one plan, a trim for each, and one that can't be reached holds no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.audit.lock import trim_lock
+from retention_cli.core.state_dir import cluster_folder
+from retention_cli.plan.load import read_plan
+from tests.support.terminal import Terminal
+from tests.support.world import HOUR, Cli, World, consumed, run_cli
+
+OLD = [30 * HOUR] * 10
+SECRET = "hunter2-of-the-fleet"
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(1) as cluster:
+        yield cluster
+
+
+@dataclass
+class Pair:
+    """A topic of the same name in two clusters, and a fleet file of both and of one that nobody answers for."""
+
+    eu: World
+    us: World
+    ids: dict[str, str]
+    topic: str
+    folder: Path
+
+    @property
+    def fleet(self) -> Path:
+        return self.folder / "fleet.yaml"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def cli(self, *arguments: str, check: int | None = None) -> Cli:
+        return run_cli(*arguments, "--fleet", str(self.fleet), "--state-dir", str(self.state), check=check)
+
+    def ends(self) -> dict[str, int]:
+        """Return where the topic starts in each cluster."""
+        return {"eu": self.eu.ends(self.topic)[0], "us": self.us.ends(self.topic)[0]}
+
+
+@pytest.fixture
+def pair(kafka: EmbeddedKafka, second: EmbeddedKafka, tmp_path: Path) -> Pair:
+    """Ten old records in each, of which a group has read 7 (eu) and 4 (us)."""
+    eu, us = World(kafka.bootstrap, tmp_path / "state"), World(second.bootstrap, tmp_path / "state")
+    topic = eu.topic("fleet")
+    us.topic(name=topic)
+    for world, committed in ((eu, 7), (us, 4)):
+        world.produce(topic, OLD)
+        world.commit(f"{topic}-billing", topic, committed)
+    (tmp_path / "policy.yaml").write_text(consumed(topic))
+    (tmp_path / "fleet.yaml").write_text(
+        "version: 1\n"
+        "policy: policy.yaml\n"
+        "clusters:\n"
+        f"  - {{name: eu, bootstrap-server: '{kafka.bootstrap}'}}\n"
+        "  - name: down\n"
+        f"    bootstrap-server: 127.0.0.1:{closed_port()}\n"
+        "    timeout: 1s\n"
+        "    settings:\n"
+        f"      {{security.protocol: SASL_PLAINTEXT, sasl.mechanism: PLAIN, sasl.username: a, sasl.password: {SECRET}}}\n"
+        f"  - {{name: us, bootstrap-server: '{second.bootstrap}'}}\n"
+    )
+    return Pair(eu, us, {"eu": kafka.cluster_id, "us": second.cluster_id}, topic, tmp_path)
+
+
+def closed_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def only_two(pair: Pair) -> None:
+    """Take the one out that can't be reached."""
+    lines = pair.fleet.read_text().splitlines(keepends=True)
+    pair.fleet.write_text("".join(lines[:4] + lines[-1:]))
+
+
+def outcomes(done: Cli) -> dict[str, Any]:
+    """Return each cluster's outcomes, or its error."""
+    return {
+        one["name"]: one.get("error") or [row["outcome"] for row in one["partitions"]]
+        for one in done.json()["clusters"]
+    }
+
+
+def test_one_plan_over_all_and_the_one_that_is_down_holds_no_other(pair: Pair) -> None:
+    done = pair.cli("plan", "-o", "json", "-v", check=5)
+    eu, down, us = done.json()["clusters"]
+    assert [(one["name"], one["cluster"]["id"]) for one in (eu, us)] == list(pair.ids.items())
+    assert [(row["topic"], row["trim_to"]) for one in (eu, us) for row in one["partitions"]] == [
+        (pair.topic, 7),
+        (pair.topic, 4),
+    ]
+    assert down["name"] == "down"
+    assert "could not be reached within" in down["error"]
+    assert done.json()["totals"]["clusters_failed"] == 1
+    assert f"kretain: down: {down['error']}\n" in done.err
+    assert SECRET not in done.out + done.err
+    table = pair.cli("plan", "-q", check=5)
+    assert "2 clusters, 2 partitions: 2 trim; 1 could not be planned." in table.out
+    assert table.err == f"kretain: down: {down['error']}\n", "an error is told also where warnings are not wanted"
+
+
+def test_one_cluster_of_a_fleet_is_planned_as_if_it_were_alone(pair: Pair) -> None:
+    alone = pair.cli("plan", "--cluster", "us", "-o", "json", check=0).json()
+    assert (alone["format"], alone["cluster"]["id"]) == ("kretain.plan/v1", pair.ids["us"])
+    assert pair.cli("plan", "--cluster", "us", "-o", "delete-records", check=0).json()["partitions"] == [
+        {"topic": pair.topic, "partition": 0, "offset": 4}
+    ]
+    assert pair.cli("plan", "--cluster", "down", check=1).out == ""
+    assert pair.cli("plan", "-o", "delete-records", check=2).out == ""
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan.parquet"])
+def test_a_saved_fleet_is_carried_out_cluster_by_cluster_and_then_all(pair: Pair, name: str) -> None:
+    path = pair.folder / name
+    saved = pair.cli("plan", "--out", str(path), check=5)
+    assert f"saved in {path}; kretain trim --plan {path} carries it out, with the same --fleet" in saved.err
+    assert SECRET.encode() not in path.read_bytes()
+    one = pair.cli("trim", "--plan", str(path), "--cluster", "us", "--yes", "-o", "json", check=0)
+    assert (one.json()["format"], one.json()["totals"]["trimmed"]) == ("kretain.trim/v1", 1)
+    assert pair.ends() == {"eu": 0, "us": 4}
+    if name == "plan.parquet":
+        rehearsed = pair.cli("trim", "--plan", str(path), "--dry-run", "-o", "json", check=5)
+        assert outcomes(rehearsed)["eu"] == ["would-trim"]
+        assert pair.ends() == {"eu": 0, "us": 4}
+    both = pair.cli("trim", "--plan", str(path), "--yes", "-o", "json", check=5)
+    found = outcomes(both)
+    assert (found["eu"], found["us"]) == (["trimmed"], ["unchanged"])
+    assert found["down"].startswith("not in the plan: ")
+    assert both.json()["format"] == "kretain.fleet-trim/v1"
+    assert both.json()["clusters"][0]["format"] == "kretain.trim/v1"
+    assert pair.ends() == {"eu": 7, "us": 4}
+    if name == "plan.parquet":
+        again = outcomes(pair.cli("trim", "--plan", str(path), "--yes", "-o", "json", check=5))
+        assert (again["eu"], again["us"]) == (["unchanged"], ["unchanged"])
+
+
+def test_a_trim_of_all_asks_once_and_keeps_an_audit_log_for_each(pair: Pair) -> None:
+    refused = pair.cli("trim", check=6)
+    assert refused.out == ""
+    assert "there is no terminal to ask on" in refused.err
+    assert pair.ends() == {"eu": 0, "us": 0}
+    done = pair.cli("trim", "--yes", "-o", "json", check=5)
+    assert [one for name, one in outcomes(done).items() if name != "down"] == [["trimmed"], ["trimmed"]]
+    assert pair.ends() == {"eu": 7, "us": 4}
+    runs = {one["name"]: one["run"] for one in done.json()["clusters"] if "run" in one}
+    for name, cluster in pair.ids.items():
+        log = (cluster_folder(pair.state, cluster) / "audit.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in log]
+        assert {one["run"] for one in events} == {runs[name]}
+        assert [one["event"] for one in events] == ["run", "batch", "result", "end"]
+    only_two(pair)
+    assert pair.cli("trim", "--yes", check=0).err == ""
+
+
+def test_the_question_names_what_goes_where_and_no_is_no(pair: Pair) -> None:
+    command = [sys.executable, "-m", "kretain", "trim", "--fleet", str(pair.fleet), "--state-dir", str(pair.state)]
+    with Terminal(command) as terminal:
+        terminal.read_until("[y/N]")
+        asked = " ".join(terminal.text.split())
+        assert "Trim 11 records from 2 partitions of 2 topics in 2 clusters: eu 7, us 4?" in asked
+        assert "Left alone: down." in asked
+        terminal.type("n\r")
+        assert terminal.wait() == 6
+    assert pair.ends() == {"eu": 0, "us": 0}
+
+
+def test_a_cluster_that_refuses_does_not_stop_the_others(pair: Pair) -> None:
+    """Another trim holds eu's lock; us has a lock of its own."""
+    only_two(pair)
+    with trim_lock(cluster_folder(pair.state, pair.ids["eu"]), "now"):
+        done = pair.cli("trim", "--yes", "-o", "json", check=5)
+    found = outcomes(done)
+    assert found["eu"].startswith("another trim of this cluster is running")
+    assert found["us"] == ["trimmed"]
+    assert pair.ends() == {"eu": 0, "us": 4}
+
+
+def test_a_plan_of_another_cluster_under_that_name_is_refused(pair: Pair) -> None:
+    only_two(pair)
+    path = pair.folder / "plan.parquet"
+    pair.cli("plan", "--out", str(path), check=0)
+    lines = pair.fleet.read_text()
+    pair.fleet.write_text(lines.replace("name: eu", "name: xx").replace("name: us", "name: eu").replace("xx", "us"))
+    done = pair.cli("trim", "--plan", str(path), "--yes", "-o", "json", check=6)
+    assert all("the plan is for cluster" in error for error in outcomes(done).values())
+    pair.fleet.write_text(lines.replace("name: eu", "name: uk"))
+    assert "has a plan for eu, which" in pair.cli("trim", "--plan", str(path), "--yes", check=6).err
+    assert pair.ends() == {"eu": 0, "us": 0}
+
+
+@pytest.mark.parametrize("spoil", ["cut", "row", "column"])
+def test_a_fleets_plan_of_which_one_part_is_broken_trims_nothing(pair: Pair, spoil: str) -> None:
+    """The broken cluster comes last: the first is not trimmed either."""
+    only_two(pair)
+    path = pair.folder / ("plan.json" if spoil == "row" else "plan.parquet")
+    pair.cli("plan", "--out", str(path), check=0)
+    if spoil == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif spoil == "column":
+        table = pq.read_table(path)
+        beyond = [11 if one == pair.ids["us"] else 7 for one in table["cluster"].to_pylist()]
+        place = table.column_names.index("trim_to")
+        pq.write_table(table.set_column(place, "trim_to", pa.array(beyond, pa.int64())), path)
+    else:
+        content = json.loads(path.read_text())
+        content["clusters"][1]["partitions"][0]["trim_to"] = 11
+        path.write_text(json.dumps(content))
+    done = pair.cli("trim", "--plan", str(path), "--yes", check=1)
+    assert done.out == ""
+    assert done.err.count("\n") == 1
+    assert pair.ends() == {"eu": 0, "us": 0}
+
+
+def test_one_cluster_under_two_names_is_an_error_and_nothing_goes(pair: Pair) -> None:
+    """Two brokers of one cluster, so that the addresses differ."""
+    first, other, *_ = pair.eu.bootstrap.split(",")
+    pair.fleet.write_text(
+        "version: 1\nclusters:\n"
+        f"  - {{name: a, bootstrap-server: '{first}', policy: policy.yaml}}\n"
+        f"  - {{name: b, bootstrap-server: '{other}', policy: policy.yaml}}\n"
+    )
+    for command in ("plan", "trim"):
+        done = pair.cli(command, *(["--yes"] if command == "trim" else []), check=1)
+        assert done.err.startswith(f"kretain: a and b are one cluster, {pair.ids['eu']}: ")
+        assert done.out == ""
+    assert pair.ends()["eu"] == 0
+
+
+def test_a_glob_of_contexts_is_a_fleet(pair: Pair) -> None:
+    config = pair.folder / "config.yaml"
+    config.write_text(
+        "contexts:\n"
+        f"  prod-eu: {{bootstrap-server: '{pair.eu.bootstrap}', policy: policy.yaml, state-dir: state}}\n"
+        f"  prod-us: {{bootstrap-server: '{pair.us.bootstrap}', policy: policy.yaml, state-dir: state}}\n"
+        f"  other: {{bootstrap-server: 'nobody:1', settings: {{sasl.password: {SECRET}}}}}\n"
+    )
+    done = run_cli("plan", "--context", "prod-*", "-o", "json", check=0, KRETAIN_CONFIG=str(config))
+    assert done.json()["fleet"] == {"source": "context prod-*", "digest": None}
+    assert [one["name"] for one in done.json()["clusters"]] == ["prod-eu", "prod-us"]
+    one = run_cli("plan", "--context", "prod-us", "-o", "json", check=0, KRETAIN_CONFIG=str(config))
+    assert one.json()["format"] == "kretain.plan/v1"
+    trimmed = run_cli("trim", "--context", "prod-*", "--yes", check=0, KRETAIN_CONFIG=str(config))
+    assert "2 clusters, 2 partitions: 2 trimmed." in trimmed.out
+    assert pair.ends() == {"eu": 7, "us": 4}
+
+
+def test_parquet_and_json_of_one_cluster_say_the_same_and_both_trim(pair: Pair) -> None:
+    policy = str(pair.folder / "policy.yaml")
+    text, columns = pair.folder / "one.json", pair.folder / "one.parquet"
+    for path in (text, columns):
+        pair.us.cli("plan", "-p", policy, "--out", str(path), check=0)
+    assert read_plan(columns).decisions == read_plan(text).decisions
+    pair.us.cli("trim", "-p", policy, "--plan", str(columns), "--yes", check=0)
+    assert pair.ends() == {"eu": 0, "us": 4}
+
+
+def test_ctrl_c_while_planning_ends_at_once_though_a_cluster_does_not_answer(pair: Pair) -> None:
+    """A socket that accepts and says nothing: its thread is left behind."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        only_two(pair)
+        pair.fleet.write_text(
+            pair.fleet.read_text() + f"  - {{name: mute, bootstrap-server: '127.0.0.1:{mute.getsockname()[1]}'}}\n"
+        )
+        command = [sys.executable, "-m", "kretain", "plan", "--fleet", str(pair.fleet), "--state-dir", str(pair.state)]
+        with subprocess.Popen(
+            [*command, "--timeout", "250s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
+            mute.settimeout(60)
+            connection, _ = mute.accept()  # it is being asked by now
+            os.kill(running.pid, signal.SIGINT)
+            out, err = running.communicate(timeout=60)
+            connection.close()
+    assert (running.returncode, out, err) == (130, "", "kretain: interrupted\n")
+
+
+def test_a_cluster_that_dies_after_the_plan_is_reported_and_the_other_is_trimmed(
+    pair: Pair, second: EmbeddedKafka
+) -> None:
+    """The last of this module: nobody starts the second cluster again."""
+    only_two(pair)
+    path = pair.folder / "plan.parquet"
+    pair.cli("plan", "--out", str(path), check=0)
+    second.node(1).kill()
+    pair.fleet.write_text(pair.fleet.read_text().replace("name: us,", "name: us, timeout: 2s,"))
+    done = pair.cli("trim", "--plan", str(path), "--yes", "-o", "json", check=5)
+    found = outcomes(done)
+    assert found["eu"] == ["trimmed"]
+    assert "could not be reached" in found["us"]
+    assert f"kretain: us: {found['us']}" in done.err
+    assert pair.cli("plan", check=5).out.count("could not be reached") == 1

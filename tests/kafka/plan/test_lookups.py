@@ -1,0 +1,315 @@
+"""``offset_at(T)`` on logs that brokers answer −1 about (docs/rules.md, Look-ups), against the records themselves."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from dataclasses import replace
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from retention_cli.brokers import log_offsets
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Search
+from retention_cli.core.model import LookUp, TopicPartition
+from retention_cli.decide.lookups import Wanted
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.lookups import look_up
+from retention_cli.observe.request import Request
+from retention_cli.policy.settings import GroupRules, Settings
+from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
+
+
+def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000) -> dict[int, LookUp]:
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        request = Request(
+            lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), lookups=False, sizes=False
+        )
+        seen = observe(reader, request)
+        answers = list(
+            look_up(
+                reader,
+                seen.facts,
+                [(tp, Wanted(frozenset(times_ms)))],
+                seen.leaders,
+                {topic: limit},
+                time.monotonic() + 30,
+            )
+        )
+    found = {}
+    for _tp, time_ms, answer, _data, _record in answers:
+        assert isinstance(answer, LookUp), answer
+        found[time_ms] = answer
+    return found
+
+
+def first_at(records: list[tuple[int, int]], time_ms: int, start: int, end: int) -> int:
+    """The definition: the first data record at or after S with t ≥ T (S itself, where that is the very first), else H."""
+    for number, (offset, stamp) in enumerate(records):
+        if stamp >= time_ms:
+            return start if number == 0 else offset
+    return end
+
+
+@pytest.mark.parametrize(
+    "compression", ["none", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("gzip", "zstd"))]
+)
+def test_on_trimmed_logs_the_answer_is_what_the_records_say(world: World, compression: str) -> None:
+    """Random and in-order stamps, several segments, trims into the middle of batches: hundreds of look-ups a codec."""
+    rng = random.Random(f"look-ups {compression}")
+    base = now_ms() - 30 * DAY
+    ambiguous = 0
+    for in_order in (True, False):
+        topic = world.topic("lookup", segment_bytes="1048576")
+        stamps = [base + rng.randrange(20 * DAY) for _ in range(120)]
+        stamps = sorted(stamps) if in_order else stamps
+        # Random bytes don't compress: each segment holds 24 records, in any codec.
+        world.produce_at(topic, stamps, value=lambda: rng.randbytes(40_000), compression=compression, batch=4)
+        for trim_to in (0, 22, 47, 70, 94):  # into the middle of batches, near the ends of segments
+            world.delete_records(topic, trim_to)
+            records = world.records(topic)
+            times = sorted(
+                {base + rng.randrange(21 * DAY) for _ in range(14)}
+                | {stamps[rng.randrange(120)] + d for d in (-1, 0, 1)}
+            )
+            start, end = world.ends(topic)
+            assert start == trim_to
+            for time_ms, answer in looked_up(world, topic, times).items():
+                wanted = first_at(records, time_ms, start, end)
+                # An unambiguous answer may name the first record where ours names S: nothing lies between them.
+                assert answer.offset in {wanted, next((o for o, t in records if t >= time_ms), end)}, (trim_to, time_ms)
+                assert answer.note is None
+            ambiguous += _minus_ones(world, topic, times, records)
+    assert ambiguous > 0, "no look-up was ambiguous: this test tests nothing"
+
+
+def _minus_ones(world: World, topic: str, times: list[int], records: list[tuple[int, int]]) -> int:
+    """Count look-ups that the broker answers with −1 though a later record matches."""
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        leaders = {tp: reader.metadata([topic]).topics[topic].partitions[0]}
+        answers = reader.list_offsets([{tp: time_ms} for time_ms in times], leaders)
+    return sum(
+        isinstance(answer[tp], NotFound) and any(stamp >= time_ms for _, stamp in records)
+        for time_ms, answer in zip(times, answers, strict=True)
+    )
+
+
+def test_reading_stops_at_the_limit_and_says_so(world: World) -> None:
+    topic = world.topic("stop")
+    # The young record comes first and is trimmed away: from then on the broker's index knows a time that no record has.
+    world.produce(topic, [1 * HOUR, *[50 * HOUR] * 40, 2 * HOUR])
+    world.delete_records(topic, 1)
+    time_ms = now_ms() - 90 * 60_000
+    assert looked_up(world, topic, [time_ms])[time_ms].offset == 42
+    stopped = looked_up(world, topic, [time_ms], limit=10)[time_ms]
+    assert stopped.offset == 11
+    assert stopped.note is not None
+    assert "stopped at 11" in stopped.note.text
+    # The next run goes on from there.
+    policy = consumed(topic, "24h", lookup__scan__records="10")
+    world.commit(f"{topic}-a", topic, 42)
+    decision = world.decide(policy, topic)
+    assert decision.trim_to in (11, 41)
+
+
+def test_a_second_trim_right_after_a_first_is_decided_as_exactly(world: World) -> None:
+    """The documented two levels, R1 at 3 d and R4 at 7 d: each run's next is not held by what the last one left."""
+    topic = world.topic("again")
+    ages = [10, 9, 8, 5, 4, 3.5, 2, 0.5]
+    world.produce(topic, [int(days * DAY) for days in ages])
+    world.commit(f"{topic}-a", topic, 2)
+    policy = (
+        f"version: 1\ntopics:\n  - match: {topic}\n    retention.commitoffset.enable: true\n"
+        "    retention.commitoffset.hours: 72\n    retention.ms: 7d\n"
+    )
+    for commit, at_days, expected in ((2, 0, 3), (4, 0, 4), (8, 0, 6), (8, 2, 7), (8, 9, 8)):
+        world.commit(f"{topic}-a", topic, commit)
+        plan = world.plan(policy, at_ms=now_ms() + at_days * DAY)
+        assert plan.decisions[0].trim_to == expected, plan.decisions[0]
+        world.delete_records(topic, expected)
+    assert world.decide(policy, topic).action == "keep"
+
+
+def test_out_of_order_again(world: World) -> None:
+    topic = world.topic("again")
+    world.produce(topic, [int(days * DAY) for days in (10, 2, 9, 8, 0.5, 7.5, 3)])
+    world.commit(f"{topic}-a", topic, 7)
+    for at_days, expected in ((0, 1), (2, 4), (3, 7)):
+        plan = world.plan(consumed(topic, "72h"), at_ms=now_ms() + at_days * DAY)
+        assert plan.decisions[0].trim_to == expected, plan.decisions[0]
+        world.delete_records(topic, expected)
+
+
+def test_transaction_markers_and_aborted_records_are_no_data(world: World) -> None:
+    """A marker is stamped with the wall clock; behind it, old data must still be found old (R1 on backfills)."""
+    topic = world.topic("tx")
+    old = now_ms() - 30 * DAY
+    world.transaction(topic, [old, old], end="commit")  # 0, 1; the marker at 2
+    world.transaction(topic, [old, old], end="commit")  # 3, 4; the marker at 5
+    young = now_ms()
+    world.transaction(topic, [young], end="abort")  # 6, aborted; the marker at 7
+    world.produce_at(topic, [old])  # 8
+    world.commit(f"{topic}-a", topic, 9)
+    decision = world.decide(consumed(topic, "24h"), topic)
+    # The broker answers the marker: all before it is older, so that is right, and the next run goes on behind it.
+    assert (decision.action, decision.trim_to) == ("trim", 2)
+    world.delete_records(topic, 2)
+    decision = world.decide(consumed(topic, "24h"), topic)
+    assert decision.action in ("trim", "keep")
+
+
+def test_an_open_transaction_ends_what_may_go(world: World) -> None:
+    topic = world.topic("tx")
+    world.produce(topic, [30 * HOUR] * 3)
+    producer = world.transaction(topic, [now_ms() - 30 * HOUR] * 2, end="open")
+    world.produce(topic, [30 * HOUR] * 2)
+    world.commit(f"{topic}-a", topic, 7)  # a reader of uncommitted records
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.last_stable_offset, decision.high_watermark) == (3, 7)
+    assert (decision.action, decision.trim_to, decision.limited_by) == ("trim", 3, "G1")
+    forced = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]", topic)
+    assert (forced.trim_to, forced.limited_by) == (3, "G1")
+    world.delete_records(topic, 3)
+    decision = world.decide(consumed(topic), topic)
+    assert decision.action == "keep"
+    said = re.fullmatch(
+        r"consumed would trim to 7, but an open transaction begins at 3, of transactional.id (\S+) \(producer \d+\), open "
+        r"since (\S+)",
+        decision.reasons[0].text,
+    )
+    assert said is not None, decision.reasons
+    assert said[1].startswith("tx-")
+    assert abs(datetime.fromisoformat(said[2]).timestamp() * 1000 - now_ms()) < HOUR
+    producer.commit_transaction(30)
+    assert world.decide(consumed(topic), topic).action == "trim"
+
+
+def test_a_log_that_is_nothing_but_old_data_and_a_commit_at_its_end(world: World) -> None:
+    topic = world.topic()
+    end = world.produce(topic, [40 * HOUR] * 5)
+    world.commit(f"{topic}-a", topic, end)
+    assert world.decide(consumed(topic, "24h"), topic).trim_to == end
+    world.delete_records(topic, end)
+    assert world.decide(consumed(topic, "24h"), topic).action == "keep"
+
+
+def test_no_time_before_1970_is_ever_asked_about(world: World) -> None:
+    """A cutoff of −1 is Kafka's word for "the end", −2 for "the start": a time so early is older than every record."""
+    topic = world.topic("early")
+    world.produce(topic, [HOUR] * 5)
+    world.commit(f"{topic}-a", topic, 5)
+    at_ms = now_ms()
+    for sentinel in (-1, -2, -3, -4, -5, -6, -(2**61)):
+        forced = f"version: 1\ntopics: [{{match: {topic}, retention.ms: {at_ms - sentinel}, allow.ancient: true}}]"
+        decision = world.decide(forced, topic, at_ms=at_ms)
+        assert (decision.action, decision.trim_to, decision.reasons) == ("keep", None, ()), sentinel
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no time to look up"):
+        reader.list_offsets([{tp: -1}], {tp: reader.metadata([topic]).topics[topic].partitions[0]})
+
+
+def test_a_log_that_starts_beyond_its_open_transaction_costs_no_waiting(world: World) -> None:
+    """Brokers let anybody trim past L. From S > L nothing committed can be read, and nothing may go (G1)."""
+    topic = world.topic("beyond")
+    world.produce(topic, [50 * HOUR] * 2)
+    producer = world.transaction(topic, [1 * HOUR, *[50 * HOUR] * 5], end="open")
+    world.delete_records(topic, 4)
+    began = time.monotonic()
+    decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
+    assert (decision.log_start, decision.last_stable_offset, decision.action) == (4, 2, "keep")
+    assert time.monotonic() - began < 10
+    producer.abort_transaction(30)
+
+
+def test_what_could_not_be_read_in_time_is_unknown_not_the_log_start(world: World) -> None:
+    """G9 asks whether the record at S is old: silence must not mean that it is not."""
+    topic = world.topic("slow")
+    world.produce(topic, [50 * HOUR] * 3)
+    search = Search(0, 3, now_ms(), 1)
+    with reader_for(world.bootstrap) as reader:
+        reached = reader.search_records({TopicPartition(topic, 0): search}, 0)
+    assert isinstance(reached[TopicPartition(topic, 0)], RequestFailedError)
+
+
+def test_a_record_stamped_exactly_at_the_cutoff_is_not_older(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_TIMESTAMP bears a −1 out only where it is smaller than T: here it is T itself."""
+    topic = world.topic("exact")
+    stamp = now_ms() - 24 * HOUR
+    world.produce_at(topic, [stamp - HOUR, stamp - HOUR, stamp])
+    honest, silenced = ClusterReader.list_offsets_soon, list[int]()
+
+    def silent(self: ClusterReader, wanted: Any, leaders: Any) -> Any:
+        answers = honest(self, wanted, leaders).result()
+        silenced.extend(time_ms for asked in wanted for time_ms in asked.values() if isinstance(time_ms, int))
+        quiet = [
+            {tp: NotFound() if isinstance(asked[tp], int) else answer for tp, answer in one.items()}
+            for asked, one in zip(wanted, answers, strict=True)
+        ]
+        return SimpleNamespace(result=lambda: quiet)
+
+    monkeypatch.setattr(ClusterReader, "list_offsets_soon", silent)  # as after a trim (FACTS: 621 of 1,302)
+    for cutoff, wanted in ((stamp, 2), (stamp + 1, 3), (stamp - HOUR, 0), (stamp - HOUR + 1, 2)):
+        assert looked_up(world, topic, [cutoff])[cutoff].offset == wanted
+        assert cutoff in silenced
+
+
+def test_records_that_went_before_they_could_be_read_make_a_look_up_unknown(world: World) -> None:
+    """Another trim was quicker: reading on from anywhere else would pass over what it is to find."""
+    topic = world.topic("gone")
+    world.produce(topic, [50 * HOUR] * 6)
+    world.delete_records(topic, 4)
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        reached = reader.search_records({tp: Search(0, 6, now_ms(), 100)}, 20)
+    assert isinstance(reached[tp], RequestFailedError)
+
+
+def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) -> None:
+    """A deposed leader, or one that we have not heard of yet, answers nothing."""
+    topic = world.topic("epoch")
+    world.produce(topic, [50 * HOUR] * 3)
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        about = reader.metadata([topic]).topics[topic].partitions[0]
+        for epoch in (about.leader_epoch - 1, about.leader_epoch + 1):
+            other = {tp: replace(about, leader_epoch=epoch)} if epoch >= 0 else {}
+            for spec in ("earliest", "latest", "last-stable", "max-timestamp", 5) if other else ():
+                answer = reader.list_offsets([{tp: spec}], other)[0][tp]  # type: ignore[dict-item]
+                assert isinstance(answer, RequestFailedError), (spec, epoch)
+                assert answer.retriable
+
+
+def test_calls_under_way_do_not_refuse_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first plan asks two times of each partition, some calls at once: more than kafka-python takes by default."""
+    monkeypatch.setattr(log_offsets, "PARTITIONS_A_REQUEST", 1)
+    topic = world.topic("many", partitions=8)
+    with reader_for(world.bootstrap) as reader:
+        about = reader.metadata([topic]).topics[topic].partitions
+        leaders = {TopicPartition(topic, number): one for number, one in about.items()}
+        calls = [reader.list_offsets_soon([dict.fromkeys(leaders, "latest")], leaders) for _ in range(8)]
+        answers = [answer for call in calls for answer in call.result()[0].values()]
+    assert answers == [Found(0)] * 64
+
+
+def test_an_error_is_no_answer(world: World) -> None:
+    """Look-ups: an error is never the -1 that says that nothing is so young, or H would be the bound."""
+    topic = world.topic()
+    world.produce(topic, [DAY] * 3)
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        there = reader.metadata([topic]).topics[topic].partitions[0]
+        leaders = {tp: replace(there, leader_epoch=there.leader_epoch + 5)}  # of which no broker knows yet
+        specs: list[Any] = ["earliest", "latest", "max-timestamp", now_ms()]
+        answers = [one[tp] for one in reader.list_offsets([{tp: spec} for spec in specs], leaders)]
+        ends = reader.epoch_ends([(tp, 0)], leaders)
+    for answer in (*answers, ends[tp, 0]):
+        assert isinstance(answer, RequestFailedError), answer
+        assert "UNKNOWN_LEADER_EPOCH" in str(answer)

@@ -1,0 +1,326 @@
+"""What changes while it is read: the safe order, and the second looks that F8, F9 and the topic id need (docs/architecture.md).
+
+The cluster is real; a test steps in between two of the reader's own calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.metadata import MetadataRequest
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Decision
+from retention_cli.disks.measure import DiskState
+from retention_cli.memory.interface import NoMemory
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.recall import Remembered
+from retention_cli.observe.request import Request
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
+from tests.kafka.trim.test_failures import move_leader
+from tests.support.world import HOUR, LateClock, World, consumed, now_ms, reader_for, skipping, wait_until
+
+OLD = [30 * HOUR] * 10
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read eight."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    return name
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[int]]]:
+    """Let something happen right before a call of one of the reader's methods; returns the calls that there were."""
+    expected: list[tuple[str, int, list[int]]] = []
+
+    def step_in(method: str, act: Callable[[], object], call: int = 1) -> list[int]:
+        honest, calls = getattr(ClusterReader, method), list[int]()
+        expected.append((method, call, calls))
+
+        def stepped(self: ClusterReader, *arguments: Any, **more: Any) -> Any:
+            calls.append(len(calls) + 1)
+            if len(calls) == call:
+                act()
+            return honest(self, *arguments, **more)
+
+        monkeypatch.setattr(ClusterReader, method, stepped)
+        return calls
+
+    yield step_in
+    for method, call, calls in expected:
+        assert len(calls) >= call, f"{method} was called {len(calls)} times: nothing happened"
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Change what one of the reader's calls answers, by its number."""
+    expected: list[tuple[str, list[int]]] = []
+
+    def changed(method: str, change: Callable[[int, Any], Any]) -> None:
+        honest, calls = getattr(ClusterReader, method), list[int]()
+        expected.append((method, calls))
+
+        def other(self: ClusterReader, *arguments: Any, **more: Any) -> Any:
+            calls.append(1)
+            return change(len(calls), honest(self, *arguments, **more))
+
+        monkeypatch.setattr(ClusterReader, method, other)
+
+    yield changed
+    for method, calls in expected:
+        assert calls, f"{method} was never called: nothing was changed"
+
+
+def codes(decision: Decision) -> set[str]:
+    return {reason.code for reason in decision.reasons}
+
+
+def ids_everywhere(world: World, topic: str) -> set[str | None]:
+    """The topic's id as each broker has it: some hear of a change later than others."""
+    with reader_for(world.bootstrap) as reader:
+
+        async def ask(node: int) -> str | None:
+            wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
+            asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
+            return topic_id_text((await reader.wire.ask(asked, node)).topics[0].topic_id)
+
+        return {reader.wire.run(ask, node) for node in reader.brokers()}
+
+
+def moved_on(metadata: ClusterMetadata, name: str, by: int) -> ClusterMetadata:
+    """The same metadata, after so many more elections of one topic's leaders."""
+    if name not in metadata.topics:
+        return metadata
+    about = metadata.topics[name]
+    partitions = {n: replace(one, leader_epoch=one.leader_epoch + by) for n, one in about.partitions.items()}
+    return replace(metadata, topics={**metadata.topics, name: replace(about, partitions=partitions)})
+
+
+def test_a_group_that_reads_on_while_we_plan_is_no_leftover(world: World, topic: str, before: Callable) -> None:
+    """Commits are read before H: else whoever keeps up would seem to have committed beyond it (F5)."""
+
+    def read_on() -> None:
+        world.produce(topic, OLD)
+        world.commit(f"{topic}-a", topic, 20)
+
+    before("read_commits", read_on)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to, decision.min_commit) == ("trim", 20, 20)
+
+
+def test_commits_are_read_while_settings_are_awaited_and_of_topics_that_are_never_touched_they_are_dropped(
+    world: World, topic: str, before: Callable, answer: Callable
+) -> None:
+    """That a topic is compacted (G5) is known too late to leave it out, and its commit's leader epoch too."""
+    compacted = world.topic(name=f"{topic}-compacted", cleanup_policy="compact")
+    world.produce(compacted, OLD)
+    world.commit(f"{topic}-b", compacted, 5, epochs={0: 7})
+    order: list[str] = []
+
+    def awaited(_number: int, pending: Any) -> Any:
+        def result() -> Any:
+            order.append("settings")
+            return pending.result()
+
+        return SimpleNamespace(result=result)
+
+    answer("topic_configs_soon", awaited)
+    before("read_commits", lambda: order.append("commits"))
+    plan = world.plan(consumed(f"{topic}*"))
+    assert order == ["commits", "settings"]
+    assert [(one.topic, one.action, one.trim_to) for one in plan.decisions] == [
+        (topic, "trim", 8),
+        (compacted, "skip", None),
+    ]
+    assert codes(plan.decisions[1]) == {"G5"}
+
+
+def test_young_records_that_arrive_after_h_was_read_are_not_trimmed(world: World, topic: str, before: Callable) -> None:
+    """H is read before look-ups: whatever the look-up then finds, nothing beyond that H goes."""
+    world.commit(f"{topic}-a", topic, 10)
+    before("list_offsets_soon", lambda: world.produce(topic, 5), call=3)  # 1: the ends, 2: look-ups, 3: MAX_TIMESTAMP
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.high_watermark, decision.trim_to) == (10, 10)
+
+
+def test_a_topic_made_anew_while_it_was_read_is_decided_by_its_new_facts(
+    world: World, topic: str, before: Callable
+) -> None:
+    old = world.decide(consumed(topic), topic).topic_id
+
+    def make_anew() -> None:
+        world.delete(topic)
+        world.topic(name=topic)
+        world.produce(topic, OLD)
+        wait_until(lambda: not ids_everywhere(world, topic) & {None, old}, "the new one on every broker")
+
+    before("list_offsets_soon", make_anew, call=2)  # after the ends
+    decision = world.decide(consumed(topic), topic)
+    assert decision.topic_id not in (None, old)
+    assert (decision.action, codes(decision)) == ("hold", {"F4"}), "its commits went with it"
+
+
+def test_a_topic_deleted_while_it_was_read_is_held(world: World, topic: str, before: Callable) -> None:
+    other = world.topic()
+
+    def delete() -> None:
+        world.delete(topic)
+        wait_until(lambda: ids_everywhere(world, topic) == {None}, "the end of it on every broker")
+
+    before("list_offsets_soon", delete, call=2)
+    policy = consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]')
+    decision = world.decide(policy, topic)
+    assert (decision.action, codes(decision)) == ("hold", {"metadata"})
+    assert "deleted while it was read" in decision.reasons[0].text
+
+
+@pytest.mark.parametrize(("elections", "action"), [(1, "trim"), (99, "hold")])
+def test_a_leader_that_changes_while_it_is_read_is_read_again(
+    world: World, topic: str, answer: Callable, elections: int, action: str
+) -> None:
+    """Once is survived; each time is a hold that says so."""
+    answer("metadata", lambda call, said: moved_on(said, topic, call if call <= 2 * elections else 0))
+    decision = world.decide(consumed(topic), topic, clock=skipping())
+    assert decision.action == action
+    if action == "hold":
+        assert "the leader changed each time" in decision.reasons[0].text
+
+
+def test_rights_that_are_lost_while_groups_are_listed_make_floors_unknown(
+    world: World, topic: str, answer: Callable
+) -> None:
+    """F8 is asked before and after the listing."""
+    answer("may_describe_cluster", lambda call, said: said and call == 1)
+    assert codes(world.decide(consumed(topic), topic)) == {"F8"}
+
+
+def test_coordinators_that_moved_while_groups_were_read_cost_another_reading(
+    world: World, topic: str, answer: Callable, before: Callable
+) -> None:
+    """F9: the same leaders and epochs before and after; where they changed, commits are read once more."""
+    # Metadata is read: first of all, after the groups, again before the second reading, after it, at the end.
+    answer("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, 1 if call == 2 else 0))
+    calls = before("read_commits", lambda: world.commit(f"{topic}-a", topic, 3), call=2)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to) == ("trim", 3), "what was committed meanwhile counts"
+    assert calls == [1, 2]
+
+
+def test_coordinators_that_move_each_time_make_floors_unknown(world: World, topic: str, answer: Callable) -> None:
+    answer("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, call))
+    decision = world.decide(consumed(topic), topic, clock=skipping())
+    assert (decision.action, codes(decision)) == ("hold", {"F9"})
+
+
+def test_a_group_of_a_type_that_nobody_knows_may_stand_anywhere(world: World, topic: str, answer: Callable) -> None:
+    """F1, F3: a newer broker's groups."""
+    answer("list_groups", lambda _call, said: [*said, ListedGroup("new", "unknown", "", "Stable")])
+    decision = world.decide(consumed(topic), topic)
+    assert codes(decision) == {"F3"}
+    assert "group new could not be read: a group of a type" in decision.reasons[0].text
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "streams", "share"])
+def test_members_whose_topics_can_not_be_told_hold_everything(
+    world: World, topic: str, answer: Callable, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """F2, F3: they may read any topic."""
+    strange = ListedGroup("strange", kind, "consumer", "Stable")
+    answer("list_groups", lambda _call, said: [*said, strange])
+    honest = ClusterReader.describe_members
+
+    def fail(self: ClusterReader, listed: Any, on_group: Any, patience_s: float | None = None) -> None:
+        honest(self, [one for one in listed if one is not strange], on_group, patience_s)
+        on_group("strange", RequestFailedError("rebalancing", retriable=True))
+
+    monkeypatch.setattr(ClusterReader, "describe_members", fail)
+    assert codes(world.decide(consumed(topic), topic)) == {"F3"}
+
+
+def test_a_listing_that_fails_makes_floors_unknown_and_the_forced_level_goes_on(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F9; and the plan is made all the same, though nobody can say whose unread records go."""
+
+    def fail(*_: object) -> None:
+        raise BrokerError("broker 2 did not list its groups: time-out")
+
+    monkeypatch.setattr(ClusterReader, "list_groups", fail)
+    plan = world.plan(consumed(topic, retention__ms="20h"), clock=skipping())
+    decision = plan.decisions[0]
+    assert (decision.action, decision.rule, decision.trim_to, codes(decision)) == ("trim", "forced-age", 10, {"F9"})
+    assert (decision.unconsumed, plan.unconsumed_by) == (10, {})
+    assert any("lose unread records is unknown" in note.text for note in plan.notes)
+
+
+def test_groups_of_a_coordinator_that_is_not_among_the_brokers_named_hold(
+    world: World, topic: str, answer: Callable
+) -> None:
+    """F9: whoever lists the groups of the brokers that metadata names would never ask it, and miss them without an error."""
+    world.commit(f"{topic}-slow", topic, 3)
+    assert world.decide(consumed(topic), topic).trim_to == 3
+    with reader_for(world.bootstrap) as reader:
+        hidden = reader.coordinators([f"{topic}-slow"])[f"{topic}-slow"]
+    answer("metadata", lambda _call, said: replace(said, brokers=said.brokers - {hidden}))
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, codes(decision)) == ("hold", {"F9"})
+
+
+def test_records_that_can_not_be_read_hold_what_only_they_could_settle(world: World, answer: Callable) -> None:
+    """A look-up that says −1 and can't be settled is unknown: no keep, no guess."""
+    topic = world.topic()
+    world.produce(topic, [HOUR, *OLD, 2 * HOUR])
+    world.commit(f"{topic}-a", topic, 12)
+    world.delete_records(topic, 1)
+    assert world.decide(consumed(topic, "90m"), topic).trim_to == 12
+    failed = RequestFailedError("TOPIC_AUTHORIZATION_FAILED", retriable=False)
+    answer("search_records", lambda _call, said: dict.fromkeys(said, failed))
+    decision = world.decide(consumed(topic, "90m"), topic)
+    assert (decision.action, codes(decision)) == ("hold", {"lookup"})
+    assert "could not be settled by reading: TOPIC_AUTHORIZATION_FAILED" in decision.reasons[0].text
+
+
+def test_a_recheck_is_as_old_as_its_first_read(
+    world: World, topic: str, before: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reading that takes 31 s is no recheck: nothing is sent on it."""
+    import retention_cli.trim.batches as trimming
+
+    clock = LateClock()
+    plan = world.plan(consumed(topic))
+    before("sizes_soon", lambda: clock.passed.append(31))
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(trimming, "ATTEMPTS", 1)
+    row = world.trim(plan, consumed(topic), clock=clock).rows[0]
+    assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)
+    assert "a recheck takes longer than 30 s" in row.reasons[0].text
+
+
+def test_what_disks_ask_of_a_log_that_changed_meanwhile_is_unknown(world: World) -> None:
+    """R6 looks times up after everything else: a topic recreated or another leader since then holds (M1)."""
+    same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
+    with reader_for(world.bootstrap) as reader:
+        selection = Selection(parse_policy("version: 1\ntopics: [{match: '*'}]", "policy.yaml", "sha256:test"))
+        observed = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms()))
+        facts = {tp: one for tp, one in observed.facts.items() if tp.topic in (same, elected, recreated)}
+        state = DiskState(selection.policy.disks)
+        state.look(reader, facts, {}, observed.leaders, Remembered(NoMemory(), {}, observed.leaders), now_ms)
+        assert (len(facts), state.changed(reader, facts)) == (3, {})
+        move_leader(world, elected)
+        world.delete(recreated)
+        world.topic(replicas=2, name=recreated)
+        found = state.changed(reader, facts)
+        assert {tp.topic for tp in found} == {elected, recreated}
+        assert {one.reasons[0].code for one in found.values()} == {"R6"}

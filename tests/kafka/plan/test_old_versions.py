@@ -1,0 +1,186 @@
+"""Older brokers: what they can't say is unknown or read from the records, and every decision is exact all the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from tests.conftest import QUICK
+from tests.support.world import HOUR, World, now_ms
+
+pytestmark = pytest.mark.timeout(900)
+
+LOOK_UPS_BY_READING = "2.8.2"
+"""Has no MAX_TIMESTAMP: it answers the first record instead, without an error."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log (ages in hours), its start, who has read how far, and what must come of a day's R1 (or of its own rule)."""
+
+    name: str
+    ages_h: tuple[float, ...]
+    commit: int | None
+    action: str
+    trim_to: int | None
+    start: int = 0
+    rule: str = "retention.commitoffset.enable: true, retention.commitoffset.ms: 24h"
+    codes: frozenset[str] = frozenset()
+
+
+DEAD_YOUNG = (2.0, *[50.0] * 29, 2.0, 50.0)
+"""The first record is trimmed away; its segment's index still knows its time, so a look-up says −1, though one at 30 matches."""
+
+CASES = (
+    Case("in-order-age", (72, 60, 48, 2, 1), 5, "trim", 3),
+    Case("in-order-floor", (72, 60, 48, 2, 1), 2, "trim", 2),
+    Case("all-old", (72, 60, 48), 3, "trim", 3),
+    Case("out-of-order", (72, 2, 72, 72, 1), 5, "trim", 1),
+    Case("young-first", (1, 72, 72), 3, "keep", None),
+    Case("largest-stamp-in-the-middle", (72, 50, 90, 80), 4, "trim", 4),
+    Case("trimmed-then-all-old", (2, 72, 72, 72), 4, "trim", 4, start=1),
+    Case("trimmed-then-a-later-match", DEAD_YOUNG, 32, "trim", 30, start=1),
+    Case("nobody", (72, 60), None, "hold", None, codes=frozenset({"F4"})),
+    Case("beyond-the-end", (72, 60), 9, "hold", None, codes=frozenset({"F5"})),
+    Case("forced-age", (72, 60, 2), 1, "trim", 2, rule="retention.ms: 24h"),
+)
+
+
+@dataclass
+class Old:
+    """An old cluster with every case's topic on it."""
+
+    version: str
+    kafka: EmbeddedKafka
+    world: World
+    topics: dict[str, str]
+    policy: Path
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan's rows by case, as ``kretain plan -o json`` prints them."""
+        rows = {
+            row["topic"]: row
+            for row in self.world.cli("plan", "-p", str(self.policy), "-o", "json").json()["partitions"]
+        }
+        return {name: rows[topic] for name, topic in self.topics.items()}
+
+
+VERSIONS = [
+    *(pytest.param(version, marks=pytest.mark.long) for version in ("4.3.0", "3.9.1", "3.6.2", "3.3.2")),
+    pytest.param("2.8.2", marks=pytest.mark.thorough),
+]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
+    version: str = request.param
+    home = tmp_path_factory.mktemp("old")
+    with EmbeddedKafka(1, version=version, settings=QUICK) as kafka:
+        world = World(kafka.bootstrap, home / "state")
+        rng = random.Random(version)
+        topics = {}
+        for case in CASES:
+            topic = topics[case.name] = world.topic(case.name, segment_bytes="1048576")
+            base = now_ms()
+            stamps = [base - int(age * HOUR) for age in case.ages_h]
+            # Random bytes don't compress: a segment holds 26 records.
+            world.produce_at(topic, stamps, value=lambda: rng.randbytes(40_000), batch=1)
+            if case.start:
+                world.delete_records(topic, case.start)
+            if case.commit is not None:
+                world.commit(f"{topic}-a", topic, case.commit)
+        entries = [f"  - {{match: {topics[case.name]}, {case.rule}}}" for case in CASES]
+        policy = home / "policy.yaml"
+        policy.write_text("\n".join(["version: 1", "topics:", *entries]))
+        yield Old(version, kafka, world, topics, policy)
+
+
+def test_every_decision_is_exact(old: Old) -> None:
+    """docs/rules.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
+    rows = old.plan()
+    decided = {name: (row["action"], row["trim_to"]) for name, row in rows.items()}
+    assert decided == {case.name: (case.action, case.trim_to) for case in CASES}
+    for case in CASES:
+        assert {reason["code"] for reason in rows[case.name]["reasons"]} >= case.codes
+        assert rows[case.name]["topic_id"], "a decision belongs to a topic's id"
+
+
+def test_this_version_does_say_minus_one_where_a_record_matches(old: Old) -> None:
+    """Else the case of the later match would test nothing."""
+    from retention_cli.brokers.log_offsets import Found, NotFound
+    from retention_cli.core.model import TopicPartition
+    from tests.support.world import reader_for
+
+    topic = old.topics["trimmed-then-a-later-match"]
+    tp = TopicPartition(topic, 0)
+    with reader_for(old.kafka.bootstrap) as reader:
+        leaders = {tp: reader.metadata([topic]).topics[topic].partitions[0]}
+        [at_time], [newest] = (
+            reader.list_offsets([{tp: spec}], leaders) for spec in (now_ms() - 24 * HOUR, "max-timestamp")
+        )
+    assert isinstance(at_time[tp], NotFound)
+    assert isinstance(newest[tp], Found) == (old.version != LOOK_UPS_BY_READING)
+
+
+def test_doctor_names_what_the_version_lacks_and_that_it_works(old: Old) -> None:
+    said = old.world.cli("doctor", "-o", "json", check=0).json()
+    lacking = {check["text"].split(" (")[0] for check in said["checks"] if check["check"] == "versions"}
+    if old.version == LOOK_UPS_BY_READING:
+        assert "a broker lacks ListOffsets 7" in lacking
+        assert said["commands"]["plan"] == said["commands"]["trim"] == "limited"
+    else:
+        assert lacking == {"every broker has all calls that kretain uses"}
+        assert said["commands"]["trim"] == "good"
+
+
+def test_a_live_member_without_a_commit_holds(old: Old) -> None:
+    """F2, where group listings may name no states or types."""
+    topic = old.world.topic("member")
+    old.world.produce(topic, [72 * HOUR, 60 * HOUR])
+    old.world.commit(f"{topic}-a", topic, 2)
+    policy = f"version: 1\ntopics: [{{match: {topic}, {CASES[0].rule}}}]"
+    assert old.world.decide(policy, topic).trim_to == 2
+    member = old.world.member(f"{topic}-b", [topic])
+    try:
+        decision = old.world.decide(policy, topic)
+        assert decision.action == "hold"
+        assert {reason.code for reason in decision.reasons} == {"F2"}
+    finally:
+        member.close()
+
+
+def test_a_topic_made_anew_since_the_plan_is_not_touched(old: Old) -> None:
+    topic = old.world.topic("anew")
+    old.world.produce(topic, [72 * HOUR] * 4)
+    old.world.commit(f"{topic}-a", topic, 4)
+    policy = f"version: 1\ntopics: [{{match: {topic}, {CASES[0].rule}}}]"
+    plan = old.world.plan(policy)
+    assert plan.totals.records == 4
+    old.world.delete(topic)
+    old.world.topic(name=topic)
+    old.world.produce(topic, [72 * HOUR] * 4)
+    old.world.commit(f"{topic}-a", topic, 4)
+    [row] = old.world.trim(plan, policy).rows
+    assert (row.outcome, old.world.ends(topic)) == ("held", (0, 4))
+
+
+def test_a_trim_leaves_exactly_what_was_not_planned_and_a_second_finds_nothing(old: Old) -> None:
+    before = {case.name: old.world.records(old.topics[case.name]) for case in CASES}
+    done = old.world.cli("trim", "-p", str(old.policy), "--yes", "-o", "json", check=0).json()
+    outcomes = {row["topic"]: row["outcome"] for row in done["partitions"]}
+    for case in CASES:
+        kept = case.start if case.trim_to is None else case.trim_to
+        topic = old.topics[case.name]
+        assert old.world.records(topic) == [one for one in before[case.name] if one[0] >= kept], case.name
+        assert outcomes[topic] == {"trim": "trimmed", "hold": "held", "keep": "unchanged"}[case.action]
+    again = old.plan()
+    assert {row["action"] for row in again.values()} == {"keep", "hold"}
+    assert {name for name, row in again.items() if row["action"] == "hold"} == {
+        case.name for case in CASES if case.action == "hold"
+    }

@@ -1,0 +1,88 @@
+"""One-off rules over a context's policy, on a real cluster: what goes is what the flags say (docs/policy.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from tests.support.world import DAY, HOUR, World, consumed
+
+OLD = [30 * HOUR] * 10
+FLAGS = ("--older-than", "99999999d")
+
+
+@pytest.fixture(scope="module")
+def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[World, str, Path, dict[str, str]]:
+    """A topic that its policy's R1 would trim, its policy, and the variable that makes it a context's."""
+    folder = tmp_path_factory.mktemp("one-off")
+    world = World(kafka.bootstrap, folder / "state")
+    topic = world.topic("flights")
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-billing", topic, 7)
+    policy = folder / "prod.yaml"
+    policy.write_text(consumed(topic))
+    config = folder / "config.yaml"
+    config.write_text(
+        f"contexts:\n  prod: {{bootstrap-server: '{world.bootstrap}', policy: prod.yaml}}\ndefault-context: prod\n"
+    )
+    return world, topic, policy, {"KRETAIN_CONFIG": str(config)}
+
+
+Flights = tuple[World, str, Path, dict[str, str]]
+
+
+def test_a_flag_trims_what_it_says_and_not_what_the_contexts_policy_says(flights: Flights) -> None:
+    """The policy alone would trim seven records; the flag asks for what is older than a thousand centuries."""
+    world, topic, policy, prod = flights
+    assert [row["trim_to"] for row in world.cli("plan", "-o", "json", check=0, **prod).json()["partitions"]] == [7]
+    made = world.cli("plan", topic, *FLAGS, "-o", "json", check=0, **prod).json()
+    assert [(row["action"], row["min_commit"]) for row in made["partitions"]] == [("keep", 7)]
+    assert made["policy"]["rules"] == "one-off"
+    table = world.cli("plan", topic, *FLAGS, check=0, **prod).out
+    said = f"One-off rules: --older-than 99999999d. The rules of {policy} are off for this run; its guards"
+    assert said in table
+    assert "Nothing to trim." in table
+    world.cli("trim", topic, *FLAGS, "--yes", check=0, **prod)
+    assert world.ends(topic) == (0, 10)
+
+
+def test_explain_and_policy_show_say_the_same(flights: Flights) -> None:
+    world, topic, policy, _ = flights
+    row = world.cli("explain", topic, *FLAGS, "-p", str(policy), "-o", "json", check=0).json()["partitions"][0]
+    assert [(bound["rule"], bound["asked"]) for bound in row["bounds"]] == [("forced-age", 0)]
+    shown = world.cli("policy", "show", topic, *FLAGS, "-p", str(policy), "-o", "json", check=0).json()
+    origins = {one["key"]: (one["value"], one["origin"]) for one in shown["settings"]}
+    assert origins["retention.ms"] == (99_999_999 * DAY, "--older-than")
+    assert origins["retention.commitoffset.enable"] == (None, f"{policy}:4 (off: one-off rules)")
+
+
+def test_a_saved_plan_wants_its_one_off_rules_and_goes_by_them_alone(flights: Flights, tmp_path: Path) -> None:
+    """By the file seven records could go, by the flags none; the plan says ten, by another's hand."""
+    world, topic, policy, _ = flights
+    saved = tmp_path / "plan.json"
+    base = ("-p", str(policy))
+    world.cli("plan", topic, "--older-than", "1d", "--unconsumed", "trim", *base, "--out", str(saved), check=0)
+    for others in ((), ("--older-than", "2d", "--unconsumed", "trim"), ("--older-than", "1d")):
+        refused = world.cli("trim", topic, *others, *base, "--plan", str(saved), "--yes", check=6)
+        assert "one-off rules" in refused.err
+    saved.write_text(saved.read_text().replace(str(DAY), str(99_999_999 * DAY)))
+    report = world.cli(
+        *("trim", topic, *FLAGS, "--unconsumed", "trim", *base, "--plan", str(saved), "--yes", "-o", "json"), check=0
+    ).json()
+    assert [row["outcome"] for row in report["partitions"]] == ["unchanged"]
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_cluster_by_hand_and_a_policy_by_context_are_told(flights: Flights) -> None:
+    world, topic, policy, prod = flights
+    told = f"kretain: -b names the cluster, and context prod the policy, {policy}: give -p FILE for another, or --no-policy\n"
+    assert world.cli("plan", topic, check=0, **prod).err.count(told) == 1
+    assert world.cli("trim", "--dry-run", check=0, **prod).err.count(told) == 1
+    assert world.cli("policy", "show", topic, check=0, **prod).err == told
+    assert world.cli("plan", "-q", check=0, **prod).err == ""
+    named = world.cli("plan", "-p", str(policy), check=0, **prod)
+    checked = world.cli("policy", "check", str(policy), check=0, **prod)
+    history = world.cli("history", check=0, **prod)
+    assert [one.err.count("-b names") for one in (named, checked, history)] == [0, 0, 0]

@@ -1,0 +1,248 @@
+"""A table of situations on a real cluster, each with the exact action and trim_to.
+
+Holding where all facts are there is as much a defect as trimming too far: every row says which it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support.world import DAY, HOUR, World, now_ms
+
+
+@dataclass
+class Scenario:
+    """Records (ages in hours, in offset order), commits by group, and what must come of it."""
+
+    name: str
+    ages_h: Sequence[float]
+    commits: dict[str, int]
+    policy: str
+    action: str
+    trim_to: int | None = None
+    rule: str | None = None
+    limited_by: str | None = None
+    unconsumed: int = 0
+    codes: tuple[str, ...] = ()
+    config: dict[str, str] = field(default_factory=dict)
+    groups: str = ""
+
+
+R1 = "retention.commitoffset.enable: true, retention.commitoffset.ms: 24h"
+OLD3_NEW2 = [72, 60, 48, 2, 1]
+
+SCENARIOS = [
+    Scenario("R1 stops at the floor", OLD3_NEW2, {"a": 2}, R1, "trim", 2, "consumed"),
+    Scenario("R1 stops at the age", OLD3_NEW2, {"a": 5}, R1, "trim", 3, "consumed"),
+    Scenario("R1 takes the smallest of all groups", OLD3_NEW2, {"a": 5, "b": 1}, R1, "trim", 1, "consumed"),
+    Scenario("R1 with a group at the start", OLD3_NEW2, {"a": 5, "b": 0}, R1, "keep"),
+    Scenario("R1 with nothing old enough", [3, 2, 1], {"a": 3}, R1, "keep"),
+    Scenario("R1 with everything old and read", [72, 60, 48], {"a": 3}, R1, "trim", 3, "consumed"),
+    Scenario("R1 without any group", OLD3_NEW2, {}, R1, "hold", codes=("F4",)),
+    Scenario("R1 with an ignored group alone", OLD3_NEW2, {"console-consumer-1": 5}, R1, "hold", codes=("F4",)),
+    Scenario(
+        "an ignored group does not count", OLD3_NEW2, {"a": 3, "console-consumer-1": 0}, R1, "trim", 3, "consumed"
+    ),
+    Scenario(
+        "a list of one's own replaces the ignored",
+        OLD3_NEW2,
+        {"a": 3, "console-consumer-1": 1, "tmp-x": 0},
+        R1,
+        "trim",
+        1,
+        "consumed",
+        groups='ignore: ["tmp-*"]',
+    ),
+    Scenario("a commit beyond H is a leftover", OLD3_NEW2, {"a": 3, "old": 99}, R1, "hold", codes=("F5",)),
+    Scenario(
+        "out of order: the first young record ends the prefix", [72, 2, 72, 72, 1], {"a": 5}, R1, "trim", 1, "consumed"
+    ),
+    Scenario("out of order: a young first record keeps all", [1, 72, 72, 72], {"a": 4}, R1, "keep"),
+    Scenario("an empty partition is a keep, group or none", [], {}, R1, "keep"),
+    Scenario(
+        "a required group that is missing", OLD3_NEW2, {"a": 5}, R1, "hold", codes=("F4",), groups="require: [billing]"
+    ),
+    Scenario(
+        "a required group that is there",
+        OLD3_NEW2,
+        {"billing": 2},
+        R1,
+        "trim",
+        2,
+        "consumed",
+        groups="require: [billing]",
+    ),
+    Scenario(
+        "a required group on the entry", OLD3_NEW2, {"a": 5}, R1 + ", groups.require: [billing]", "hold", codes=("F4",)
+    ),
+    Scenario(
+        "R1 longer than the live retention.ms",
+        OLD3_NEW2,
+        {"a": 5},
+        R1,
+        "hold",
+        codes=("R1",),
+        config={"retention.ms": str(12 * HOUR)},
+    ),
+    Scenario(
+        "R1 equal to the live retention.ms",
+        [20, 2],
+        {"a": 2},
+        "retention.commitoffset.enable: true, retention.commitoffset.hours: 12",
+        "trim",
+        1,
+        "consumed",
+        config={"retention.ms": str(12 * HOUR)},
+    ),
+    Scenario(
+        "R1 longer than R4",
+        OLD3_NEW2,
+        {"a": 5},
+        R1 + ", retention.ms: 12h",
+        "trim",
+        3,
+        "forced-age",
+        codes=("R1",),
+        unconsumed=0,
+    ),
+    Scenario(
+        "R4 does not ask who has read", OLD3_NEW2, {"a": 1}, "retention.ms: 24h", "trim", 3, "forced-age", unconsumed=2
+    ),
+    Scenario("R4 without any group", OLD3_NEW2, {}, "retention.ms: 24h", "trim", 3, "forced-age", unconsumed=3),
+    Scenario("R4 off", OLD3_NEW2, {"a": 5}, "retention.ms: -1", "keep"),
+    Scenario("R4 with nothing old", [2, 1], {}, "retention.ms: 24h", "keep"),
+    Scenario(
+        "two levels: R1 first, where read",
+        [200, 100, 80, 2],
+        {"a": 3},
+        "retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 7d",
+        "trim",
+        3,
+        "consumed",
+    ),
+    Scenario(
+        "two levels: R4 takes what R1 must leave",
+        [200, 190, 80, 2],
+        {"a": 1},
+        "retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 7d",
+        "trim",
+        2,
+        "forced-age",
+        unconsumed=1,
+    ),
+    Scenario(
+        "two levels: R4 goes on where R1's floor is unknown",
+        [200, 190, 80, 2],
+        {},
+        "retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 7d",
+        "trim",
+        2,
+        "forced-age",
+        unconsumed=2,
+        codes=("F4",),
+    ),
+    Scenario(
+        "two levels come to the same bound: the first rule is named",
+        [200, 190, 2],
+        {"a": 2},
+        "retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 7d",
+        "trim",
+        2,
+        "consumed",
+    ),
+    Scenario("no rule on", OLD3_NEW2, {"a": 5}, "unconsumed: hold", "keep"),
+    Scenario("frozen", OLD3_NEW2, {"a": 5}, R1 + ', hold: "case 4711"', "hold", codes=("G7",)),
+    Scenario("frozen, though empty", [], {}, R1 + ', hold: "case 4711"', "hold", codes=("G7",)),
+    Scenario(
+        "compact alone is never touched",
+        [72, 48, 1],
+        {"a": 3},
+        R1,
+        "skip",
+        codes=("G5",),
+        config={"cleanup.policy": "compact"},
+    ),
+    Scenario(
+        "compact,delete is never touched unasked",
+        [72, 48, 1],
+        {"a": 3},
+        R1,
+        "skip",
+        codes=("G5",),
+        config={"cleanup.policy": "compact,delete"},
+    ),
+    Scenario(
+        "compact,delete where the entry says so",
+        [72, 48, 1],
+        {"a": 3},
+        R1 + ", compacted: trim",
+        "trim",
+        2,
+        "consumed",
+        config={"cleanup.policy": "compact,delete"},
+    ),
+    Scenario("seconds for milliseconds at the front", [], {"a": 2}, R1, "hold", codes=("G9",)),
+    Scenario(
+        "seconds for milliseconds, vouched for", [], {"a": 2}, R1 + ", allow.ancient: true", "trim", 2, "consumed"
+    ),
+    Scenario("seconds for milliseconds hold R4 too", [], {"a": 2}, "retention.ms: 24h", "hold", codes=("G9",)),
+    Scenario(
+        "LogAppendTime: young whatever the producer says",
+        [72, 72],
+        {"a": 2},
+        R1,
+        "keep",
+        config={"message.timestamp.type": "LogAppendTime"},
+    ),
+    Scenario(
+        "LogAppendTime: older than no time at all",
+        [72, 72],
+        {"a": 2},
+        "retention.commitoffset.enable: true, retention.commitoffset.ms: 0",
+        "trim",
+        2,
+        "consumed",
+        config={"message.timestamp.type": "LogAppendTime"},
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def planned(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """All scenarios at once on the cluster, each with a topic of its own; one plan per groups section."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("state"))  # type: ignore[attr-defined]
+    topics: dict[str, str] = {}
+    for number, one in enumerate(SCENARIOS):
+        topic = topics[one.name] = world.topic(f"scenario{number}", **dict[str, Any](one.config))
+        if "seconds for milliseconds" in one.name:
+            world.produce_at(topic, [now_ms() // 1000, now_ms() // 1000 + 1])
+        else:
+            world.produce(topic, [int(age * HOUR) for age in one.ages_h])
+    return {"world": world, "topics": topics}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+def test_each_situation_comes_to_exactly_this(scenario: Scenario, planned: dict) -> None:
+    world: World = planned["world"]
+    topic = planned["topics"][scenario.name]
+    for group, offset in scenario.commits.items():
+        world.commit(group if group.startswith(("console", "tmp", "billing")) else f"{topic}-{group}", topic, offset)
+    groups = f"groups: {{{scenario.groups}}}\n" if scenario.groups else ""
+    policy = f"version: 1\n{groups}topics:\n  - {{match: {topic}, {scenario.policy}}}\n"
+    decision = world.decide(policy, topic)
+    assert (decision.action, decision.trim_to) == (scenario.action, scenario.trim_to), decision
+    assert decision.rule == scenario.rule
+    assert decision.limited_by == scenario.limited_by
+    assert decision.unconsumed == scenario.unconsumed
+    assert {reason.code for reason in decision.reasons} >= set(scenario.codes), decision.reasons
+    if scenario.action == "trim":
+        assert decision.records == scenario.trim_to
+        assert decision.size_bytes is not None
+    if scenario.action == "keep":
+        assert not scenario.codes
+        assert {reason.code for reason in decision.reasons} <= {"F5", "G1", "G2"}
+    assert DAY == 24 * HOUR

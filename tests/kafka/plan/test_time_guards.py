@@ -1,0 +1,332 @@
+"""R3, G3 and the remembered floors on a real cluster (R3, G3, F5, F6)."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # (they are there)
+    ConfigResource,
+    ResourceType,
+)
+
+from retention_cli.core.model import Decision
+from retention_cli.core.units import format_time
+from tests.support.world import DAY, HOUR, World, consumed, now_ms, wait_until
+
+NOW = now_ms()
+
+
+def set_config(world: World, topic: str, key: str, value: str) -> None:
+    world.configure(topic, {key: value})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    wait_until(
+        lambda: world.admin.describe_configs([resource])[resource].result(30)[key].value == value, f"{key}={value}"
+    )
+    time.sleep(0.3)  # a broker tells a new setting a moment before its logs go by it
+
+
+def minimum(topic: str, moment: object, **more: str) -> str:
+    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
+    return "\n".join(
+        ["version: 1", "topics:", f"  - match: {topic}", f"    log.retention.min.timestamp: {moment}", *lines]
+    )
+
+
+def texts(decision: Decision) -> str:
+    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
+
+
+# -- R3 ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_what_is_stamped_before_the_minimum_goes(world: World, kind: str) -> None:
+    topic = world.topic("minimum", message_timestamp_type=kind)
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    wait_until(lambda: now_ms() > world.records(topic)[-1][1] + 1, "the last record's millisecond to pass")
+    stamps = [stamp for _, stamp in world.records(topic)]
+    at = stamps[2] if kind == "CreateTime" else max(stamps) + 1
+    decision = world.decide(minimum(topic, at, unconsumed="trim"), topic)
+    assert (decision.trim_to, decision.rule) == (2 if kind == "CreateTime" else 3, "min-timestamp")
+
+
+def test_the_minimum_may_be_written_as_a_date_and_moved_backwards(world: World) -> None:
+    topic = world.topic("minimum")
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    world.commit("reader", topic, 3)
+    assert world.decide(minimum(topic, format_time(NOW - 24 * HOUR)), topic).trim_to == 2
+    assert world.decide(minimum(topic, format_time(NOW - 60 * HOUR)), topic).trim_to == 1
+    assert world.decide(minimum(topic, 0), topic).action == "keep"
+
+
+def test_a_minimum_in_the_future_holds_unless_it_is_meant(world: World) -> None:
+    topic = world.topic("minimum")
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    world.commit("reader", topic, 2)
+    future = minimum(topic, NOW + DAY)
+    assert world.decide(future, topic).action == "hold"
+    meant = world.decide(minimum(topic, NOW + DAY, allow__empty="true"), topic)
+    assert (meant.trim_to, meant.limited_by) == (2, "G2")
+    everything = minimum(topic, NOW + DAY, allow__empty="true", unconsumed="trim")
+    assert world.decide(everything, topic).trim_to == 3
+
+
+def test_the_flags_need_no_file(world: World) -> None:
+    topic = world.topic("minimum")
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    world.commit("reader", topic, 3)
+    for flag, value, rule in (
+        ("--before", format_time(NOW - 24 * HOUR), "min-timestamp"),
+        ("--before", str(NOW - 24 * HOUR), "min-timestamp"),
+        ("--event-time", "24h", "event-time"),
+        ("--older-than", "24h", "forced-age"),
+    ):
+        plan = world.cli("plan", topic, flag, value, "-o", "json", check=0).json()
+        row = plan["partitions"][0]
+        assert (row["trim_to"], row["rule"]) == (2, rule)
+        assert plan["policy"]["flags"].keys() == {flag}
+    assert world.cli("plan", topic, "--before", "2026-11-01", "-o", "json").code == 2
+    assert world.cli("plan", topic, "--before", "2026-11-01T00:00:00", "-o", "json").code == 2
+
+
+# -- G3 ------------------------------------------------------------------------------------
+
+
+def aged(topic: str, wait: str) -> str:
+    return f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: {wait}}}]"
+
+
+def at(world: World, policy: str, topic: str, clock_ms: int) -> Decision:
+    """Plan as if it were another time: the memory's clock moves with the plan's."""
+    return world.decide(policy, topic, at_ms=clock_ms)
+
+
+def test_what_was_written_lately_stays_whatever_its_stamp_says(world: World) -> None:
+    """Backfilled data: stamped a year ago, written now. Only the ledger's samples know when it came."""
+    topic = world.topic("wall")
+    world.produce(topic, [365 * DAY, 364 * DAY])
+    first = at(world, aged(topic, "2h"), topic, NOW)
+    assert first.action == "hold"
+    assert "G3" in texts(first)
+    assert at(world, aged(topic, "2h"), topic, NOW + HOUR).action == "hold"
+    world.produce(topic, [300 * DAY])
+    later = at(world, aged(topic, "2h"), topic, NOW + 2 * HOUR)
+    assert (later.trim_to, later.limited_by) == (2, "G3")
+    assert at(world, aged(topic, "2h"), topic, NOW + 4 * HOUR).trim_to == 3
+    shutil.rmtree(world.state_dir)  # the remembered fact decided
+    assert at(world, aged(topic, "2h"), topic, NOW + 4 * HOUR).action == "hold"
+
+
+def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
+    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 3)
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 1h}}]"
+    young = at(world, policy, topic, now_ms() + 5000)
+    assert (young.action, young.trim_to) == ("keep", None)
+    assert "G3" in texts(young)
+    assert at(world, policy, topic, now_ms() + 2 * HOUR).trim_to == 3
+
+
+def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world: World) -> None:
+    """G3: written just now, stamped 48 h ago by their producer, in a topic that was switched since."""
+    unseen, watched = world.topic("wall"), world.topic("wall")
+    policy = "version: 1\ntopics:" + "".join(
+        f"\n  - {{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}" for topic in (unseen, watched)
+    )
+    path = world.state_dir.parent / "policy.yaml"
+    path.write_text(policy)
+    for topic in (unseen, watched):
+        world.produce(topic, [48 * HOUR] * 10)
+    world.cli("plan", watched, "-p", str(path), check=0)
+    for topic in (unseen, watched):
+        set_config(world, topic, "message.timestamp.type", "LogAppendTime")
+        world.produce(topic, 5)
+    rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
+    assert [row["outcome"] for row in rows] == ["held", "held"]
+    for topic in (unseen, watched):
+        assert world.ends(topic) == (0, 15)
+        world.delete_records(topic, 4)  # the front is another by now, and was stamped by its producer, too
+    rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
+    assert [(row["outcome"], world.ends(row["topic"])[0]) for row in rows] == [("held", 4)] * 2
+    # What was watched for long enough goes, whoever stamped it.
+    plan = world.plan(policy, at_ms=now_ms() + 3 * HOUR)
+    assert {one.topic: one.trim_to for one in plan.decisions} == {unseen: 10, watched: 10}
+
+
+def test_a_front_that_the_brokers_stamped_does_not_vouch_for_producers_stamps_behind_it(world: World) -> None:
+    """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (G3)."""
+    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 2h}}]"
+    world.produce(topic, 3)
+    began = now_ms()
+    at(world, policy, topic, began)
+    set_config(world, topic, "message.timestamp.type", "CreateTime")
+    world.produce(topic, [48 * HOUR] * 10)
+    at(world, policy, topic, began + 3 * HOUR)
+    set_config(world, topic, "message.timestamp.type", "LogAppendTime")
+    decision = at(world, policy, topic, began + 3 * HOUR)
+    assert (decision.trim_to, decision.limited_by) == (3, "G3"), texts(decision)
+    assert at(world, policy, topic, began + 6 * HOUR).trim_to == 13
+
+
+def test_a_topic_made_anew_is_watched_anew(world: World) -> None:
+    topic = world.topic("wall")
+    world.produce(topic, [365 * DAY])
+    at(world, aged(topic, "2h"), topic, NOW)
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, [365 * DAY])
+    assert at(world, aged(topic, "2h"), topic, NOW + 3 * HOUR).action == "hold"
+    assert at(world, aged(topic, "2h"), topic, NOW + 6 * HOUR).trim_to == 1
+
+
+# -- F6 and F5, remembered -----------------------------------------------------------------------
+
+
+def test_a_group_that_is_gone_still_counts_until_it_is_forgotten_or_too_old(world: World) -> None:
+    topic = world.topic("gone")
+    world.produce(topic, [72 * HOUR] * 10)
+    world.commit(f"slow-{topic}", topic, 3)
+    world.commit(f"fast-{topic}", topic, 8)
+    assert world.decide(consumed(topic), topic).trim_to == 3
+    world.delete_group(f"slow-{topic}")
+    still = world.decide(consumed(topic), topic)
+    assert (still.trim_to, still.min_commit_by) == (3, f"group:slow-{topic}")
+    assert "F6" in texts(still)
+    ignoring = consumed(topic) + '\ngroups: {ignore: ["slow-*"]}'
+    assert world.decide(ignoring, topic).trim_to == 8
+    shorter = consumed(topic) + "\ngroups: {remember: 0}"
+    assert at(world, shorter, topic, now_ms() + 1000).trim_to == 8
+    shutil.rmtree(world.state_dir)  # the remembered fact decided
+    assert world.decide(consumed(topic), topic).trim_to == 8
+
+
+def test_a_partitions_commit_that_is_gone_still_counts(world: World) -> None:
+    """Not F2's unknown: where it stood is known."""
+    topic = world.topic("gone", partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [72 * HOUR] * 10, partition)
+    group = f"reader-{topic}"
+    world.commit(group, topic, {0: 5, 1: 6})
+    assert world.decide(consumed(topic), topic, 1).trim_to == 6
+    _delete_offsets(world, group, topic, 1)
+    remembered = world.decide(consumed(topic), topic, 1)
+    assert remembered.trim_to == 6
+    assert "F6" in texts(remembered)
+    shutil.rmtree(world.state_dir)
+    assert "F2" in texts(world.decide(consumed(topic), topic, 1))
+
+
+def _delete_offsets(world: World, group: str, topic: str, partition: int) -> None:
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition
+
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.delete_group_offsets(group, [TopicPartition(topic, partition)])
+    finally:
+        admin.close()
+
+
+def test_a_leftover_does_not_count_when_the_log_has_grown_past_it(world: World) -> None:
+    """F5: a commit that the ledger saw above H, until it changes."""
+    topic = world.topic("leftover")
+    world.produce(topic, [72 * HOUR] * 5)
+    group = f"old-{topic}"
+    world.commit(group, topic, 8)
+    assert "F5" in texts(world.decide(consumed(topic), topic))
+    world.produce(topic, [72 * HOUR] * 5)
+    held = world.decide(consumed(topic), topic)
+    assert held.action == "hold"
+    assert "F5" in texts(held)
+    fresh = world.decide(consumed(topic), topic, remember=False)
+    assert fresh.trim_to == 8  # without the memory it looks like any commit
+    world.commit(group, topic, 9)
+    assert world.decide(consumed(topic), topic).trim_to == 9
+
+
+def test_a_ledger_that_cannot_be_read_holds_every_floor_and_says_what_to_do(world: World) -> None:
+    topic = world.topic("broken")
+    world.produce(topic, [72 * HOUR] * 5)
+    world.commit("reader", topic, 5)
+    assert world.decide(consumed(topic), topic).trim_to == 5
+    ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
+    ledger.write_bytes(b"nonsense" * 1000)
+    held = world.decide(consumed(topic), topic)
+    assert held.action == "hold"
+    assert "F6" in texts(held)
+    assert "move it away" in texts(held)
+    assert ledger.read_bytes() == b"nonsense" * 1000
+
+
+def damaged(good: bytes, scratch: Path) -> Iterator[tuple[str, bytes]]:
+    """Give what may stand in a ledger's place, by name."""
+    for name, statement in (
+        ("a group's row is gone", "DELETE FROM groups WHERE name LIKE 'slow-%'"),
+        ("all groups are gone", "DELETE FROM groups"),
+        ("a group of another name", "UPDATE groups SET name = 'slow-nobody' WHERE name LIKE 'slow-%'"),
+        ("seen long ago", "UPDATE groups SET seen_ms = 1 WHERE name LIKE 'slow-%'"),
+    ):
+        scratch.write_bytes(good)
+        with closing(sqlite3.connect(scratch)) as db, db:
+            db.execute(statement)
+        yield name, scratch.read_bytes()
+    at = good.index(b"slow-")
+    yield "a bit of its name", good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
+    yield "an empty file", b""
+    scratch.unlink()
+    with closing(sqlite3.connect(scratch)) as db, db:
+        db.execute("CREATE TABLE notes (text TEXT)")
+    yield "another program's", scratch.read_bytes()
+
+
+def test_a_damaged_ledger_forgets_no_group_in_silence(world: World, tmp_path: Path) -> None:
+    """F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
+    topic = world.topic("damaged")
+    world.produce(topic, [72 * HOUR] * 1_000)
+    slow = f"slow-{topic}"
+    world.commit(slow, topic, 100)
+    world.commit(f"fast-{topic}", topic, 900)
+    arguments = ("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json")
+    world.delete_records(topic, 10)
+    assert world.cli(*arguments, check=0).json()["partitions"][0]["log_start"] == 100
+    world.delete_group(slow)
+    ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
+    with closing(sqlite3.connect(ledger)) as db:
+        db.execute("PRAGMA journal_mode=DELETE")  # all of it in the one file
+    good = ledger.read_bytes()
+    for name, bad in damaged(good, tmp_path / "scratch.sqlite"):
+        ledger.write_bytes(bad)
+        done = world.cli(*arguments)
+        assert world.ends(topic)[0] == 100, name
+        assert done.json()["partitions"][0]["outcome"] == "held", name
+        assert "move it away" in done.out, name
+    ledger.write_bytes(good)
+    assert world.cli(*arguments, check=0).json()["partitions"][0]["outcome"] == "unchanged"
+    assert world.ends(topic)[0] == 100
+
+
+def test_a_state_directory_that_cannot_be_written_is_a_note_not_an_end(world: World) -> None:
+    topic = world.topic("unwritable")
+    world.produce(topic, [72 * HOUR] * 5)
+    world.commit("reader", topic, 5)
+    world.state_dir = Path("/dev/null/state")
+    plan = world.plan(consumed(topic))
+    assert [one.trim_to for one in plan.decisions] == [5]
+    assert any(note.code == "ledger" for note in plan.notes)
+
+
+def test_the_plan_says_how_old_its_memory_is(world: World) -> None:
+    topic = world.topic("aged")
+    world.produce(topic, 1)
+    first = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
+    assert first["state"] == "local"
+    time.sleep(0.01)
+    second = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
+    assert second["since"] is not None

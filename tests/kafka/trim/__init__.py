@@ -1,0 +1,1 @@
+"""Trims of a real cluster, and what they leave behind."""

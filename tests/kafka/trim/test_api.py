@@ -1,0 +1,281 @@
+"""The Python API on a real cluster: the same plans and trims as the commands', as values (docs/python.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kretain
+from kretain.api.values import Outcome, Partition
+from retention_cli.core.model import TopicPartition
+from retention_cli.plan import columns
+from retention_cli.trim import batches
+from retention_cli.trim.report import row_as_json, row_of
+from tests.support.world import HOUR, World, consumed
+
+DOCS = Path(__file__).parents[3] / "docs" / "python.md"
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Three partitions of ten old records each, of which seven are read."""
+    name = world.topic("api", partitions=3)
+    for partition in range(3):
+        world.produce(name, [30 * HOUR] * 10, partition)
+    world.commit(f"{name}-billing", name, dict.fromkeys(range(3), 7))
+    return name
+
+
+@pytest.fixture
+def policy(topic: str, tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(consumed(topic))
+    return path
+
+
+def connected(world: World, policy: Path | None = None, **more: Any) -> kretain.Cluster:
+    return kretain.connect(bootstrap_servers=world.bootstrap, policy=policy, state_dir=world.state_dir, **more)
+
+
+def starts(world: World, topic: str) -> list[int]:
+    return [world.ends(topic, partition)[0] for partition in range(3)]
+
+
+def undated(plan: dict[str, Any]) -> dict[str, Any]:
+    return {**plan, "created_at": None, "memory": None, "notes": [], "policy": {**plan["policy"], "source": None}}
+
+
+def test_a_plan_is_the_commands_and_a_trim_deletes_exactly_it(
+    world: World, topic: str, policy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    printed = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()
+    with connected(world, policy) as cluster:
+        plan = cluster.plan()
+        assert undated(json.loads(plan.to_json())) == undated(printed)
+        assert plan.to_dict()["partitions"] == printed["partitions"]
+        assert [(row.trim_to, row.records) for row in plan.partitions] == [(7, 7)] * 3
+        assert plan.totals.records == 21
+        with pytest.raises(kretain.RefusedError, match="nothing was trimmed") as refused:
+            cluster.trim(plan, yes="yes")  # type: ignore[arg-type]
+        assert refused.value.exit_code == 6
+        rehearsed = cluster.trim(plan, dry_run=True, yes=True)
+        assert {row.outcome for row in rehearsed.partitions} == {"would-trim"}
+        assert starts(world, topic) == [0, 0, 0]
+        first = cluster.trim(plan, yes=True, max_partitions=1)
+        assert (first.records, first.exit_code) == (7, 0)
+        assert starts(world, topic) == [7, 0, 0]
+        report = cluster.trim(plan, yes=True)
+        assert [row.outcome for row in report.partitions] == ["unchanged", "trimmed", "trimmed"]
+    assert starts(world, topic) == [7, 7, 7]
+    told = world.cli("history", "--run", report.run, "-o", "json", check=0).out
+    assert report.run in told
+    assert capfd.readouterr() == ("", "")
+
+
+def test_rows_have_the_keys_of_the_json_and_offsets_stay_integers(world: World, topic: str, policy: Path) -> None:
+    assert tuple(one.name for one in dataclasses.fields(Partition)) == columns.NAMES
+    row = row_as_json(row_of(TopicPartition("t", 0), "trimmed"))
+    assert [one.name for one in dataclasses.fields(Outcome)] == list(row)
+    with connected(world, policy) as cluster:
+        plan = cluster.plan()
+        report = cluster.trim(plan, dry_run=True)
+    table = plan.to_arrow()
+    assert table.drop_columns(["cluster"]).to_pylist() == plan.to_dict()["partitions"]
+    frame = plan.to_pandas()
+    assert str(frame["min_commit"].dtype) == "Int64"
+    assert list(frame["trim_to"]) == [7, 7, 7]
+    assert report.to_arrow().to_pylist() == report.to_dict()["partitions"]
+    assert list(report.to_pandas()["target"]) == [7, 7, 7]
+
+
+def test_only_a_plan_that_was_made_is_carried_out(world: World, topic: str, policy: Path, tmp_path: Path) -> None:
+    """A copy that was edited is refused; an edited file can only be narrowed, as for the command."""
+    with connected(world, policy) as cluster:
+        plan = cluster.plan()
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            plan.totals = None  # type: ignore[misc, assignment]
+        with pytest.raises(kretain.KretainError, match="plans are not edited") as refused:
+            cluster.trim(dataclasses.replace(plan, topics=("*",)), yes=True)
+        assert refused.value.exit_code == 2
+        for name in ("plan.json", "plan.parquet"):
+            plan.save(tmp_path / name)
+            loaded = kretain.load_plan(tmp_path / name)
+            assert loaded.partitions == plan.partitions
+        edited = (tmp_path / "plan.json").read_text().replace('"trim_to": 7', '"trim_to": 10')
+        (tmp_path / "plan.json").write_text(edited)
+        cluster.trim(kretain.load_plan(tmp_path / "plan.json"), yes=True)
+        assert starts(world, topic) == [7, 7, 7]
+        (tmp_path / "plan.json").write_text(edited.replace(plan.cluster_id, "another"))
+        with pytest.raises(kretain.RefusedError, match="for cluster another"):
+            cluster.trim(kretain.load_plan(tmp_path / "plan.json"), yes=True)
+    with pytest.raises(kretain.KretainError, match="not a valid plan file") as broken:
+        kretain.load_plan(policy)
+    assert broken.value.exit_code == 1
+
+
+def test_todays_policy_and_the_plans_age_and_rules_count(
+    world: World, topic: str, policy: Path, tmp_path: Path
+) -> None:
+    with connected(world, policy) as cluster:
+        plan = cluster.plan()
+        with pytest.raises(kretain.RefusedError, match="old"):
+            cluster.trim(plan, yes=True, max_age=0)
+        with pytest.raises(kretain.RefusedError, match="other one-off rules"):
+            cluster.trim(plan, topic, yes=True, older_than="1h")
+        policy.write_text(consumed(topic, after="60d"))
+        assert {row.outcome for row in cluster.trim(plan, yes=True).partitions} == {"unchanged"}
+        policy.write_text("limits: {max.records: 1}\n" + consumed(topic))
+        with pytest.raises(kretain.RefusedError, match="records"):
+            cluster.trim(plan, yes=True)
+        policy.write_text("version: 1\nnonsense: 1\n")
+        with pytest.raises(kretain.KretainError, match="nonsense"):
+            cluster.trim(plan, yes=True)
+    assert starts(world, topic) == [0, 0, 0]
+    with connected(world) as cluster:
+        plan = cluster.plan(topic, consumed_after="1h")
+        plan.save(tmp_path / "plan.json")
+        loaded = kretain.load_plan(tmp_path / "plan.json")
+        with pytest.raises(kretain.RefusedError, match="one-off rules"):
+            cluster.trim(loaded, yes=True)
+        cluster.trim(loaded, topic, yes=True, max_partitions=1, consumed_after=HOUR)
+        cluster.trim(plan, yes=True)  # which remembers its rules
+    assert starts(world, topic) == [7, 7, 7]
+
+
+def test_no_policy_is_taken_that_was_not_named(
+    world: World, topic: str, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the default context's nor a variable's; a named context's is, for its own cluster alone."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"contexts:\n  prod: {{bootstrap-server: '{world.bootstrap}', policy: policy.yaml}}\ndefault-context: prod\n"
+    )
+    monkeypatch.setenv("KRETAIN_CONFIG", str(config))
+    monkeypatch.setenv("KRETAIN_POLICY", str(policy))
+    with connected(world) as cluster, pytest.raises(kretain.KretainError, match="there is no policy") as refused:
+        cluster.plan()
+    assert refused.value.exit_code == 2
+    with pytest.raises(kretain.KretainError, match="name the cluster"):
+        kretain.connect(policy=policy)
+    with pytest.raises(kretain.KretainError, match="leave bootstrap_servers"):
+        kretain.connect(context="prod", bootstrap_servers=world.bootstrap)
+    with kretain.connect(context="prod", state_dir=world.state_dir) as cluster:
+        assert cluster.plan().totals.trim == 3
+    with pytest.raises(kretain.KretainError, match="closed"):
+        cluster.plan()
+
+
+def test_ctrl_c_carries_the_report_of_what_was_sent(
+    world: World, topic: str, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = batches.Trimmer._send  # noqa: SLF001  (where a request has just been answered)
+
+    def then_interrupt(*given: Any) -> None:
+        send(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    with connected(world, policy) as cluster:
+        plan = cluster.plan()
+        monkeypatch.setattr(batches.Trimmer, "_send", then_interrupt)
+        with pytest.raises(kretain.InterruptedTrim) as ended:
+            cluster.trim(plan, yes=True)
+    assert isinstance(ended.value, KeyboardInterrupt)
+    report = ended.value.report
+    assert report.exit_code == 130
+    trimmed = {row.partition for row in report.partitions if row.outcome == "trimmed"}
+    assert trimmed
+    assert starts(world, topic) == [7 if partition in trimmed else 0 for partition in range(3)]
+
+
+def test_it_works_within_a_running_loop_and_from_threads(world: World, topic: str, policy: Path) -> None:
+    found: list[int] = []
+
+    def work() -> None:
+        with connected(world, policy) as cluster:
+            found.append(cluster.plan().totals.trim)
+
+    async def notebook() -> None:
+        work()
+        await asyncio.to_thread(work)
+
+    asyncio.run(notebook())
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    with connected(world, policy) as cluster:
+        for one in threads:
+            one.start()
+        found.append(cluster.plan().totals.trim)
+        for one in threads:
+            one.join()
+        report = asyncio.run(asyncio.to_thread(cluster.trim, cluster.plan(), yes=True))  # no main thread, no signals
+    assert found == [3] * 5
+    assert report.records == 21
+
+
+def test_what_the_docs_show_runs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = world.topic(name="orders")
+    world.produce(topic, [100 * HOUR] * 10)
+    world.commit("billing", topic, 7)
+    (tmp_path / "policy.yaml").write_text(consumed(topic))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    names: dict[str, Any] = {}
+    shown = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for block in shown:
+        exec(compile(block.replace("localhost:9092", world.bootstrap), str(DOCS), "exec"), names)  # noqa: S102
+    assert len(shown) == 3
+    assert world.ends(topic) == (7, 10)
+    world.delete(topic)
+
+
+def test_importing_kretain_imports_nothing_of_it() -> None:
+    script = (
+        "import sys, kretain\n"
+        "assert 'connect' in dir(kretain)\n"
+        "assert not {'typer', 'kafka', 'pydantic', 'kretain.api'} & set(sys.modules), 'not lazy'\n"
+        "kretain.connect\n"
+        "assert 'kretain.api.cluster' in sys.modules\n"
+        "assert not {'pandas', 'pyarrow', 'pyspark'} & set(sys.modules), 'too much'\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"consumed_after": -1},
+        {"consumed_after": "soon"},
+        {"older_than": True},
+        {"before": "2026-11-01T00:00:00"},
+        {"unconsumed": "yes"},
+        {"max_records": 5},
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(given: dict[str, Any]) -> None:
+    from kretain.api.arguments import rules_of
+
+    with pytest.raises(kretain.KretainError, match=next(iter(given))) as refused:
+        rules_of(("t",), given)
+    assert refused.value.exit_code == 2
+
+
+def test_a_trim_copies_the_audit_log_as_the_command_does(world: World, topic: str, policy: Path) -> None:
+    """The command sends copies after its report; the API has to do so by itself."""
+    copy = world.topic("audit")
+    policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: {copy}}}"))
+    with connected(world, policy) as cluster:
+        cluster.trim(cluster.plan(), yes=True)
+        assert world.ends(copy)[1] > 0, "lines of the run are there"
+        policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: no-{copy}}}"))
+        world.commit(f"{topic}-billing", topic, dict.fromkeys(range(3), 8))
+        report = cluster.trim(cluster.plan(), yes=True)
+    assert any("its copy is not" in note.text for note in report.notes)

@@ -1,0 +1,239 @@
+"""The audit log's copy in a topic: whole, in order, and what is lacking comes with the next trim."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from retention_cli.audit import copies, shipping
+from retention_cli.audit.chain import Chain, event_of
+from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.state_dir import cluster_folder
+from retention_cli.policy.settings import AuditRules
+from retention_cli.trim.report import TrimReport
+from tests.kafka.watch.test_watch import policy_of, read_topic
+from tests.support.watching import watching
+from tests.support.world import HOUR, World, consumed
+
+OLD = [30 * HOUR] * 10
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read three so far."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 3)
+    return name
+
+
+def messages(world: World, topic: str) -> list[tuple[bytes, bytes]]:
+    """Return the keys and values of partition 0."""
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "nobody", "enable.auto.commit": False})
+    end = world.ends(topic)[1]
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[bytes, bytes]] = []
+    while len(found) < end:
+        message = consumer.poll(10)
+        assert message is not None
+        assert message.error() is None
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        found.append((key, value))
+    consumer.close()
+    return found
+
+
+def log_of(world: World) -> AuditLog:
+    return AuditLog(next(world.state_dir.glob("*/audit.head")).parent)
+
+
+def lines_of(world: World) -> list[bytes]:
+    log = log_of(world)
+    return [
+        line
+        for one in sorted(log.path.parent.glob("audit*.jsonl"), key=_order)
+        for line in one.read_bytes().split(b"\n")[:-1]
+    ]
+
+
+def _order(path: Path) -> tuple[bool, str]:
+    return path.name == "audit.jsonl", path.name
+
+
+def trim(world: World, topic: str, upto: int, copy: str | None, max_bytes: int = 1) -> TrimReport:
+    """Trim once more, each run into a file of its own."""
+    world.commit(f"{topic}-a", topic, upto)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic), audit=AuditRules(max_bytes, copy))
+    assert [row.outcome for row in report.rows] == ["trimmed"]
+    return report
+
+
+def test_each_line_is_there_once_in_order_byte_by_byte_and_keyed_by_its_run(world: World, topic: str) -> None:
+    copy = world.topic("audit", partitions=3)
+    trim(world, topic, 3, None)
+    names = [trim(world, topic, upto, copy) for upto in (4, 5, 6)]
+    assert [one.audit_unshipped for one in names] == [None] * 3
+    found = messages(world, copy)
+    assert [value for _key, value in found] == lines_of(world), "what was there before the topic, too"
+    assert len(found) == 16
+    assert [key.decode() for key, _value in found[4::4]] == [one.run for one in names]
+    assert all(json.loads(value)["run"].encode() == key for key, value in found)
+    chain = Chain()
+    for number, (_key, value) in enumerate(found, start=1):
+        chain.take(number, value, event_of(value))
+    assert chain.breaks == []
+
+
+def test_a_topic_that_is_not_there_or_compacted_gets_nothing_and_stops_nothing(world: World, topic: str) -> None:
+    report = trim(world, topic, 3, "not-there-yet")
+    assert "topic not-there-yet is not there" in (report.audit_unshipped or "")
+    compacted = world.topic("audit", cleanup_policy="compact")
+    assert "is compacted" in (trim(world, topic, 4, compacted).audit_unshipped or "")
+    assert world.ends(compacted)[1] == 0
+    copy = world.topic("audit")
+    assert trim(world, topic, 5, copy).audit_unshipped is None
+    assert [value for _key, value in messages(world, copy)] == lines_of(world)
+
+
+def test_lines_that_no_broker_took_come_with_the_next_trim_and_none_is_left_out(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic takes no message of that size for a while."""
+    monkeypatch.setattr(copies, "AT_ONCE", 3)
+    copy = world.topic("audit")
+    assert trim(world, topic, 3, copy).audit_unshipped is None
+    world.configure(copy, {"max.message.bytes": "100"})
+    honest = ClusterWriter
+    monkeypatch.setattr(shipping, "ClusterWriter", lambda settings, topics, _s: honest(settings, topics, 3.0))
+    why = trim(world, topic, 4, copy).audit_unshipped or ""
+    assert f"topic {copy} could not be written to" in why
+    assert world.ends(copy)[1] == 4
+    assert why.endswith("the next trim sends the lines that it lacks")
+    world.configure(copy, {"max.message.bytes": "1000000"})
+    monkeypatch.undo()
+    assert trim(world, topic, 5, copy).audit_unshipped is None
+    values = [value for _key, value in messages(world, copy)]
+    assert list(dict.fromkeys(values)) == lines_of(world)
+
+
+@pytest.mark.parametrize("harm", ["anew", "damaged", "another log", "gone"])
+def test_a_place_that_is_not_known_sends_the_whole_log_again(world: World, topic: str, harm: str) -> None:
+    copy = world.topic("audit")
+    trim(world, topic, 3, copy)
+    trim(world, topic, 4, copy)
+    place = log_of(world).path.with_name(shipping.SHIPPED_NAME)
+    before = lines_of(world)
+    match harm:
+        case "anew":
+            world.delete(copy)
+            world.topic(name=copy)
+            before = []
+        case "damaged":
+            place.write_text('{"topic": 7')
+        case "another log":
+            told = json.loads(place.read_text())
+            place.write_text(json.dumps({**told, "hash": "0" * 64}))
+        case "gone":
+            place.unlink()
+    assert trim(world, topic, 5, copy).audit_unshipped is None
+    assert [value for _key, value in messages(world, copy)] == before + lines_of(world)
+
+
+def test_a_first_copy_that_is_long_goes_on_with_the_next_trim(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = world.topic("audit")
+    monkeypatch.setattr(copies, "MOST_S", 0.0)
+    monkeypatch.setattr(copies, "AT_ONCE", 2)
+    why = trim(world, topic, 3, copy).audit_unshipped or ""
+    monkeypatch.undo()
+    assert "lacks lines after 0 s" in why
+    assert world.ends(copy)[1] == 2
+    trim(world, topic, 4, copy)
+    assert [value for _key, value in messages(world, copy)] == lines_of(world)
+
+
+def test_the_command_warns_once_exits_as_ever_and_leaves_its_own_topic_alone(
+    world: World, topic: str, tmp_path: Path
+) -> None:
+    copy = world.topic("audit")
+    policy = tmp_path / "policy.yaml"
+    rule = "retention.ms: 1h, unconsumed: trim"
+    world.produce(copy, OLD)
+    policy.write_text(f"version: 1\naudit: {{topic: {copy}}}\ntopics: [{{match: [{copy[:-1]}*, {topic}], {rule}}}]\n")
+    rows = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"]
+    (own,) = [row for row in rows if row["topic"] == copy]
+    assert (own["action"], own["reasons"][0]["code"]) == ("skip", "G5")
+    assert "the audit log is copied to" in own["reasons"][0]["text"]
+    policy.write_text(f"version: 1\naudit: {{topic: {copy}}}\ntopics: [{{match: [{copy}], {rule}}}]\n")
+    (own,) = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"]
+    assert own["action"] == "trim", "named in full"
+
+    policy.write_text(f"version: 1\naudit: {{topic: no-{copy}}}\ntopics: [{{match: {topic}, {rule}}}]\n")
+    done = world.cli("trim", "-p", str(policy), "--yes", "-q", "-o", "json", check=0)
+    assert done.json()["totals"]["trimmed"] == 1
+    assert "is not there" in done.json()["audit_unshipped"]
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("kretain: the audit log is whole, its copy is not: topic no-")
+    assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
+
+
+@pytest.mark.thorough
+def test_a_watch_counts_what_was_not_copied_and_its_next_trim_brings_it(world: World, tmp_path: Path) -> None:
+    watched = read_topic(world)
+    copy = f"{watched}-audit"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(policy_of(world, watched, more=f"audit: {{topic: {copy}}}\n").read_text())
+    with watching(world, policy, "--trim", "--interval", "1s", "--standby-group", watched) as watcher:
+        watcher.wait_for("trimmed 7 records")
+        watcher.wait_for(f"its copy is not: topic {copy} is not there")
+        found = watcher.metrics()
+        assert found["kretain_failures_total", "shipping"] == 1
+        assert found["kretain_last_success_timestamp_seconds",] > 0, "the trim has succeeded, and its log is whole"
+        world.topic(name=copy)
+        world.commit(f"{watched}-group", watched, 9)
+        watcher.wait_for("trimmed 2 records")
+        assert watcher.end() == 0
+    assert [value for _key, value in messages(world, copy)] == lines_of(world)
+
+
+def test_the_report_comes_before_the_copy(world: World, topic: str, tmp_path: Path) -> None:
+    """A collector that never ends its answer held back the report, and the lock, for ever."""
+    policy = tmp_path / "policy.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/logs"
+        rule = "retention.ms: 1h, unconsumed: trim"
+        policy.write_text(f"version: 1\naudit: {{otlp: '{url}'}}\ntopics: [{{match: {topic}, {rule}}}]\n")
+        world.produce(topic, OLD)
+        command = ["trim", "-p", str(policy), "--yes", "-b", world.bootstrap, "--timeout", "8s"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "kretain", *command, "--state-dir", str(world.state_dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        ) as running:
+            assert running.stdout is not None
+            peer, _ = listener.accept()  # it is being sent
+            began = time.monotonic()
+            assert "trimmed" in "".join(running.stdout.readline() for _ in range(3))
+            with peer, contextlib.suppress(OSError):
+                while running.poll() is None:
+                    peer.sendall(b"H")
+                    time.sleep(0.05)
+            _out, err = running.communicate(timeout=30)
+            assert time.monotonic() - began < 15
+    assert running.returncode == 0
+    assert f"its copy is not: {url} can't be reached: not read within 8 s (timeout)" in err

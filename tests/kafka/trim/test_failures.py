@@ -1,0 +1,493 @@
+"""Brokers that die, freeze and come back, on clusters of these tests' own (F3, F5, F9; trim's retries)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.structs import TopicPartition as KafkaTopicPartition
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.core.model import Decision, TopicPartition
+from tests.conftest import QUICK
+from tests.support.world import HOUR, World, consumed, now_ms, reader_for, wait_until
+
+OLD = [30 * HOUR] * 10
+SETTINGS = {
+    **QUICK,
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "2000",
+    "offsets.topic.num.partitions": "6",
+}
+
+
+@pytest.fixture
+def three() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(3, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def harmed(three: EmbeddedKafka, tmp_path: Path) -> World:
+    return World(three.bootstrap, tmp_path / "state")
+
+
+def leaders(world: World, topic: str) -> dict[int, int | None]:
+    with reader_for(world.bootstrap) as reader:
+        return {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
+
+
+def coordinator_of(world: World, group: str) -> int:
+    from retention_cli.brokers.groups import find_coordinators
+    from retention_cli.brokers.metadata import deadline_after
+
+    found: dict[str, int] = {}
+
+    def known() -> bool:
+        with reader_for(world.bootstrap) as reader:
+            found.update(reader.wire.run(find_coordinators, reader.wire, [group], deadline_after(30))[0])
+        return group in found
+
+    wait_until(known, f"the coordinator of {group}")
+    return found[group]
+
+
+def codes(decision: Decision) -> set[str]:
+    return {reason.code for reason in decision.reasons}
+
+
+def both_kinds(world: World) -> tuple[str, str, str]:
+    """A topic that survives a broker's death, one that doesn't, and a policy for both."""
+    safe, lone = world.topic("safe", partitions=3, replicas=3), world.topic("lone", partitions=3)
+    for name in (safe, lone):
+        for partition in range(3):
+            world.produce(name, OLD, partition)
+        world.commit("readers", name, {0: 8, 1: 8, 2: 8})
+    rules = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
+    return safe, lone, f"version: 1\ntopics: [{{match: [{safe}, {lone}], {rules}}}]"
+
+
+def killable(world: World, three: EmbeddedKafka, group: str) -> int:
+    """A broker whose death spares the group's coordinator."""
+    return next(node.node_id for node in three.nodes if node.node_id != coordinator_of(world, group))
+
+
+@pytest.mark.thorough
+def test_a_leader_that_dies_between_plan_and_trim(harmed: World, three: EmbeddedKafka) -> None:
+    safe, lone, policy = both_kinds(harmed)
+    plan = harmed.plan(policy)
+    assert plan.totals.trim == 6
+    victim = killable(harmed, three, "readers")
+    lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
+    assert lost, "every broker leads a partition of three"
+    three.node(victim).kill()
+    rows = {TopicPartition(row.topic, row.partition): row for row in harmed.trim(plan, policy).rows}
+    for partition in range(3):
+        row = rows[TopicPartition(safe, partition)]
+        assert (row.outcome, row.log_start) == ("trimmed", 8), row
+        row = rows[TopicPartition(lone, partition)]
+        assert row.outcome == ("failed" if partition in lost else "trimmed"), row
+    # A plan holds what has no leader, and goes on with the rest.
+    now = {one.tp: one for one in harmed.plan(policy).decisions}
+    for partition in lost:
+        assert now[TopicPartition(lone, partition)].action == "hold"
+        assert "has no leader" in now[TopicPartition(lone, partition)].reasons[0].text
+    # Back again, the next run trims what was left.
+    three.start_node(three.node(victim))
+    three.wait_until_ready()
+    harmed.await_leaders(lone, 3)
+    assert {row.outcome for row in harmed.trim(harmed.plan(policy), policy).rows} <= {"trimmed", "unchanged"}
+    assert all(harmed.ends(lone, partition)[0] == 8 for partition in range(3))
+
+
+@pytest.mark.thorough
+def test_a_leader_that_dies_between_the_recheck_and_the_request(
+    harmed: World, three: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safe, lone, policy = both_kinds(harmed)
+    plan = harmed.plan(policy)
+    victim = killable(harmed, three, "readers")
+    lost = [n for n, leader in leaders(harmed, lone).items() if leader == victim]
+    honest = Deleter.delete
+    sent: list[dict[int, Mapping[TopicPartition, int]]] = []
+
+    def kill_first(self: Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        if not sent:
+            three.node(victim).kill()
+        sent.append(dict(by_leader))
+        honest(self, by_leader, on_outcome, **times)
+
+    monkeypatch.setattr(Deleter, "delete", kill_first)
+    rows = {TopicPartition(row.topic, row.partition): row for row in harmed.trim(plan, policy).rows}
+    for partition in range(3):
+        row = rows[TopicPartition(safe, partition)]
+        assert (row.outcome, row.log_start) == ("trimmed", 8), row
+        row = rows[TopicPartition(lone, partition)]
+        if partition in lost:
+            assert row.outcome in ("failed", "unverified"), row
+        else:
+            assert (row.outcome, row.log_start) == ("trimmed", 8), row
+    assert len(sent) > 1, "the partitions that moved were sent again, after another recheck"
+
+
+@pytest.mark.thorough
+def test_a_coordinator_that_dies_between_plan_and_trim(harmed: World, three: EmbeddedKafka) -> None:
+    """Its groups move to another broker, which loads them; until it has, nothing is trimmed on a guess."""
+    safe = harmed.topic("safe", partitions=3, replicas=3)
+    for partition in range(3):
+        harmed.produce(safe, OLD, partition)
+    groups = [f"g{number}" for number in range(12)]
+    for group in groups:
+        harmed.commit(group, safe, {0: 8, 1: 8, 2: 8})
+    harmed.commit("slowest", safe, {0: 2, 1: 2, 2: 2})
+    plan = harmed.plan(consumed(safe))
+    assert {one.trim_to for one in plan.decisions} == {2}
+    three.node(coordinator_of(harmed, "slowest")).kill()
+    rows = harmed.trim(plan, consumed(safe)).rows
+    assert {row.outcome for row in rows} == {"trimmed"}, rows
+    assert {harmed.ends(safe, n)[0] for n in range(3)} == {2}
+    assert {one.action for one in harmed.plan(consumed(safe)).decisions} == {"keep"}
+
+
+def test_a_coordinator_that_dies_during_the_recheck_never_loosens_a_floor(
+    harmed: World, three: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retention_cli.brokers.reader import ClusterReader
+
+    safe = harmed.topic("safe", partitions=3, replicas=3)
+    for partition in range(3):
+        harmed.produce(safe, OLD, partition)
+    harmed.commit("fast", safe, {0: 8, 1: 8, 2: 8})
+    harmed.commit("slowest", safe, {0: 2, 1: 2, 2: 2})
+    plan = harmed.plan(consumed(safe))
+    victim = coordinator_of(harmed, "slowest")
+    honest = ClusterReader.read_commits
+    killed: list[int] = []
+
+    def kill_first(self: ClusterReader, *arguments: Any) -> None:
+        if not killed:
+            killed.append(victim)
+            three.node(victim).kill()
+        honest(self, *arguments)
+
+    monkeypatch.setattr(ClusterReader, "read_commits", kill_first)
+    for row in harmed.trim(plan, consumed(safe)).rows:
+        assert row.outcome in ("trimmed", "held", "failed"), row
+        assert row.log_start is None or row.log_start <= 2
+    assert all(harmed.ends(safe, n)[0] <= 2 for n in range(3))
+
+
+def test_a_coordinator_partition_without_a_leader_makes_every_floor_unknown(tmp_path: Path) -> None:
+    """Groups of an offline coordinator vanish from listings without an error: F9. The forced level goes on."""
+    with EmbeddedKafka(3, settings={**SETTINGS, "offsets.topic.replication.factor": "1"}) as three:
+        world = World(three.bootstrap, tmp_path / "state")
+        safe = world.topic("safe", replicas=3)
+        world.produce(safe, OLD)
+        for number in range(12):
+            world.commit(f"g{number}", safe, 8)
+        world.commit("slowest", safe, 2)
+        victim = coordinator_of(world, "slowest")
+        three.node(victim).kill()
+        wait_until(lambda: None in leaders(world, "__consumer_offsets").values(), "an offline coordinator")
+        wait_until(lambda: leaders(world, safe)[0] not in (None, victim), "a new leader")
+        with reader_for(world.bootstrap) as reader:
+            names = {group.name for group in reader.list_groups(reader.metadata().brokers)}
+        assert "slowest" not in names, "the trap itself: the listing is short, and says nothing"
+        decision = world.decide(consumed(safe), safe)
+        assert (decision.action, codes(decision)) == ("hold", {"F9"})
+        assert "__consumer_offsets-" in decision.reasons[0].text
+        forced = world.decide(consumed(safe, retention__ms="20h"), safe)
+        assert (forced.action, forced.rule, forced.trim_to, forced.unconsumed) == ("trim", "forced-age", 10, 10)
+        assert codes(forced) == {"F9"}
+
+
+def test_a_commit_from_a_log_that_an_unclean_election_lost(tmp_path: Path) -> None:
+    """The commit lies below H again, but beyond the end of its own leader epoch: other records stand there now (F5)."""
+    settings = {**SETTINGS, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    with EmbeddedKafka(3, settings=settings) as three:
+        world = World(three.bootstrap, tmp_path / "state")
+        pair = world.topic("pair", replicas=2, min_insync_replicas="1", unclean_leader_election_enable="true")
+        world.produce(pair, [30 * HOUR] * 4)
+        with reader_for(world.bootstrap) as reader:
+            about = reader.metadata([pair]).topics[pair].partitions[0]
+        leader, epoch = about.leader, about.leader_epoch
+        follower = next(replica for replica in about.replicas if replica != leader)
+        assert leader is not None
+        # A group whose coordinator survives both brokers' absence in turn.
+        group = next(f"g{n}" for n in range(200) if coordinator_of(world, f"g{n}") not in (leader, follower))
+        three.node(follower).kill()
+
+        def alone() -> bool:
+            try:
+                return len(world.admin.list_topics(pair, timeout=5).topics[pair].partitions[0].isrs) == 1
+            except KafkaException:  # the client may have picked the dead one to ask
+                return False
+
+        wait_until(alone, "the leader alone in sync")
+        world.produce(pair, [30 * HOUR] * 6)  # 4 to 9, on the leader alone
+        world.commit(group, pair, {0: 10}, epochs={0: epoch_now(world, pair)})
+        assert world.decide(consumed(pair), pair).trim_to == 10
+        three.node(leader).kill()
+        three.start_node(three.node(follower))
+        wait_until(lambda: leaders(world, pair)[0] == follower, "the unclean election", 90)
+        assert world.ends(pair) == (0, 4)
+        decision = world.decide(consumed(pair), pair, remember=False)
+        assert codes(decision) == {"F5"}  # beyond H: as plain as can be
+        world.produce(pair, [30 * HOUR] * 9)  # now the commit lies below H
+        assert world.ends(pair) == (0, 13)
+        decision = world.decide(consumed(pair), pair, remember=False)
+        assert (decision.action, codes(decision)) == ("hold", {"F5"})
+        assert "leader epoch" in decision.reasons[0].text
+        # kretain last looked at ten records, and sees thirteen: six of those ten are others by now (G3).
+        aged = f"version: 1\ntopics: [{{match: {pair}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}]"
+        decision = world.decide(aged, pair, at_ms=now_ms() + 3 * HOUR)
+        assert (decision.action, decision.trim_to, decision.limited_by) == ("trim", 4, "G3")
+        world.commit(group, pair, {0: 7}, epochs={0: epoch_now(world, pair)})
+        assert world.decide(consumed(pair), pair).trim_to == 7
+        assert epoch_now(world, pair) > epoch
+        # The first leader comes back alone, with its own tail: what the group has read since is lost in its turn.
+        world.commit(group, pair, {0: 10}, epochs={0: epoch_now(world, pair)})
+        assert world.decide(consumed(pair), pair).trim_to == 10
+        three.node(follower).kill()
+        three.start_node(three.node(leader))
+        wait_until(lambda: leaders(world, pair)[0] == leader, "the second unclean election", 90)
+        world.produce(pair, [30 * HOUR] * 5)
+        assert world.ends(pair) == (0, 15)
+        # Asked for the lost epoch, this leader names the end of an earlier one, 10: that proves nothing.
+        decision = world.decide(aged, pair, at_ms=now_ms() + 6 * HOUR)
+        assert decision.trim_to is None
+        for _ in range(2):
+            decision = world.decide(consumed(pair), pair)
+            assert (decision.action, codes(decision)) == ("hold", {"F5"})
+            assert "of which this log has nothing" in decision.reasons[0].text
+
+
+def test_an_epoch_without_a_record_leaves_no_trace(world: World) -> None:
+    """A partition that stands still is remembered through any number of elections: by its last record's epoch (M1)."""
+    still = world.topic("still", replicas=2)
+    world.produce(still, [30 * HOUR] * 4)
+    aged = f"version: 1\ntopics: [{{match: {still}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}]"
+    first = epoch_now(world, still)
+    move_leader(world, still)  # kretain looks for the first time in an epoch in which nothing is written
+    assert world.decide(aged, still).trim_to is None
+    for _ in range(2):
+        move_leader(world, still)
+    tp = TopicPartition(still, 0)
+    with reader_for(world.bootstrap) as reader:
+        there = {tp: reader.metadata([still]).topics[still].partitions[0]}
+        ends = reader.epoch_ends([(tp, first), (tp, first + 1), (tp, first + 3)], there)
+    assert ends == {(tp, first): Found(4), (tp, first + 1): NotFound(), (tp, first + 3): Found(4)}
+    decision = world.decide(aged, still, at_ms=now_ms() + 3 * HOUR)
+    assert (decision.action, decision.trim_to) == ("trim", 4)
+
+
+def move_leader(world: World, topic: str) -> None:
+    """Make the other replica of a partition its leader, without harm."""
+    with reader_for(world.bootstrap) as reader:
+        one = reader.metadata([topic]).topics[topic].partitions[0]
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.alter_partition_reassignments({KafkaTopicPartition(topic, 0): list(reversed(one.replicas))})
+    finally:
+        admin.close()
+    world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(30)
+    wait_until(lambda: leaders(world, topic)[0] == one.replicas[-1], "the other leader")
+
+
+def epoch_now(world: World, topic: str) -> int:
+    with reader_for(world.bootstrap) as reader:
+        return reader.metadata([topic]).topics[topic].partitions[0].leader_epoch
+
+
+def test_a_frozen_broker_costs_its_time_out_and_holds_what_it_leads(harmed: World, three: EmbeddedKafka) -> None:
+    safe, lone, policy = both_kinds(harmed)
+    policy_file = harmed.state_dir.parent / "policy.yaml"
+    policy_file.write_text(policy)
+    victim = killable(harmed, three, "readers")
+    alive = ",".join(node.address for node in three.nodes if node.node_id != victim)
+    three.node(victim).freeze()
+    try:
+        began = time.monotonic()
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "kretain",
+                "plan",
+                "-b",
+                alive,
+                "-p",
+                str(policy_file),
+                "-o",
+                "json",
+                "--timeout",
+                "2s",
+                "--state-dir",
+                str(harmed.state_dir),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert time.monotonic() - began < 60
+        if done.returncode == 0:
+            import json
+
+            for row in json.loads(done.stdout)["partitions"]:
+                assert row["action"] in ("hold", "trim")
+                assert row["trim_to"] in (None, 8)
+        else:
+            assert done.returncode == 1
+            assert done.stderr.count("\n") == 1
+    finally:
+        three.node(victim).thaw()
+    assert safe != lone
+
+
+STUCK_TRIM = """
+import os, signal, sys
+from retention_cli.brokers.deleter import Deleter
+
+broker, sys.argv = int(sys.argv[1]), ["kretain", *sys.argv[2:]]
+honest = Deleter.delete
+
+def freeze_first(self, *arguments, **more):
+    Deleter.delete = honest
+    os.kill(broker, signal.SIGSTOP)
+    print("sending", flush=True)
+    honest(self, *arguments, **more)
+
+Deleter.delete = freeze_first
+from kretain.__main__ import main
+main()
+"""
+"""A real trim whose only broker freezes right before its first request goes out."""
+
+
+STOPPED_TRIM = """
+import os, signal, sys
+from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.wire.connections import Wire
+from retention_cli.trim import batches
+
+batches.RECHECK_SECONDS = 4.0
+sys.argv[0] = "kretain"
+honest = Wire.send
+stopped = False
+
+def stop_first(self, request, *more):
+    global stopped
+    if type(request).__name__ == "DeleteRecordsRequest" and not stopped:
+        stopped = True
+        signal.raise_signal(signal.SIGSTOP)  # this thread, at once
+    return honest(self, request, *more)
+
+Wire.send = stop_first
+from kretain.__main__ import main
+main()
+"""
+"""A real trim that is stopped between computing how long its recheck is good and writing its request."""
+
+
+def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
+    """Return a cluster, a new topic of which a group has read eight records, and a policy that trims them."""
+    world = World(kafka.bootstrap, folder / "state")
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit("a", topic, 8)
+    policy = folder / "policy.yaml"
+    policy.write_text(consumed(topic))
+    return world, topic, policy
+
+
+def test_a_process_that_was_stopped_sends_nothing_stale(tmp_path: Path) -> None:
+    """The group goes back while it is stopped. Its delete was written 42 s after its recheck; now it is decided anew."""
+    with EmbeddedKafka(1, settings=SETTINGS) as one:
+        world, topic, policy = eight_read(one, tmp_path)
+        named = ["-b", world.bootstrap, "-p", str(policy), "--state-dir", str(world.state_dir)]
+        asked = [sys.executable, "-c", STOPPED_TRIM, "trim", *named, "--yes", "-o", "json"]
+        trim = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        state = Path(f"/proc/{trim.pid}/stat")
+        wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the trim to be stopped")
+        world.commit("a", topic, 3)
+        time.sleep(5)
+        trim.send_signal(signal.SIGCONT)
+        out, err = trim.communicate(timeout=60)
+        assert trim.returncode == 0, out + err
+        row = json.loads(out)["partitions"][0]
+        assert (row["outcome"], world.ends(topic)[0]) == ("held", 0), out
+        assert "went back to 3 since the plan" in row["reasons"][0]["text"]
+        assert "not sent: its recheck was too old" in next(world.state_dir.rglob("audit.jsonl")).read_text()
+        assert "unbroken since" in world.cli("history", "--verify", check=0).out
+
+
+@pytest.mark.parametrize(
+    "end",
+    [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.thorough) for one in (signal.SIGINT, signal.SIGKILL))],
+)
+def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: signal.Signals) -> None:
+    """Interrupted: exit 130, and whatever may have been deleted is in the audit log. Killed: the log still announces it."""
+    with EmbeddedKafka(1, settings=SETTINGS) as one:
+        world, _topic, policy = eight_read(one, tmp_path)
+        trim = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                STUCK_TRIM,
+                str(one.node(1).pid),
+                "trim",
+                "-b",
+                world.bootstrap,
+                "-p",
+                str(policy),
+                "--yes",
+                "--state-dir",
+                str(world.state_dir),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert trim.stdout is not None
+            assert trim.stdout.readline() == "sending\n"
+            trim.send_signal(end)
+            if end != signal.SIGKILL:
+                time.sleep(0.2)  # it now reads back what it sent, from a broker that …
+        finally:
+            one.node(1).thaw()  # … answers again
+        try:
+            out, err = trim.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            trim.send_signal(signal.SIGABRT)  # faulthandler tells where each thread is
+            pytest.fail(f"it has not ended: {trim.communicate(timeout=60)}")
+        history = world.cli("history", "-o", "json", check=0).json()["runs"]
+        assert len(history) == 1
+        assert history[0]["records"] == 8, "what may have gone counts as gone"
+        if end == signal.SIGKILL:
+            assert history[0]["exit"] is None
+            assert "cut off" in world.cli("history", "--run", history[0]["run"], check=0).out
+        else:
+            assert trim.returncode == 130, err
+            assert history[0]["exit"] == 130
+            assert "Interrupted" in out
+            assert "Traceback" not in err
+        assert "unbroken since" in world.cli("history", "--verify", check=0).out
+        again = world.cli("trim", "-p", str(policy), "--yes", "-o", "json", check=0).json()
+        assert again["partitions"][0]["log_start"] == 8
+        assert again["audit_broken"] is None
+        assert "unbroken since" in world.cli("history", "--verify", check=0).out

@@ -1,0 +1,334 @@
+"""Live settings: from a person, an application or the console producer to a decision (R3, docs/live-settings.md)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded.java import find_java
+from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.memory.topics import policy as policy_topic
+from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.policy.live_edit import LiveEditError, merged_over
+from retention_cli.policy.load import parse_policy
+from tests.support.ledger_stores import make_kretain_topics, run
+from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for
+
+DOC = (Path(__file__).parents[3] / "docs" / "live-settings.md").read_text(encoding="utf-8")
+OLD = [72 * HOUR, 48 * HOUR, 2 * HOUR]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
+    make_kretain_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+def writer(kafka: EmbeddedKafka) -> Iterator[ClusterWriter]:
+    with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, 30) as made:
+        yield made
+
+
+def marked(topic: str, *more: str) -> str:
+    lines = ["log.retention.min.timestamp: cluster", "unconsumed: trim", *more]
+    return "\n".join(["version: 1", "topics:", f"  - match: {topic}", *(f"    {line}" for line in lines)])
+
+
+@pytest.fixture
+def journal(world: World, tmp_path: Path) -> tuple[World, str, Path]:
+    """A topic whose minimum timestamp lives in the cluster, and its policy file."""
+    topic = world.topic("journal")
+    world.produce(topic, OLD)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(marked(topic))
+    return world, topic, policy
+
+
+def trim_to(world: World, policy: Path, topic: str) -> int | None:
+    return world.decide(policy.read_text(), topic).trim_to
+
+
+Journal = tuple[World, str, Path]
+
+
+def test_a_person_moves_the_minimum_forward_and_back(journal: Journal) -> None:
+    world, topic, policy = journal
+
+    def move(to_ms: int) -> Cli:
+        return run(world, "policy", "set", topic, f"log.retention.min.timestamp={to_ms}", "-p", str(policy), check=0)
+
+    assert trim_to(world, policy, topic) is None
+    at = now_ms()
+    said = move(at - DAY)
+    assert re.fullmatch(
+        rf"{topic}: log\.retention\.min\.timestamp = {at - DAY} \({POLICY_TOPIC}-0 offset [\d,]+\)\.\n", said.out
+    )
+    assert said.err == ""
+    assert trim_to(world, policy, topic) == 2
+    move(at - 60 * HOUR)
+    assert trim_to(world, policy, topic) == 1
+    ahead = move(at + 10 * DAY)
+    assert "lies in the future: until then it holds, unless the policy file says allow.empty: true" in ahead.err
+    assert world.decide(policy.read_text(), topic).action == "hold"
+    policy.write_text(marked(topic, "allow.empty: true"))
+    assert move(at + 10 * DAY).err == ""
+    assert trim_to(world, policy, topic) == 3
+    run(world, "policy", "unset", topic, "-p", str(policy), check=0)
+    assert world.decide(policy.read_text(), topic).action == "keep"
+
+
+def test_new_keys_are_laid_over_what_is_in_force(journal: Journal) -> None:
+    """Of R1's three names for one time the last one set is the one: a finer one would shadow it."""
+    world, topic, policy = journal
+    policy.write_text(
+        marked(
+            topic,
+            "retention.ms: cluster",
+            "retention.commitoffset.enable: true",
+            "retention.commitoffset.ms: cluster",
+            "retention.commitoffset.hours: cluster",
+        )
+    )
+    base = ("-p", str(policy), "-o", "json")
+
+    def put(*pairs: str) -> dict[str, Any]:
+        settings: dict[str, Any] = run(world, "policy", "set", topic, *pairs, *base, check=0).json()["settings"]
+        return settings
+
+    put("retention.ms=7d", "retention.commitoffset.ms=1000")
+    assert put("retention.commitoffset.hours=3") == {"retention.ms": "7d", "retention.commitoffset.hours": 3}
+    rows = run(world, "policy", "show", topic, *base, check=0).json()["settings"]
+    shown = {row["key"]: row for row in rows}
+    assert shown["retention.commitoffset.hours"]["value"] == 3 * HOUR
+    assert re.fullmatch(rf"{POLICY_TOPIC}-0 offset [\d,]+", shown["retention.ms"]["origin"])
+    assert shown["log.retention.min.timestamp"]["value"] == "cluster (not set)"
+    left = run(world, "policy", "unset", topic, "retention.ms", *base, check=0).json()["settings"]
+    assert left == {"retention.commitoffset.hours": 3}
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("retention.ms=7d", "does not mark retention.ms as cluster for topic"),
+        ("unconsumed=hold", "sets unconsumed itself for topic"),
+        ("hold=now", "hold can't live in the policy topic"),
+        ("log.retention.min.timestamp=soon", "'soon' is not a time"),
+    ],
+)
+def test_what_the_file_does_not_allow_is_refused_and_nothing_is_written(journal: Journal, pair: str, says: str) -> None:
+    world, topic, policy = journal
+    before = world.ends(POLICY_TOPIC)
+    done = run(world, "policy", "set", topic, pair, "-p", str(policy), check=1)
+    assert says in done.err
+    assert done.out == ""
+    assert world.ends(POLICY_TOPIC) == before
+
+
+def test_without_a_policy_file_setting_is_a_usage_error(journal: Journal) -> None:
+    world, topic, _ = journal
+    assert "there is no policy file" in run(world, "policy", "set", topic, "retention.ms=7d", check=2).err
+    assert "is not KEY=VALUE" in run(world, "policy", "set", topic, "retention.ms", check=2).err
+
+
+def test_the_list_says_what_counts_and_what_does_not_and_where(journal: Journal, writer: ClusterWriter) -> None:
+    world, topic, policy = journal
+    at = writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": 5, "retention.ms": "7d"}')
+
+    def listed() -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+        found = run(world, "policy", "list", "-p", str(policy), "-o", "json", check=0).json()
+        rows = {row["key"]: row for row in found["settings"] if row["topic"] == topic}
+        texts = [one["text"] for one in found["problems"] if topic in one["text"]]
+        return {key: (row["value"], row["offset"], row["counts"], row["why_not"]) for key, row in rows.items()}, texts
+
+    rows, problems = listed()
+    assert rows == {
+        "log.retention.min.timestamp": (5, at.offset, False, "its message is wrong, so the topic is held"),
+        "retention.ms": (
+            *("7d", at.offset, False),
+            f"{policy} does not mark retention.ms as cluster for topic {topic}",
+        ),
+    }
+    wrong = f"{POLICY_TOPIC}-0 offset {at.offset:,}, for topic {topic}: the policy file does not mark retention.ms as"
+    assert [text.startswith(f"{wrong} cluster for it; so the topic is held") for text in problems] == [True]
+    table = run(world, "policy", "list", "-p", str(policy), check=0).out
+    assert re.search(rf"{topic}\s+retention\.ms\s+7d\s+{at.offset:,}\s+no: ", table)
+    policy.write_text(marked(topic, "retention.ms: cluster"))
+    rows, problems = listed()
+    assert [row[2] for row in rows.values()] == [True, True]
+    assert problems == []
+    bad = writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": "soon"')
+    rows, problems = listed()
+    assert rows == {}
+    assert f"offset {bad.offset:,}, for topic {topic}: is not JSON" in problems[0]
+    checked = run(world, "policy", "check", "-p", str(policy), check=1)
+    assert f"offset {bad.offset:,}, for topic {topic}: is not JSON" in checked.err
+
+
+def test_garbage_as_the_last_word_holds_at_once_until_it_is_set_right(journal: Journal, writer: ClusterWriter) -> None:
+    """What stood before must not be in force until a log cleaner runs, and hold then (docs/live-settings.md)."""
+    world, topic, policy = journal
+    run(world, "policy", "set", topic, f"log.retention.min.timestamp={now_ms() - DAY}", "-p", str(policy), check=0)
+    assert trim_to(world, policy, topic) == 2
+    bad = writer.append(POLICY_TOPIC, topic.encode(), b"nonsense")
+    found = world.decide(policy.read_text(), topic)
+    assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
+    assert f"{POLICY_TOPIC}-0 offset {bad.offset:,}, for topic {topic}: is not JSON" in found.reasons[0].text
+    assert "so the topic is held" in run(world, "policy", "check", "-p", str(policy), check=1).err
+    shown = run(world, "policy", "show", topic, "-p", str(policy), check=0)
+    assert re.search(r"log\.retention\.min\.timestamp\s+cluster \(held\)", shown.out)
+    set_right = run(world, "policy", "set", topic, "log.retention.min.timestamp=0", "-p", str(policy), check=0)
+    assert f"kretain: replaced: {POLICY_TOPIC}-0 offset {bad.offset:,}, for topic {topic}: is not" in set_right.err
+    assert run(world, "policy", "check", "-p", str(policy), check=0).err.count(topic) == 0
+    assert world.decide(policy.read_text(), topic).action == "keep"
+
+
+def test_what_is_wrong_in_a_message_goes_with_the_next_edit_and_is_told(
+    journal: Journal, writer: ClusterWriter
+) -> None:
+    world, topic, policy = journal
+    policy.write_text(marked(topic, "retention.ms: cluster"))
+    wrong = b'{"log.retention.min.timestamp": "soon", "retention.ms": "7d", "hold": "x"}'
+    base = ("-p", str(policy), "-o", "json")
+
+    def told(err: str) -> list[str]:
+        return [line.rpartition(f"{topic}: ")[2][:20] for line in err.splitlines() if "kretain: replaced: " in line]
+
+    for action, pair in (("set", "retention.ms=8d"), ("unset", "log.retention.min.timestamp")):
+        writer.append(POLICY_TOPIC, topic.encode(), wrong)
+        done = run(world, "policy", action, topic, pair, *base, check=0)
+        assert done.json()["settings"] == {"retention.ms": "8d" if action == "set" else "7d"}
+        assert told(done.err) == ["log.retention.min.ti", "hold can't live in t"]
+        assert world.decide(policy.read_text(), topic).action == "keep"
+    writer.append(POLICY_TOPIC, topic.encode(), b"nonsense")
+    gone = run(world, "policy", "unset", topic, *base, check=0)
+    assert gone.json()["settings"] is None
+    assert told(gone.err) == ["is not JSON: it is n"]
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "\x1b[2J", "x" * 250])
+def test_what_no_topic_is_called_is_no_key(journal: Journal, name: str) -> None:
+    world, _, policy = journal
+    before = world.ends(POLICY_TOPIC)
+    for arguments in (("set", name, "log.retention.min.timestamp=5"), ("unset", name)):
+        refused = run(world, "policy", *arguments, "-p", str(policy), check=1).err
+        assert re.fullmatch(r"kretain: [ -~]{1,90}…? is no topic's name\n", refused)
+    assert world.ends(POLICY_TOPIC) == before
+
+
+HOSTILE = {
+    "a number of 5,000 digits": b'{"retention.ms": ' + b"9" * 5_000 + b"}",
+    "an hour of 4,300 digits": b'{"retention.commitoffset.hours": ' + b"9" * 4_300 + b"}",
+    "nested": b"[" * 100_000,
+    "infinity": b'{"log.retention.min.timestamp": Infinity}',
+    "beyond any offset": b'{"log.retention.min.timestamp": "99999999999999999999"}',
+    "half a character": b'{"log.retention.min.timestamp": "\\ud800\\u202e\\u001b[2J"}',
+    "a key of half a character": b'{"\\udfff": 1}',
+    "no text": b"\xff\xfe\x00",
+    "large": b'{"log.retention.min.timestamp": "' + b"v" * 900_000 + b'"}',
+    "a large key": b'{"' + b"k" * 900_000 + b'": 1}',
+}
+
+
+def test_no_message_ends_a_run(world: World, writer: ClusterWriter, tmp_path: Path) -> None:
+    """Each holds its own topic, said in a line that a terminal and a script can bear; other topics go on."""
+    entry = "  - match: {}\n    log.retention.min.timestamp: cluster\n    retention.commitoffset.enable: true\n"
+    entry += "    retention.commitoffset.hours: cluster\n    retention.ms: cluster\n    allow.empty: true\n"
+    topics = {world.topic("hostile"): raw for raw in (*HOSTILE.values(), None)}
+    for topic, raw in topics.items():
+        writer.append(POLICY_TOPIC, topic.encode(), raw)
+        world.produce(topic, OLD)
+    *held, free = topics
+    writer.append(POLICY_TOPIC, b"\xff" * 1_000, b"{}")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("version: 1\ntopics:\n" + "".join(entry.format(topic) for topic in topics))
+    done = run(world, "plan", "-p", str(policy), "-o", "json", check=0)
+    rows = {row["topic"]: row for row in done.json()["partitions"]}
+    for topic in held:
+        assert (rows[topic]["action"], {one["code"] for one in rows[topic]["reasons"]}) == ("hold", {"policy-topic"})
+    assert {len(one["text"]) < 600 for row in rows.values() for one in row["reasons"]} == {True}
+    assert "its key is no topic's name; ignored" in done.err
+    assert len(done.err) < 3_000
+    assert [one["text"][:60] for one in rows[free]["reasons"]] == [
+        "retention.commitoffset is enabled, and its time lives in the"
+    ], "nothing was ever said of it"
+
+
+def test_nothing_to_take_back_is_an_error(journal: Journal) -> None:
+    world, topic, policy = journal
+    assert f"says nothing of topic {topic}" in run(world, "policy", "unset", topic, check=1).err
+    run(world, "policy", "set", topic, "log.retention.min.timestamp=5", "-p", str(policy), check=0)
+    missing = run(world, "policy", "unset", topic, "retention.ms", check=1)
+    assert f"retention.ms is not set for topic {topic}" in missing.err
+
+
+def test_an_edit_is_laid_over_a_message_that_landed_in_between(journal: Journal, writer: ClusterWriter) -> None:
+    """Two people set different keys of one topic at the same time: both hold."""
+    world, topic, _ = journal
+    policy = parse_policy(marked(topic, "retention.ms: cluster"), "policy.yaml", "sha256:test")
+    turns: list[dict[str, Any]] = []
+
+    def edit(before: dict[str, Any]) -> dict[str, Any]:
+        if not turns:
+            writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
+        turns.append(before)
+        return merged_over(before, {"log.retention.min.timestamp": 5})
+
+    with reader_for(world.bootstrap) as reader:
+        done = policy_topic.change(reader, writer, policy, topic, edit)
+        assert done.values == {"retention.ms": "7d", "log.retention.min.timestamp": 5}
+        assert len(turns) == 2
+
+        def always(before: dict[str, Any]) -> dict[str, Any]:
+            writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
+            return before
+
+        with pytest.raises(LiveEditError, match="others write about topic"):
+            policy_topic.change(reader, writer, policy, topic, always)
+
+
+# -- applications: what the page shows --------------------------------------------------------
+
+
+def example(language: str, word: str) -> str:
+    return next(text for text in re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL) if word in text)
+
+
+def test_the_pages_python_moves_the_minimum(journal: Journal) -> None:
+    world, topic, policy = journal
+    names: dict[str, Any] = {}
+    exec(compile(example("python", "def move_minimum"), "live-settings.md", "exec"), names)  # noqa: S102
+    names["move_minimum"](world.bootstrap, topic, now_ms() - DAY)
+    assert trim_to(world, policy, topic) == 2
+
+
+def test_the_pages_console_producer_moves_the_minimum(journal: Journal) -> None:
+    """Kafka's own class, with the page's own line for it."""
+    world, topic, policy = journal
+    line = example("console", "kafka-console-producer.sh").removeprefix("$ ").replace("\\\n", " ")
+    printed, _, command = line.partition("|")
+    words = shlex.split(command)
+    assert words[0] == "kafka-console-producer.sh"
+    text = shlex.split(printed)[1].replace("\\t", "\t").replace("\\n", "\n")
+    text = text.replace("journal", topic).replace("1793491200000", str(now_ms() - DAY))
+    java = find_java()
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    done = subprocess.run(
+        [
+            *(str(java.executable), "-cp", f"{lib}/*", "org.apache.kafka.tools.ConsoleProducer"),
+            *(world.bootstrap if word == "broker-1:9092" else word for word in words[1:]),
+        ],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert trim_to(world, policy, topic) == 2

@@ -1,0 +1,588 @@
+"""Carrying a plan out on a real cluster: what changed since is honoured, and only ever narrows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DeleteRecordsRequest
+
+from retention_cli.audit.lock import LockedError, trim_lock
+from retention_cli.brokers import deleter
+from retention_cli.brokers.wire.connections import Wire
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.state_dir import StateError
+from retention_cli.plan.value import Plan
+from retention_cli.trim.batches import RefusedError
+from retention_cli.trim.report import TrimReport, TrimRow
+from retention_cli.trim.run import PlanRefusedError
+from tests.support.world import HOUR, LateClock, World, consumed
+
+OLD = [30 * HOUR] * 10
+
+
+def only(report: TrimReport) -> TrimRow:
+    assert len(report.rows) == 1
+    return report.rows[0]
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read eight."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    return name
+
+
+def audit(world: World) -> list[dict]:
+    log = next(world.state_dir.glob("*/audit.jsonl"))
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_what_was_planned_goes_and_the_log_has_it_before_and_after(world: World, topic: str) -> None:
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert (row.outcome, row.target, row.log_start, row.records) == ("trimmed", 8, 8, 8)
+    assert world.ends(topic) == (8, 10)
+    run, batch, result, end = audit(world)
+    assert [line["event"] for line in (run, batch, result, end)] == ["run", "batch", "result", "end"]
+    assert {line["run"] for line in (run, batch, result, end)} == {report.run}
+    assert run["planned"]["records"] == 8
+    assert batch["partitions"][0] | {"topic_id": "", "bytes": 0} == {
+        "topic": topic,
+        "topic_id": "",
+        "partition": 0,
+        "log_start": 0,
+        "min_commit": 8,
+        "target": 8,
+        "records": 8,
+        "bytes": 0,
+        "rule": "consumed",
+    }
+    assert result["partitions"] == [{"topic": topic, "partition": 0, "outcome": "trimmed", "log_start": 8}]
+
+
+def test_the_same_plan_twice_is_harmless(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.trim(plan, consumed(topic))
+    again = only(world.trim(plan, consumed(topic)))
+    assert (again.outcome, again.log_start) == ("unchanged", 8)
+
+
+def test_a_plan_does_not_go_further_though_the_facts_would(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.commit(f"{topic}-a", topic, 10)
+    assert only(world.trim(plan, consumed(topic))).log_start == 8
+
+
+def test_a_group_that_went_back_since_the_plan_holds(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.commit(f"{topic}-a", topic, 3)
+    row = only(world.trim(plan, consumed(topic)))
+    assert row.outcome == "held"
+    assert "went back to 3" in row.reasons[0].text
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_new_group_that_is_behind_holds(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.commit(f"{topic}-late", topic, 1)
+    assert only(world.trim(plan, consumed(topic))).outcome == "held"
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_topic_that_was_made_anew_since_the_plan_is_not_touched(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 8)
+    row = only(world.trim(plan, consumed(topic)))
+    assert row.outcome == "held"
+    assert "recreated" in row.reasons[0].text
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_topic_that_is_gone_is_held(world: World, topic: str) -> None:
+    other = world.topic()
+    policy = f"version: 1\ntopics: [{{match: [{topic}, {other}], retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]"
+    plan = world.plan(policy)
+    world.delete(topic)
+    rows = {row.topic: row.outcome for row in world.trim(plan, policy).rows}
+    assert rows == {topic: "held", other: "unchanged"}
+
+
+@pytest.mark.parametrize(
+    ("stricter", "outcome", "start"),
+    [
+        ('hold: "case 4711"', "held", 0),
+        ("retention.commitoffset.ms: 40h", "unchanged", 0),
+        ("retention.commitoffset.enable: false", "unchanged", 0),
+        ("groups.require: [billing]", "held", 0),
+        ("unconsumed: trim", "trimmed", 8),
+    ],
+)
+def test_a_policy_that_became_stricter_narrows(
+    world: World, topic: str, stricter: str, outcome: str, start: int
+) -> None:
+    plan = world.plan(consumed(topic))
+    today = consumed(topic) + f"\n  - {{match: {topic}, {stricter}}}\n"
+    assert only(world.trim(plan, today)).outcome == outcome
+    assert world.ends(topic)[0] == start
+
+
+def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
+    import retention_cli.trim.batches as trimming
+
+    monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    plan = world.plan(consumed(name))
+    asked = 0
+
+    def policy() -> str:
+        nonlocal asked
+        asked += 1
+        return consumed(name) if asked < 3 else consumed(name, hold='"case 4711"')
+
+    row = only(world.trim(plan, policy))
+    assert asked == 3
+    assert (row.outcome, row.reasons[0].code) == ("held", "G7")
+    assert world.ends(name) == (0, 10)
+
+
+def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import retention_cli.trim.batches as trimming
+
+    monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
+    assert row.outcome == "failed"
+    assert "takes longer than" in row.reasons[0].text
+    assert world.ends(topic) == (0, 10)
+
+
+def slow_rechecks(monkeypatch: pytest.MonkeyPatch, clock: LateClock, slow_from: int) -> list[int]:
+    """Let rechecks of so many partitions or more take 31 s of the clock; return how many each was of, as they come."""
+    import retention_cli.trim.batches as trimming
+    import retention_cli.trim.run as running
+
+    asked: list[int] = []
+    quick = running.recheck  # type: ignore[attr-defined]
+
+    def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
+        fresh = quick(reader, selection, now_ms, only, **more)
+        asked.append(len(only))
+        clock.passed.append(31.0 if len(only) >= slow_from else 0.0)
+        return fresh
+
+    monkeypatch.setattr(trimming, "FEWEST", 1)
+    monkeypatch.setattr(running, "recheck", slow)
+    return asked
+
+
+def read_by_one(world: World) -> str:
+    """Return a topic of four partitions that a group has read up to 8."""
+    name = world.topic(partitions=4)
+    for partition in range(4):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(4), 8))
+    return name
+
+
+def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
+    clock = LateClock()
+    asked, name = slow_rechecks(monkeypatch, clock, 3), read_by_one(world)
+    report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
+    assert asked == [4, 2, 2]
+    assert [row.outcome for row in report.rows] == ["trimmed"] * 4
+
+
+def test_rechecks_that_are_too_slow_however_few_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes half a minute and more, under the lock: not four of them for each part of the plan."""
+    clock = LateClock(meanwhile=lambda _seconds: None)
+    asked, name = slow_rechecks(monkeypatch, clock, 1), read_by_one(world)
+    report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
+    assert asked == [4, 2, 1, 1, 1, 1]
+    assert [row.outcome for row in report.rows] == ["failed"] * 4
+    assert all("takes longer than" in row.reasons[0].text for row in report.rows)
+    assert world.ends(name) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("edit", "start"), [({"trim_to": 3}, 3), ({"trim_to": 10}, 8), ({"min_commit": 0}, 8), ({"unconsumed": 99}, 8)]
+)
+def test_an_edited_plan_never_goes_past_what_the_policy_allows_now(
+    world: World, topic: str, edit: dict, start: int
+) -> None:
+    plan = world.plan(consumed(topic))
+    edited = dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(**edit),))
+    world.trim(edited, consumed(topic))
+    assert world.ends(topic)[0] == start
+
+
+def test_an_edited_plan_can_not_name_a_topic_that_the_policy_does_not(world: World, topic: str) -> None:
+    other = world.topic()
+    world.produce(other, OLD)
+    world.commit(f"{topic}-a", other, 10)
+    plan = world.plan(consumed(other))
+    assert only(world.trim(plan, consumed(topic))).outcome == "held"
+    assert world.ends(other) == (0, 10)
+
+
+def test_r4_takes_what_nobody_has_read_and_only_as_much_as_was_shown(world: World, topic: str) -> None:
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]"
+    plan = world.plan(policy)
+    assert plan.totals.unconsumed == 2
+    assert dict(plan.unconsumed_by) == {f"group:{topic}-a": 2}
+    hidden = dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(unconsumed=0),))
+    row = only(world.trim(hidden, policy))
+    assert row.outcome == "held"
+    assert "the plan showed 0" in row.reasons[0].text
+    assert only(world.trim(plan, policy)).log_start == 10
+
+
+def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a dry run made a deleter")
+
+    monkeypatch.setattr("retention_cli.trim.run.Deleter", refuse)
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic), dry_run=True))
+    assert (row.outcome, row.target, row.log_start, row.records) == ("would-trim", 8, 0, 8)
+    assert world.ends(topic) == (0, 10)
+    left = {path.name for path in world.state_dir.rglob("*") if path.is_file()}
+    assert left == {"ledger.sqlite"}  # the plan remembers what it saw; nothing of a trim
+
+
+def test_a_few_partitions_first(world: World) -> None:
+    name = world.topic(partitions=3)
+    for partition in range(3):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7})
+    report = world.trim(world.plan(consumed(name)), consumed(name), max_partitions=2)
+    assert [(row.outcome, row.log_start) for row in report.rows] == [
+        ("trimmed", 5),
+        ("trimmed", 6),
+        ("unchanged", None),
+    ]
+    assert world.ends(name, 2) == (0, 10)
+
+
+def test_partitions_that_are_named_alone(world: World, tmp_path: Path) -> None:
+    """The whole topic is decided; what is shown, saved and trimmed is of these partitions."""
+    name = world.topic(partitions=4)
+    for partition in range(4):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7, 3: 8})
+    flags = ("--consumed-after", "1h")
+    rows = world.cli("plan", f"{name}:1", f"{name}:3", *flags, "-o", "json", check=0).json()
+    whole = world.cli("plan", name, *flags, "-o", "json", check=0).json()
+    assert rows["policy"]["topics"] == [f"{name}:1", f"{name}:3"]
+    assert rows["partitions"] == [whole["partitions"][1], whole["partitions"][3]]
+    assert rows["totals"]["records"] == 14
+    done = world.cli("trim", f"{name}:1", *flags, "--yes", "-o", "json", check=0).json()
+    assert [(row["partition"], row["outcome"], row["log_start"]) for row in done["partitions"]] == [(1, "trimmed", 6)]
+    file = tmp_path / "plan.json"
+    world.cli("plan", f"{name}:2", f"{name}:3", *flags, "--out", str(file), check=0)
+    assert "other one-off" not in world.cli("trim", "--plan", str(file), name, *flags, "--yes", check=6).err
+    world.cli("trim", "--plan", str(file), f"{name}:2", f"{name}:3", *flags, "--dry-run", check=0)
+    policy = tmp_path / "p.yaml"
+    policy.write_text(consumed(name))
+    world.cli("plan", name, "-p", str(policy), "--out", str(file), check=0)
+    world.cli("trim", "--plan", str(file), f"{name}:3", "-p", str(policy), "--yes", check=0)
+    assert [world.ends(name, partition)[0] for partition in range(4)] == [0, 6, 0, 8]
+    assert "has no partition 9" in world.cli("plan", f"{name}:9", *flags, check=1).err
+
+
+def test_who_has_yet_to_read_partitions_that_are_named_alone(world: World) -> None:
+    """Every group that loses unread records is named with those of these partitions, as it is of the whole plan (G2)."""
+    name = world.topic(partitions=2)
+    for partition in range(2):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-slow", name, {0: 2, 1: 0})
+    world.commit(f"{name}-fast", name, {0: 7, 1: 9})
+    flags = ("--older-than", "1h", "--unconsumed", "trim", "-o", "json")
+    end = len(OLD)
+    for given, losing in ((f"{name}:0", (0,)), (name, (0, 1))):
+        made = world.cli("plan", given, *flags, check=0).json()
+        assert made["totals"]["unconsumed"] == sum(
+            row["trim_to"] - (2, 0)[row["partition"]] for row in made["partitions"]
+        )
+        assert {row["trim_to"] for row in made["partitions"]} == {end}
+        assert made["unconsumed_by"] == {
+            f"group:{name}-slow": sum(end - (2, 0)[one] for one in losing),
+            f"group:{name}-fast": sum(end - (7, 9)[one] for one in losing),
+        }
+
+
+@pytest.mark.parametrize(
+    ("limits", "refused"),
+    [
+        ("max.records: 7", True),
+        ("max.records: 8", False),
+        ("max.percent: 79", True),
+        ("max.percent: 80", False),
+        ("max.bytes: 10", True),
+        ("max.bytes: 1MiB", False),
+    ],
+)
+def test_limits_refuse_the_whole_and_nothing_goes(world: World, topic: str, limits: str, *, refused: bool) -> None:
+    policy = consumed(topic).replace("version: 1", f"version: 1\nlimits: {{{limits}}}")
+    plan = world.plan(policy)
+    assert bool(plan.refusals) is refused
+    if refused:
+        with pytest.raises(RefusedError, match=r"limits\.max"):
+            world.trim(plan, policy)
+        with pytest.raises(RefusedError):
+            world.trim(plan, policy, dry_run=True)
+        assert world.ends(topic) == (0, 10)
+        assert audit(world)[-1]["event"] == "end"
+    else:
+        assert only(world.trim(plan, policy)).outcome == "trimmed"
+
+
+def test_a_days_limit_counts_what_earlier_runs_trimmed(world: World, topic: str) -> None:
+    policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
+    assert only(world.trim(world.plan(policy), policy)).records == 8
+    world.commit(f"{topic}-a", topic, 10)
+    with pytest.raises(RefusedError, match="8 in the last 24 hours"):
+        world.trim(world.plan(policy), policy)
+    assert world.ends(topic) == (8, 10)
+
+
+def test_a_percentage_is_of_all_managed_partitions_not_of_those_that_trim(world: World) -> None:
+    name = world.topic(partitions=2)
+    world.produce(name, OLD, 0)
+    world.produce(name, 90, 1)
+    world.commit(f"{name}-a", name, {0: 10, 1: 0})
+    policy = consumed(name).replace("version: 1", "version: 1\nlimits: {max.percent: 10}")
+    assert [row.outcome for row in world.trim(world.plan(policy), policy).rows] == ["trimmed", "unchanged"]
+
+
+def test_an_audit_log_that_fails_on_the_way_ends_the_run_and_the_report_says_what_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was done is told, nothing more is trimmed, and it is no success."""
+    topic = world.topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [72 * HOUR] * 4, partition)
+    world.commit(f"{topic}-a", topic, {0: 4, 1: 4})
+    monkeypatch.setattr("retention_cli.trim.batches.batches_of", _one_by_one)
+
+    def full(*_: object) -> None:
+        raise StateError("audit.jsonl can't be written: No space left on device")
+
+    monkeypatch.setattr("retention_cli.trim.journal.AuditJournal.result", full)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert [row.outcome for row in report.rows] == ["trimmed", "failed"]
+    assert "No space left" in (report.audit_problem or "")
+    assert world.ends(topic, 0)[0] == 4
+    assert world.ends(topic, 1)[0] == 0
+
+
+def _one_by_one(targets, _leaders):
+    yield from ({tp: targets[tp]} for tp in sorted(targets))
+
+
+def test_a_broken_audit_log_stops_before_anything_is_sent(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.trim(plan, consumed(topic), max_partitions=1)
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 12)
+    log = next(world.state_dir.glob("*/audit.jsonl"))
+    log.write_text(log.read_text().replace('"event":"batch"', '"event":'))
+    with pytest.raises(StateError, match=r"audit\.jsonl:2: a broken line"):
+        world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert world.ends(topic)[0] == 8
+
+
+def test_a_broken_chain_stops_nothing_is_warned_of_once_and_the_log_goes_on(world: World, topic: str) -> None:
+    world.trim(world.plan(consumed(topic)), consumed(topic))
+    tampered(world)
+    world.commit(f"{topic}-a", topic, 9)
+    done = world.cli("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", check=0)
+    assert done.json()["totals"]["trimmed"] == 1
+    assert "audit.jsonl:2: edited" in done.json()["audit_broken"]
+    (warned,) = [line for line in done.err.splitlines() if "audit log" in line]
+    assert warned.startswith("kretain: the audit log is broken: ")
+    assert [line["seq"] for line in audit(world)] == list(range(1, 9))
+    assert world.cli("history", "--verify", check=1).out.count("\n") == 1
+
+
+def test_a_limit_per_day_does_not_go_by_a_broken_chain(world: World, topic: str, tmp_path: Path) -> None:
+    """G6: an edited line could hide what was trimmed today. Nothing is sent, nothing is planned."""
+    policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
+    world.trim(world.plan(policy), policy)
+    tampered(world)
+    world.commit(f"{topic}-a", topic, 9)
+    plan = world.plan(policy)
+    for dry_run in (False, True):
+        with pytest.raises(StateError, match=r"audit\.jsonl:2: edited.*kretain history --verify"):
+            world.trim(plan, policy, dry_run=dry_run)
+    assert world.ends(topic)[0] == 8
+    (tmp_path / "policy.yaml").write_text(policy)
+    for command in ("plan", "trim"):
+        refused = world.cli(command, "-p", str(tmp_path / "policy.yaml"), check=1)
+        assert refused.err.count("\n") == 1
+        assert "audit.jsonl:2: edited" in refused.err
+
+
+def tampered(world: World) -> None:
+    """Make the day's records fewer, as who wants to trim more would."""
+    log = next(world.state_dir.glob("*/audit.jsonl"))
+    log.write_text(log.read_text().replace('"target":8,"records":8', '"target":8,"records":1'))
+
+
+def test_one_trim_at_a_time(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    with trim_lock(world.state_dir / plan.cluster_id, "then"), pytest.raises(LockedError, match="since then"):
+        world.trim(plan, consumed(topic))
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_saved_plan_does_not_grow_too_old_behind_the_lock(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    with ThreadPoolExecutor(1) as other:
+        with trim_lock(world.state_dir / plan.cluster_id, "then"):
+            waiting = other.submit(world.trim, plan, consumed(topic), wait_lock_s=30.0, max_age_ms=500)
+            time.sleep(0.8)
+        with pytest.raises(PlanRefusedError, match="run kretain plan again"):
+            waiting.result(30)
+    assert world.ends(topic) == (0, 10)
+    done = world.trim(plan, consumed(topic), max_age_ms=600_000)
+    assert done.count("trimmed") == 1
+
+
+def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition's error is not the others': here the broker is asked for one offset that it can't have."""
+    name = world.topic(partitions=2)
+    for partition in range(2):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, {0: 8, 1: 8})
+    plan = world.plan(consumed(name))
+    honest = deleter.delete_request
+
+    def beyond(offsets: dict[TopicPartition, int], timeout_s: float) -> object:
+        return honest({tp: 10**6 if tp.partition == 1 else offset for tp, offset in offsets.items()}, timeout_s)
+
+    monkeypatch.setattr(deleter, "delete_request", beyond)
+    rows = world.trim(plan, consumed(name)).rows
+    assert [(row.outcome, row.log_start) for row in rows] == [("trimmed", 8), ("failed", 0)]
+    assert rows[1].reasons[0].text == "the log does not hold that offset (OFFSET_OUT_OF_RANGE)"
+    assert audit(world)[2]["partitions"][1]["reason"].endswith("(OFFSET_OUT_OF_RANGE)")
+
+
+def test_success_of_a_delete_is_not_taken_for_proof(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offset below S succeeds and changes nothing: only reading back tells."""
+    honest = deleter.delete_request
+    monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 0), t))
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
+    assert (row.outcome, row.log_start) == ("failed", 0)
+    assert "still starts at 0" in row.reasons[0].text
+
+
+def test_minus_one_is_never_sent(world: World) -> None:
+    from tests.support.world import reader_for
+
+    with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no offset to trim to"):
+        deleter.Deleter(reader.wire).delete(
+            {1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1, good_until=0
+        )
+
+
+@pytest.mark.thorough
+def test_five_thousand_partitions_of_one_topic(world: World) -> None:
+    """More than one request per leader holds: several batches, each announced before it is sent."""
+    name = world.topic(partitions=5000)
+    for partition in (0, 2500, 4999):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(5000), 0) | {0: 10, 2500: 4, 4999: 9})
+    plan = world.plan(consumed(name))
+    assert (plan.totals.trim, plan.totals.keep, plan.totals.hold) == (3, 4997, 0)
+    report = world.trim(plan, consumed(name))
+    assert report.count("trimmed") == 3
+    assert [world.ends(name, n)[0] for n in (0, 2500, 4999)] == [10, 4, 9]
+    world.delete(name)
+
+
+def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
+    name = world.topic(partitions=12)
+    for partition in range(12):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(12), 5))
+    report = world.trim(world.plan(consumed(name)), consumed(name))
+    assert report.count("trimmed") == 12
+    events = [line["event"] for line in audit(world)]
+    assert events == ["run", "batch", "result", "batch", "result", "end"]
+
+
+def test_a_leader_has_one_delete_in_flight_and_all_leaders_are_asked_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its connections see it, over several batches: to delete at every commit would flood brokers."""
+    monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
+    topic = world.topic(partitions=12)
+    for partition in range(12):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-a", topic, dict.fromkeys(range(12), 6))
+    send, settle = Wire.send, Wire.settle
+    of: dict[int, int | None] = {}
+    most: list[Counter[int | None]] = []
+
+    def sending(self: Wire, request: Any, node: int | None, timeout_s: float | None = None) -> Any:
+        sent = send(self, request, node, timeout_s)
+        if isinstance(request, DeleteRecordsRequest):
+            of[id(sent)] = node
+            most.append(Counter(of.values()))
+        return sent
+
+    async def settling(self: Wire, sent: Any) -> Any:
+        try:
+            return await settle(self, sent)
+        finally:
+            of.pop(id(sent), None)
+
+    monkeypatch.setattr(Wire, "send", sending)
+    monkeypatch.setattr(Wire, "settle", settling)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert {row.outcome for row in report.rows} == {"trimmed"}
+    assert len(most) == 6, "three leaders, two batches"
+    assert max(max(one.values()) for one in most) == 1
+    assert max(len(one) for one in most) == 3, "leaders wait for each other between batches alone"
+
+
+def test_plans_are_byte_identical_but_for_their_time(world: World, topic: str) -> None:
+    from retention_cli.plan.value import plan_text
+
+    one, other = world.plan(consumed(topic)), world.plan(consumed(topic))
+    assert plan_text(one) == plan_text(dataclasses.replace(other, created_at_ms=one.created_at_ms))
+
+
+def test_the_plan_survives_its_file(world: World, topic: str, tmp_path: Path) -> None:
+    from retention_cli.plan.load import read_plan
+    from retention_cli.plan.value import plan_text
+
+    plan: Plan = world.plan(consumed(topic))
+    (tmp_path / "plan.json").write_text(plan_text(plan))
+    assert only(world.trim(read_plan(tmp_path / "plan.json"), consumed(topic))).outcome == "trimmed"

@@ -1,0 +1,205 @@
+"""Who deleted it: brokers' retention and other trimmers move log starts too, and that is not our doing (docs/plan.md).
+
+Each test steps in right before the request goes out, as they would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from retention_cli.brokers import deleter
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.policy.settings import Limits
+from retention_cli.trim.history import past_day
+from retention_cli.trim.report import TrimReport
+from tests.kafka.trim.test_trim import OLD, audit, only
+from tests.support.world import HOUR, LateClock, World, consumed, now_ms
+
+Deleting = Callable[..., None]
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read eight."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    return name
+
+
+def step_in(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], *, answer: bool = True) -> None:
+    """Have something happen right before a trim's first request; without ``answer`` the request itself is lost."""
+    honest = deleter.Deleter.delete
+    left = [before]
+
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        if left:
+            left.pop()()
+        if answer:
+            honest(self, by_leader, on_outcome, **times)
+            return
+        for offsets in by_leader.values():
+            for tp in offsets:
+                on_outcome(tp, RequestFailedError("timed out", retriable=False))
+
+    monkeypatch.setattr(deleter.Deleter, "delete", delete)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the broker refuse each request: it is asked for an offset that it can't have."""
+    honest = deleter.delete_request
+    monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 10**6), t))
+
+
+def counts_for_nothing(world: World, report: TrimReport) -> None:
+    """Neither in the report's totals nor in the audit log, nor in what limits per day go by."""
+    assert (report.trimmed.records, report.count("unchanged")) == (0, 1)
+    _run, _batch, result, end = audit(world)
+    assert result["partitions"][0]["outcome"] == "unchanged"
+    assert (end["totals"]["records"], end["totals"]["trimmed"], end["totals"]["unchanged"]) == (0, 0, 1)
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 0
+    run = world.cli("history", "-o", "json", check=0).json()["runs"][0]
+    assert (run["records"], run["trimmed"]) == (0, 0)
+    one = world.cli("history", "--run", report.run, "-o", "json", check=0).json()["partitions"][0]
+    assert (one["outcome"], one["records"], one["bytes"]) == ("unchanged", 0, 0)
+    assert "not this trim" in one["reason"]
+
+
+def test_what_was_gone_before_the_request_is_not_this_trims(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker answers success, and names a log start beyond the target."""
+    step_in(monkeypatch, lambda: world.delete_records(topic, 9))
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert (row.outcome, row.target, row.log_start, row.records, row.size_bytes) == ("unchanged", 8, 9, 0, 0)
+    assert row.reasons[0].code == "gone"
+    assert "starts at 9" in row.reasons[0].text
+    counts_for_nothing(world, report)
+
+
+@pytest.mark.parametrize("start", [8, 9])
+def test_a_refused_request_is_never_taken_for_the_cause(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    step_in(monkeypatch, lambda: world.delete_records(topic, start))
+    refuse(monkeypatch)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert (row.outcome, row.log_start, row.records) == ("unchanged", start, 0)
+    assert row.reasons[0].code == "gone"
+    assert "OFFSET_OUT_OF_RANGE" in row.reasons[0].text
+    counts_for_nothing(world, report)
+
+
+def test_where_retention_takes_a_part_meanwhile_never_more_is_counted_than_the_recheck_saw(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the recheck's log start to the target: what of it was retention's share can't be known."""
+    step_in(monkeypatch, lambda: world.delete_records(topic, 5))
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
+    assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("start", "outcome", "records"), [(8, "trimmed", 8), (9, "unverified", 8), (3, "unverified", 8)]
+)
+def test_without_an_answer_only_the_very_target_is_taken_for_ours(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch, start: int, outcome: str, records: int
+) -> None:
+    step_in(monkeypatch, lambda: world.delete_records(topic, start), answer=False)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert (row.outcome, row.log_start, row.records) == (outcome, start, records)
+    if start == 9:
+        assert "moved it is unknown" in row.reasons[0].text
+    assert report.trimmed.records == (8 if outcome == "trimmed" else 0)
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8, (
+        "what may have gone counts for limits"
+    )
+
+
+def test_a_late_look_finds_the_log_start_beyond_an_unanswered_request(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next recheck has nothing left to trim, and can't tell whose doing that is."""
+
+    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        for offsets in by_leader.values():
+            for tp in offsets:
+                on_outcome(tp, RequestFailedError("timed out", retriable=True))
+
+    monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
+    clock = LateClock(meanwhile=lambda _seconds: world.delete_records(topic, 9))
+    report = world.trim(world.plan(consumed(topic)), consumed(topic), clock=clock)
+    row = only(report)
+    assert (row.outcome, row.log_start, report.trimmed.records) == ("unverified", 9, 0)
+    assert "moved it is unknown" in row.reasons[0].text
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_second_request_that_finds_the_first_one_carried_out_is_no_stranger(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, answered: bool
+) -> None:
+    """No answer came to the first; the policy becomes stricter, the second asks for less, and the first comes late."""
+    name = world.topic()
+    world.produce(name, [30 * HOUR] * 5 + [2 * HOUR] * 5)
+    world.commit(f"{name}-a", name, 8)
+    honest = deleter.Deleter.delete
+    lost: list[Any] = []
+
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        if lost:
+            honest(self, lost[0], lambda *_: None, **(times | {"good_until": math.inf}))
+            if answered:
+                honest(self, by_leader, on_outcome, **times)
+                return
+        lost.append(by_leader)
+        for offsets in by_leader.values():
+            for tp in offsets:
+                on_outcome(tp, RequestFailedError("timed out", retriable=True))
+
+    monkeypatch.setattr(deleter.Deleter, "delete", delete)
+    clock = LateClock(meanwhile=lambda _seconds: None)
+    report = world.trim(
+        world.plan(consumed(name)), lambda: consumed(name, "10h") if lost else consumed(name), clock=clock
+    )
+    assert [line["partitions"][0]["target"] for line in audit(world) if line["event"] == "batch"] == [8, 5]
+    row = only(report)
+    assert (row.outcome, row.target, row.log_start, row.records) == ("trimmed", 8, 8, 8)
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8
+
+
+def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REQUEST_TIMED_OUT comes after the leader has moved its log start: an error, and no refusal."""
+    name = world.topic(replicas=3)
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    plan = world.plan(consumed(name))
+    said: list[str] = []
+    honest_delete, honest_request = deleter.Deleter.delete, deleter.delete_request
+
+    def impatient(offsets: Any, timeout_s: float) -> Any:
+        request = honest_request(offsets, timeout_s)
+        request.timeout_ms = 1
+        return request
+
+    def delete(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
+        def hear(tp: Any, outcome: Any) -> None:
+            said.append(str(outcome))
+            on_outcome(tp, outcome)
+
+        honest_delete(self, by_leader, hear, **times)
+
+    monkeypatch.setattr(deleter, "delete_request", impatient)
+    monkeypatch.setattr(deleter.Deleter, "delete", delete)
+    report = world.trim(plan, consumed(name))
+    assert said == ["the broker was not done in time (REQUEST_TIMED_OUT)"]
+    row = only(report)
+    assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)

@@ -1,0 +1,1 @@
+"""``kretain watch`` and forecasts on a real cluster."""

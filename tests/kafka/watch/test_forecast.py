@@ -1,0 +1,158 @@
+"""A forecast of a real cluster, with days made seconds: what it says is kept is what is kept later."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from retention_cli.core.model import Unknown
+from retention_cli.forecast.reading import read_forecast
+from retention_cli.forecast.span import Span
+from retention_cli.forecast.value import Forecast
+from retention_cli.memory.stores import Memories
+from tests.support.world import QUIET, World, now_ms, reader_for, wait_until
+
+A_SECOND = 200
+"""Records a second, of about 1 KiB."""
+
+
+@contextmanager
+def written_to(world: World, *topics: str, jitter: float = 0.0) -> Iterator[None]:
+    """Write to partition 0 of these topics at a steady rate, each second up to so much more or less (a share of it)."""
+    done = threading.Event()
+    producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
+
+    def write() -> None:
+        begun, count, second, ahead = time.monotonic(), 0, 0, 0.0
+        while not done.is_set():
+            passed = time.monotonic() - begun
+            if passed >= second + 1:
+                second, ahead = int(passed), A_SECOND * random.uniform(-jitter, jitter)
+            while count < passed * A_SECOND + ahead * (passed - second):
+                for topic in topics:
+                    producer.produce(topic, b"x" * 1024, partition=0)
+                count += 1
+            producer.poll(0)
+            done.wait(0.02)
+        producer.flush(30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(60)
+
+
+def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
+    chosen = world.selection(policy)
+    with reader_for(world.bootstrap) as reader:
+        memories = Memories(world.state_dir)
+        try:
+            return read_forecast(reader, chosen, now_ms(), memories=memories, every_ms=2000, least_ms=least_ms)
+        finally:
+            memories.close()
+
+
+def within(span: Any, value: float, slack: float) -> None:
+    assert isinstance(span, Span), span
+    assert span.low - slack <= value <= span.high + slack
+
+
+@pytest.mark.thorough
+def test_what_is_foretold_is_what_is_kept_later(world: World) -> None:
+    """R4 keeps five seconds of one topic, brokers keep 256 KiB of another, a third grows without end."""
+    aged, sized, endless = world.topic("aged"), world.topic("sized", retention_bytes="262144"), world.topic("endless")
+    world.configure(sized, {"segment.bytes": "1048576"})
+    policy = f"""
+version: 1
+topics:
+  - match: {aged}
+    retention.ms: 5s
+  - match: [{sized}, {endless}]
+    retention.commitoffset.enable: true
+    retention.commitoffset.ms: 1h
+"""
+    first = foretell(world, policy)
+    assert all(isinstance(one.rate, Unknown) and isinstance(one.policy.records, Unknown) for one in first.topics)
+    with written_to(world, aged, sized, endless):
+        begun = time.monotonic()
+        while time.monotonic() - begun < 6:
+            world.plan(policy)
+            time.sleep(1)
+        world.commit("slow", aged, 100)
+        made = foretell(world, policy)
+        foretold = {one.name: one for one in made.topics}
+        for name in (aged, sized, endless):
+            rate = foretold[name].rate
+            assert not isinstance(rate, Unknown)
+            assert rate.mean * 1000 == pytest.approx(A_SECOND, rel=0.35)
+        assert foretold[endless].alone.records == (math.inf, math.inf)
+        assert foretold[endless].by == foretold[sized].by == "brokers"
+        assert foretold[aged].by == "R4"
+        group = next(one for one in made.groups if one.group == "slow")
+        assert group.topic == aged
+        assert not isinstance(group.loss, Unknown)
+        assert group.loss.cause == "R4"
+        assert group.loss.if_stopped_ms.low <= 5000
+        for _ in range(2):
+            world.trim(world.plan(policy), policy)
+            time.sleep(2)
+        wait_until(lambda: world.ends(sized)[0] > 0, "the brokers' own retention")
+        world.trim(world.plan(policy), policy)
+        kept = {name: world.ends(name)[1] - world.ends(name)[0] for name in (aged, sized)}
+    for name, records in kept.items():
+        within(foretold[name].policy.records, records, A_SECOND)
+    assert world.ends(endless)[0] == 0
+    end = world.ends(aged)
+    assert end[0] > 100, "the group was foretold to lose records, and has"
+    after = foretell(world, policy)
+    assert next(one for one in after.groups if one.group == "slow").loss.cause == "gone"  # type: ignore[union-attr]
+
+
+def test_a_group_that_is_gone_holds_without_end(world: World) -> None:
+    topic = world.topic("left")
+    policy = f"""
+version: 1
+topics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1s}}]
+"""
+    world.produce(topic, 30)
+    world.commit("leaver", topic, 10)
+    foretell(world, policy)
+    world.delete_group("leaver")
+    time.sleep(1.1)
+    world.produce(topic, 30)
+    (found,) = foretell(world, policy, least_ms=1000).topics
+    assert found.policy.records == Span(50, math.inf)
+    assert [reason.code for reason in found.reasons] == ["F6"]
+
+
+def test_the_command_changes_nothing_and_says_what_is_unknown(world: World, tmp_path: Path) -> None:
+    topic = world.topic("quiet")
+    world.produce(topic, 50)
+    file, other = tmp_path / "policy.yaml", tmp_path / "other.yaml"
+    file.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1d}}]\n", encoding="utf-8")
+    other.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 2d}}]\n", encoding="utf-8")
+    common = ["-p", str(file)]
+    found = world.cli("forecast", *common, "--compare", str(other), "-o", "json", check=0).json()
+    assert found["format"] == "kretain.forecast/v1"
+    assert found["compared"]["source"] == str(other)
+    (row,) = found["topics"]
+    assert (row["policy"], row["compared"], row["alone"], row["now_records"]) == (*["unknown"] * 3, 50)
+    assert "samples cover" in row["reasons"][0]["text"]
+    assert any(not one["full_policy_in_known"] and one["reasons"] for one in found["disks"])
+    assert world.ends(topic) == (0, 50)
+    assert "Unknown for 1 topic" in world.cli("forecast", *common, check=0).out
+    csv = world.cli("forecast", *common, "-o", "csv", check=0).out.splitlines()
+    assert csv[0].startswith("topic,partitions,now_records")
+    assert csv[1].startswith(f"{topic},1,50,")

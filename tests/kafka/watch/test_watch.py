@@ -1,0 +1,483 @@
+"""``kretain watch`` (docs/watch.md): passes for years, unattended, and nothing trimmed that nobody allowed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers import election
+from retention_cli.brokers.election import Candidate
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.security.settings import ConnectionSettings
+from tests.conftest import QUICK
+from tests.support.watching import ONE_A_BATCH, PLAIN, Door, Watcher, watching
+from tests.support.world import HOUR, World, consumed, now_ms, reader_for, wait_until
+
+OLD = [30 * HOUR] * 10
+
+
+@pytest.fixture(scope="module")
+def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
+    """One node, which has no policy topic at first."""
+    with EmbeddedKafka(1, settings=QUICK) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def here(single: EmbeddedKafka, tmp_path: Path) -> World:
+    return World(single.bootstrap, tmp_path / "a" / "state")
+
+
+@pytest.fixture
+def electing(here: World) -> World:
+    """The same node, with the topic that instances are elected by."""
+    here.cli("init", check=0)
+    return here
+
+
+def policy_of(world: World, *topics: str, more: str = "") -> Path:
+    path = world.state_dir.parent / "policy.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries = "\n".join(consumed(topic).partition("topics:\n")[2] for topic in topics)
+    path.write_text(f"version: 1\n{more}topics:\n{entries}\n")
+    return path
+
+
+def read_topic(world: World, partitions: int = 1, upto: int = 7) -> str:
+    """A topic of old records, of which a group has read some."""
+    topic = world.topic("watched", partitions=partitions)
+    for partition in range(partitions):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-group", topic, dict.fromkeys(range(partitions), upto))
+    return topic
+
+
+def audit_of(state: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
+
+
+def batches_of(state: Path) -> int:
+    return sum(one["event"] == "batch" for one in audit_of(state))
+
+
+def test_dry_by_default_it_deletes_nothing_and_its_metrics_are_those_of_a_plan(here: World) -> None:
+    topic = here.topic("watched", partitions=3)
+    for partition in (0, 1):
+        here.produce(topic, OLD, partition)
+    here.commit(f"{topic}-billing", topic, {0: 7, 1: 4, 2: 0})
+    here.commit(f"{topic}-stray", topic, {0: 9})
+    policy = policy_of(here, topic)
+    with watching(here, policy, "--interval", "1s") as watcher:
+        assert watcher.get("/healthz") == (200, "ok\n")
+        watcher.wait_passes(2)
+        assert watcher.get("/readyz") == (200, "ok\n")
+        found = watcher.metrics()
+        plan = here.cli("plan", "-p", str(policy), "-o", "json", check=0).json()
+        assert watcher.end() == 0
+    rows = plan["partitions"]
+    for action in ("trim", "keep", "hold", "skip"):
+        assert found["kretain_partitions", action] == plan["totals"][action]
+    codes = [code for row in rows if row["action"] == "hold" for code in {one["code"] for one in row["reasons"]}]
+    assert codes
+    assert {key[1]: n for key, n in found.items() if key[0] == "kretain_holds"} == {c: codes.count(c) for c in codes}
+    lag: dict[str, int] = {}
+    for row in rows:
+        if row["min_commit"] is not None:
+            name = row["min_commit_by"]
+            lag[name] = lag.get(name, 0) + row["high_watermark"] - max(row["min_commit"], row["log_start"])
+    assert lag
+    assert {key[1]: n for key, n in found.items() if key[0] == "kretain_group_lag_records"} == lag
+    assert found["kretain_leader",] == 0
+    assert found["kretain_policy_valid",] == 1
+    assert found["kretain_trimmed_records_total",] == 0
+    assert time.time() - found["kretain_last_success_timestamp_seconds",] < 20
+    assert here.ends(topic) == (0, 10)
+    assert audit_of(here.state_dir) == []
+    assert "would trim 7 records" in watcher.text
+    assert "dry: plans, and trims nothing without --trim" in watcher.text
+
+
+def test_alone_it_trims_says_so_and_writes_a_textfile(here: World) -> None:
+    topic = read_topic(here)
+    textfile = here.state_dir.parent / "kretain.prom"
+    policy = policy_of(here, topic)
+    with watching(here, policy, "--trim", "--interval", "1s", "--textfile", str(textfile)) as watcher:
+        watcher.wait_for("trimmed 7 records")
+        watcher.wait_for("nothing to trim")
+        assert here.ends(topic)[0] == 7
+        assert watcher.metrics()["kretain_trimmed_records_total",] == 7
+        here.produce(topic, OLD)
+        here.commit(f"{topic}-group", topic, 12)
+        watcher.wait_for("trimmed 5 records")
+        wait_until(lambda: "kretain_trimmed_records_total" in textfile.read_text(), "a textfile")
+        assert watcher.end(signal.SIGINT) == 0
+    assert here.ends(topic)[0] == 12
+    assert textfile.stat().st_mode & 0o777 == 0o644
+    assert [one["exit"] for one in audit_of(here.state_dir) if one["event"] == "end"] == [0, 0], "only what trimmed"
+    assert "no election: this cluster has no topic _kretain_policy" in watcher.text
+    assert watcher.text.rstrip().endswith("ends, as it was asked to")
+    assert "Traceback" not in watcher.text
+
+
+def test_a_policy_that_breaks_or_changes_while_it_runs_trims_nothing_until_it_has_settled(here: World) -> None:
+    """The new text may have been meant to hold, or be half of what an editor writes."""
+    topic = read_topic(here)
+    policy = policy_of(here, topic)
+    good = policy.read_text()
+    with watching(here, policy, "--trim", "--interval", "1s") as watcher:
+        watcher.wait_for("trimmed 7 records")
+        policy.write_text(good + "    hold: [\n")
+        watcher.wait_for("failed: ")
+        here.commit(f"{topic}-group", topic, 9)
+        lines = watcher.wait_passes(2)
+        assert "did not trim 2 records" in lines[-1], "it goes on planning by the last good one"
+        assert "nothing is trimmed while the policy file is broken" in lines[-1]
+        assert watcher.metrics()["kretain_policy_valid",] == 0
+        assert watcher.metrics()["kretain_failures_total", "policy"] >= 2
+        assert here.ends(topic)[0] == 7
+        policy.write_text(good + '    hold: "legal"\n')
+        watcher.wait_for("the policy file has changed")
+        assert "1 on hold (G7 1)" in watcher.wait_passes(2)[-1]
+        policy.write_text(good)
+        watcher.wait_for("trimmed 2 records")
+        last = watcher.passes()
+        at = next(n for n, line in enumerate(last) if "trimmed 2 records" in line)
+        assert "did not trim 2 records" in last[at - 1]
+        assert "trimmed by it once it has stayed as it is" in last[at - 1]
+        assert watcher.metrics()["kretain_policy_valid",] == 1
+        assert watcher.end() == 0
+    assert here.ends(topic)[0] == 9
+
+
+def test_a_setting_that_moves_in_the_policy_topic_counts_with_the_next_pass(electing: World) -> None:
+    """The file does not change: an application moves its own minimum (R3, docs/live-settings.md)."""
+    topic = electing.topic("journal")
+    electing.produce(topic, [30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3)
+    policy = policy_of(electing)
+    policy.write_text(
+        f"version: 1\ntopics:\n  - match: {topic}\n    log.retention.min.timestamp: cluster\n    unconsumed: trim\n"
+    )
+
+    def moved(hours: int) -> None:
+        setting = f"log.retention.min.timestamp={now_ms() - hours * HOUR}"
+        electing.cli("policy", "set", topic, setting, "-p", str(policy), check=0)
+
+    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+        watcher.wait_passes(2)
+        assert electing.ends(topic)[0] == 0
+        moved(25)
+        watcher.wait_for("trimmed 4 records")
+        moved(2)
+        watcher.wait_for("trimmed 3 records")
+        electing.cli("policy", "unset", topic, "-p", str(policy), check=0)
+        watcher.wait_passes(2)
+        assert watcher.end() == 0
+    assert electing.ends(topic) == (7, 10)
+
+
+def test_a_ledger_that_is_lost_while_it_runs_trims_nothing_until_it_is_started_anew(here: World) -> None:
+    """Groups that are gone count only as long as they are remembered (F6)."""
+    topic = read_topic(here, upto=9)
+    here.commit(f"{topic}-slow", topic, 4)
+    policy = policy_of(here, topic)
+    with watching(here, policy, "--trim", "--interval", "1s") as watcher:
+        watcher.wait_for("trimmed 4 records")
+        here.delete_group(f"{topic}-slow")
+        watcher.wait_passes(2)
+        assert here.ends(topic)[0] == 4
+        for file in here.state_dir.glob("*/ledger.sqlite*"):
+            file.unlink()
+        watcher.wait_for("did not trim 5 records")
+        watcher.wait_passes(2)
+        assert "the ledger is not the one that this process began with" in watcher.passes()[-1]
+        assert here.ends(topic)[0] == 4
+        assert watcher.end() == 0
+    with watching(here, policy, "--trim", "--interval", "1s") as watcher:
+        watcher.wait_for("trimmed 5 records")
+        watcher.end()
+
+
+@pytest.mark.thorough
+def test_an_address_that_leads_to_another_cluster_later_is_refused(here: World, tmp_path: Path) -> None:
+    """The policy was given for the first one; the other's topic of that name may be anybody's."""
+    topic = read_topic(here)
+    policy = policy_of(here, topic)
+    with EmbeddedKafka(1, settings=QUICK) as cluster, Door(here.bootstrap) as door:
+        there = World(cluster.bootstrap, tmp_path / "there")
+        there.topic(name=topic)
+        there.produce(topic, OLD)
+        there.commit(f"{topic}-group", topic, 9)
+        with watching(World(door.address, here.state_dir), policy, "--trim", "--interval", "1s") as watcher:
+            watcher.wait_for("trimmed 7 records")
+            door.leads_to = there.bootstrap
+            watcher.wait_for("failed: the address leads to cluster")
+            watcher.wait_for("times in a row")
+            assert watcher.metrics()["kretain_failures_total", "refused"] >= 2
+            assert watcher.end() == 0
+        assert there.ends(topic)[0] == 0
+        assert here.ends(topic)[0] == 7
+
+
+def test_a_ceiling_takes_what_fits_in_turn_and_a_limit_refuses_the_whole_plan(here: World) -> None:
+    """A plan past a limit is refused as a whole, or a ceiling would carry it out in slices (G6)."""
+    topic = read_topic(here, partitions=2)
+    policy = policy_of(here, topic)
+    with watching(here, policy, "--trim", "--interval", "1s", "--max-records", "5") as watcher:
+        watcher.wait_for("trimmed 4 records")
+        watcher.end()
+    lines = [line for line in watcher.passes() if "trimmed" in line]
+    assert [line.split("trimmed ")[1].split(" ")[0] for line in lines] == ["5", "5", "4"]
+    assert here.ends(topic, 0)[0] == here.ends(topic, 1)[0] == 7
+    other = read_topic(here, partitions=2)
+    policy = policy_of(here, other, more="limits: {max.records: 13}\n")
+    with watching(
+        here, policy, "--trim", "--interval", "1s", "--max-records", "1", state=here.state_dir.parent / "fresh"
+    ) as watcher:
+        watcher.wait_for("failed: 14 records are more than limits.max.records, 13")
+        assert watcher.metrics()["kretain_failures_total", "refused"] >= 1
+        assert watcher.get("/readyz")[0] == 503
+        watcher.end()
+    assert here.ends(other, 0)[0] == here.ends(other, 1)[0] == 0
+
+
+STUCK = f"""
+import threading
+import retention_cli.watch.board as board
+import retention_cli.watch.one_pass as one_pass
+board.STUCK_S = 3.0
+one_pass.Passes.make = lambda self: threading.Event().wait()
+{PLAIN}"""
+
+
+@pytest.mark.thorough
+def test_a_loop_that_hangs_is_no_longer_healthy_and_ends(here: World) -> None:
+    """So that a supervisor starts it again."""
+    policy = policy_of(here, "any")
+    with watching(here, policy, "--interval", "1s", code=STUCK) as watcher:
+        assert watcher.get("/healthz")[0] == 200
+        assert watcher.get("/readyz") == (503, "no pass has succeeded yet\n")
+        assert watcher.process.wait(20) == 1
+    assert "it has not moved for too long" in watcher.text
+
+
+SLOW = f"""
+import time
+from retention_cli.brokers.deleter import Deleter
+honest = Deleter.delete
+def slowly(self, *arguments, **more):
+    time.sleep(0.3)
+    honest(self, *arguments, **more)
+Deleter.delete = slowly
+{ONE_A_BATCH}"""
+
+
+@pytest.mark.thorough
+def test_sigterm_finishes_the_batch_under_way_and_exits_with_0(here: World) -> None:
+    topic = read_topic(here, partitions=12)
+    policy = policy_of(here, topic)
+    with watching(here, policy, "--trim", "--listen", "off", code=SLOW) as watcher:
+        wait_until(lambda: batches_of(here.state_dir) >= 3, "a third batch")
+        assert watcher.end() == 0
+    events = [one["event"] for one in audit_of(here.state_dir)]
+    sent = events.count("batch")
+    assert 3 <= sent < 12
+    assert events == ["run", *["batch", "result"] * sent, "end"], "each batch has its result"
+    rows = [one["partitions"][0]["outcome"] for one in audit_of(here.state_dir) if one["event"] == "result"]
+    assert rows == ["trimmed"] * sent
+    assert sum(here.ends(topic, one)[0] == 7 for one in range(12)) == sent
+    assert "interrupted, the rest is left" in watcher.text
+
+
+def two(
+    world: World, policy: Path, group: str, *, interval: str = "1s", code: str = PLAIN
+) -> Iterator[tuple[Watcher, Watcher]]:
+    """Two instances, each with a state of its own; the first leads."""
+    arguments = ("--trim", "--interval", interval, "--standby-group", group)
+    with watching(world, policy, *arguments, code=code) as first:
+        first.wait_for("instances are elected")
+        wait_until(lambda: first.metrics().get(("kretain_leader",)) == 1, "a leader")
+        with watching(world, policy, *arguments, state=world.state_dir.with_name("other")) as second:
+            second.wait_for("stands by: another instance leads")
+            yield first, second
+
+
+@pytest.mark.thorough
+def test_a_leader_that_is_killed_is_replaced_within_15_seconds(electing: World) -> None:
+    """Also where the next pass is a minute away."""
+    topic = read_topic(electing)
+    policy = policy_of(electing, topic)
+    for leader, standby in two(electing, policy, topic, interval="10m"):
+        leader.wait_for("trimmed 7 records")
+        assert standby.metrics()["kretain_leader",] == 0
+        assert standby.get("/readyz")[0] == 200
+        electing.commit(f"{topic}-group", topic, 9)
+        leader.end(signal.SIGKILL)
+        standby.wait_for("trimmed 2 records", 15)
+        assert standby.metrics()["kretain_leader",] == 1
+        assert standby.end() == 0
+    assert electing.ends(topic)[0] == 9
+
+
+@pytest.mark.thorough
+def test_a_leader_that_was_frozen_sends_one_batch_more_at_most(electing: World) -> None:
+    topic = read_topic(electing, partitions=60)
+    policy = policy_of(electing, topic)
+    state = electing.state_dir
+    for zombie, other in two(electing, policy, topic, code=SLOW):
+        wait_until(lambda: batches_of(state) >= 3, "a third batch")
+        zombie.send(signal.SIGSTOP)
+        sent = batches_of(state)
+        try:
+            other.wait_for("leads now", 40)
+            other.wait_for("trimmed ", 40)
+        finally:
+            zombie.send(signal.SIGCONT)
+        zombie.wait_for("stopped: this instance may not lead any more", 40)
+        assert batches_of(state) <= sent + 1
+        assert zombie.wait_passes(1)
+        assert zombie.metrics()["kretain_leader",] == 0
+        assert other.end() == 0  # and leaves the group, so that it is replaced at once
+        zombie.wait_for("leads now", 10)
+        assert zombie.end() == 0
+    assert {electing.ends(topic, one)[0] for one in range(60)} == {7}
+
+
+@pytest.mark.thorough
+def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
+    """Not even while it is the only group there is (F4)."""
+    topic = electing.topic("alone")
+    electing.produce(topic, OLD)
+    policy = policy_of(electing, topic)
+    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+        watcher.wait_passes(2)
+        groups = electing.cli("groups", "--group", topic, "-o", "json", check=0).json()["groups"]
+        assert [(one["group"], one["counts"]) for one in groups] == [(topic, "listed only: it commits nothing")]
+        row = electing.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"][0]
+        assert (row["action"], {one["code"] for one in row["reasons"]}) == ("hold", {"F4"})
+        assert watcher.end() == 0
+    assert electing.ends(topic)[0] == 0
+
+
+@pytest.mark.thorough
+def test_no_other_cluster_elects(electing: World) -> None:
+    """A name may lead to another cluster by the time that the election connects: its word is none on this one."""
+    settings = ConnectionSettings(electing.bootstrap)
+    candidate = Candidate(settings, "kretain-watch-elsewhere", "another-cluster")
+    candidate.start()
+    try:
+        wait_until(lambda: candidate.problem is not None, "the candidate's problem", 20)
+        assert "and not another-cluster" in (candidate.problem or "")
+        assert not candidate.joined
+        assert candidate.term() is None
+        assert candidate.confirm(1) is not None
+    finally:
+        candidate.close()
+
+
+@pytest.mark.thorough
+def test_a_cluster_that_takes_anothers_address_does_not_elect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a session, so that nothing else makes the candidate look which cluster it is."""
+    monkeypatch.setattr(election, "SESSION_S", 60.0)
+    with EmbeddedKafka(1, settings=QUICK) as first:
+        port = int(first.bootstrap.rpartition(":")[2])
+        candidate = Candidate(ConnectionSettings(first.bootstrap), "kretain-watch", first.cluster_id)
+        candidate.start()
+        try:
+            wait_until(lambda: candidate.term() is not None, "that it leads")
+            first.node(1).kill()
+            with EmbeddedKafka(1, settings=QUICK, ports=[port]) as second:
+                wait_until(lambda: second.cluster_id in (candidate.problem or ""), "the candidate's problem")
+                assert candidate.term() is None
+                assert candidate.confirm(1) is not None
+                assert "kretain-watch" not in {one.name for one in groups_on(second)}
+        finally:
+            candidate.close()
+
+
+def groups_on(cluster: EmbeddedKafka) -> list[ListedGroup]:
+    with reader_for(cluster.bootstrap) as reader:
+        return reader.list_groups(reader.brokers())
+
+
+def test_a_consumers_group_is_not_joined(electing: World) -> None:
+    """An empty one would take our protocol, and its own consumers could not come back."""
+    topic = read_topic(electing)
+    policy = policy_of(electing, topic)
+    arguments = ("--trim", "--interval", "1s", "--standby-group", f"{topic}-group")
+    with watching(electing, policy, *arguments) as watcher:
+        watcher.wait_for(f"failed: group {topic}-group has committed offsets, so it is a consumer's")
+        watcher.wait_for("times in a row")
+        assert watcher.end() == 0
+    assert electing.ends(topic)[0] == 0
+    groups = electing.cli("groups", "--group", f"{topic}-group", "-o", "json", check=0).json()["groups"]
+    assert (groups[0]["state"], groups[0]["counts"]) == ("Empty", "counts")
+
+
+COUNTED = f"""
+import array, json, os, signal, sys
+import retention_cli.watch.loop as loop
+wanted, out = int(os.environ["PASSES"]), os.environ["OUT"]
+honest, seen = loop.Loop._publish, array.array("q")  # what is noted must not grow by what is noted
+def counted(self):
+    honest(self)
+    if self._number % 25 == 0:
+        with open("/proc/self/statm") as stream:
+            rss = int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        seen.extend((self._number, rss, len(os.listdir("/proc/self/fd")), sys.getallocatedblocks()))
+    if self._number >= wanted:
+        with open(out, "w") as stream:
+            json.dump([seen[at:at + 4].tolist() for at in range(0, len(seen), 4)], stream)
+        os.kill(os.getpid(), signal.SIGTERM)
+loop.Loop._publish = counted
+{PLAIN.replace("interval_s / 5", "0.0")}"""
+ARENA = 1 << 20
+"""Python gets its memory in pieces of this size (bytes)."""
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        pytest.param(500, marks=pytest.mark.thorough),
+        pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(14_400)]),
+    ],
+)
+def test_memory_and_descriptors_stay_flat(electing: World, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the while a record becomes old enough every second, and is trimmed."""
+    topic = electing.topic("watched", partitions=4)
+    electing.produce(topic, [30 * HOUR] * passes)
+    electing.commit(f"{topic}-group", topic, dict.fromkeys(range(4), 0))
+    policy = policy_of(electing, topic)
+    out = electing.state_dir.parent / "seen.json"
+    monkeypatch.setenv("PASSES", str(passes))
+    monkeypatch.setenv("OUT", str(out))
+    began = time.monotonic()
+    textfile = str(electing.state_dir.parent / "x.prom")
+    arguments = ("--trim", "--standby-group", topic, "--textfile", textfile)
+    with watching(electing, policy, *arguments, code=COUNTED) as watcher:
+        for read in itertools.count(1):
+            if watcher.process.poll() is not None or time.monotonic() - began > passes:
+                break
+            electing.commit(f"{topic}-group", topic, min(read, passes))
+            time.sleep(1)
+        assert watcher.process.wait(60) == 0, watcher.text
+    seconds = time.monotonic() - began
+    settled = [one for one in json.loads(out.read_text()) if one[0] >= 100]
+    grown, more = (settled[-1][at] - settled[0][at] for at in (1, 3))
+    told = (
+        f"{passes} passes in {seconds:.0f} s, {watcher.text.count(': trimmed ')} of them trimmed; RSS from "
+        f"{settled[0][1]:,} to {settled[-1][1]:,}, allocated blocks from {settled[0][3]:,} to {settled[-1][3]:,}"
+    )
+    sys.stdout.write(f"{told}\n{[one for one in settled if one[0] % (passes // 20) == 0]}\n")
+    assert watcher.text.count(": trimmed ") > passes / 100, told
+    assert grown <= ARENA + ARENA // 2, told
+    assert more < 2_000, told
+    assert max(one[2] for one in settled) - min(one[2] for one in settled) <= 2, settled

@@ -1,0 +1,61 @@
+"""What the tests of advice ask, and how they carry it out."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from typing import Any
+
+from kretain.embedded import DEFAULT_VERSION, jars
+from kretain.embedded.java import find_java
+from kretain.render.advise_data import row
+from retention_cli.advise.advice import advise as judge
+from retention_cli.advise.demand import Demand
+from retention_cli.advise.reading import read_topics
+from retention_cli.policy.load import parse_policy
+from tests.support.world import World, now_ms, reader_for
+
+MINUTE = 60_000
+MIB = 1 << 20
+ANY_STAMP = str((1 << 63) - 1)
+
+Shop = tuple[World, dict[str, str]]
+"""A cluster, and its topics by what is the matter with them."""
+
+
+def advice(world: World, *arguments: str) -> dict[str, Any]:
+    """Return one topic's advice as JSON."""
+    topics = world.cli("advise", *arguments, "-o", "json", check=0).json()["topics"]
+    assert len(topics) == 1
+    return topics[0]
+
+
+def judged(world: World, topic: str, policy: str | None = None, **demand: Any) -> dict[str, Any]:
+    """Return the same without starting a process."""
+    loaded = None if policy is None else parse_policy(policy, "policy.yaml", "sha256:test")
+    with reader_for(world.bootstrap) as reader:
+        reading = read_topics(reader, [topic], loaded, now_ms)
+    found = judge(reading.topics[0], Demand(policy=reading.policies.get(topic), **demand), reading.now_ms)
+    return row(found, world.bootstrap, None)
+
+
+def codes(row: dict[str, Any]) -> set[str]:
+    return {danger["code"] for danger in row["dangers"]}
+
+
+def carry_out(line: str) -> None:
+    """Run an advised line with Kafka's own class, as kafka-configs.sh does."""
+    script, *arguments = shlex.split(line)
+    assert script == "kafka-configs.sh"
+    java = find_java()
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    command = [
+        str(java.executable),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{lib}/*",
+        "org.apache.kafka.tools.ConfigCommand",
+    ]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "Completed updating config" in done.stdout

@@ -1,0 +1,256 @@
+"""What the tests of archives do: records of every kind, all of a topic read independently, and kills at a chosen step."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kretain.embedded.flights import flights
+from retention_cli.archive.archiver import PartitionArchiver
+from retention_cli.archive.catalog import read_catalog, stitched
+from retention_cli.archive.layout import Source
+from retention_cli.archive.segment import records_of
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import SegmentSize, archive_range
+from tests.support.world import QUIET, Cli, World, reader_for
+
+Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""A record's timestamp, key, value and headers."""
+CODECS = ("none", "snappy", "zstd")
+_names = itertools.count(1)
+
+
+def policy(topic: str, archive: Path | str, **more: str) -> str:
+    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
+    return "\n".join(
+        [
+            "version: 1",
+            "topics:",
+            f"  - match: {topic}",
+            "    retention.commitoffset.enable: true",
+            "    retention.commitoffset.ms: 0",
+            f"    archive: {archive}",
+            *lines,
+        ]
+    )
+
+
+def odd_flights(count: int) -> Iterator[Whole]:
+    """Flights as they are, and with all that a record may have: nulls, empty ones, headers twice, any bytes."""
+    for number, flight in enumerate(itertools.islice(flights(), count)):
+        key: bytes | None = flight.key.encode()
+        value: bytes | None = flight.value
+        headers: list[tuple[str, bytes | None]] = []
+        if number % 17 == 0:
+            key = None
+        elif number % 19 == 0:
+            key = b""
+        elif number % 29 == 0:
+            key = bytes(range(number % 256))
+        if number % 23 == 0:
+            value = None
+        elif number % 31 == 0:
+            value = b""
+        elif number % 37 == 0:
+            value = os.urandom(50)
+        if number % 2 == 0:
+            headers = [("carrier", flight.key.encode()), ("n", b"%d" % number)]
+        if number % 6 == 0:
+            headers += [("n", b"again"), ("null", None), ("empty", b""), ("ümlaut", b"\xff\x00")]
+        yield flight.timestamp_ms, key, value, tuple(headers)
+
+
+def produce(world: World, topic: str, records: Iterable[Whole], partition: int = 0, codec: str = "none") -> None:
+    producer = Producer(
+        {"bootstrap.servers": world.bootstrap, "compression.type": codec, "linger.ms": 20, "logger": QUIET}
+    )
+    _append(producer, topic, records, partition)
+    assert producer.flush(60) == 0
+
+
+def transaction(world: World, topic: str, records: Iterable[Whole], partition: int = 0, *, commit: bool) -> None:
+    name = f"archived-{next(_names)}-{os.getpid()}"
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": name, "logger": QUIET})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    _append(producer, topic, records, partition)
+    assert producer.flush(60) == 0
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+
+
+def _append(producer: Producer, topic: str, records: Iterable[Whole], partition: int) -> None:
+    for stamp, key, value, headers in records:
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, timestamp=stamp, headers=list(headers) or None)
+                break
+            except BufferError:
+                producer.poll(0.1)
+
+
+def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> list[Whole]:
+    """Read all committed records of a partition, by a client of the tests' own."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": world.bootstrap,
+            "group.id": "kretain-test-whole",
+            "logger": QUIET,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[Whole] = []
+    try:
+        start, _end = world.ends(topic, partition)
+        consumer.assign([TopicPartition(topic, partition, max(start, at_least))])
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=0.2):
+                if message.error() is not None:
+                    return found
+                headers: Any = message.headers() or ()
+                key: Any = message.key()
+                value: Any = message.value()
+                found.append((message.timestamp()[1], key, value, tuple(headers)))
+        raise AssertionError(f"{topic}-{partition} could not be read to its end")
+    finally:
+        consumer.close()
+
+
+def archive(world: World, topic: str, folder: Path, partition: int = 0, segment: int = 500) -> None:
+    """Archive a partition up to its end, without a trim."""
+    end = world.ends(topic, partition)[1]
+    with reader_for(world.bootstrap) as reader:
+        metadata = reader.metadata([topic])
+        topic_id = metadata.topics[topic].topic_id
+        assert topic_id is not None
+        source = Source(metadata.cluster_id, topic, topic_id, partition)
+        done = archive_range(
+            reader, Store(str(folder)), source, end, lambda: "2026-11-21T03:00:00.000Z", SegmentSize(records=segment)
+        )
+    assert done.end == end
+
+
+def archived(folder: Path | str, topic: str, partition: int = 0) -> list[Whole]:
+    """Read all that an archive has of a partition, each offset once."""
+    store = Store(str(folder))
+    found, _loose = read_catalog(store, [topic])
+    assert all(not one.problems for one in found)
+    for one in found:
+        if one.source.partition == partition:
+            pieces, gaps = stitched(one.segments)
+            assert not gaps
+            records = [
+                record
+                for piece in pieces
+                for record in records_of(store, piece.manifest, piece.start)
+                if record.offset < piece.end
+            ]
+            offsets = [record.offset for record in records]
+            assert offsets == sorted(set(offsets))
+            return [(one.timestamp or 0, one.key, one.value, one.headers) for one in records]
+    return []
+
+
+def small(monkeypatch: Any, records: int = 500) -> None:
+    """Cut archives into small segments, so that there are several."""
+    import functools
+
+    from retention_cli.archive import archiver
+
+    made = functools.partial(PartitionArchiver, size=SegmentSize(records=records))
+    monkeypatch.setattr(archiver, "PartitionArchiver", made)
+
+
+_KILLING = """
+import functools, os, signal, sys
+step, number = sys.argv[1], int(sys.argv[2])
+sys.argv = ["kretain", *sys.argv[3:]]
+from retention_cli.archive import archiver
+from retention_cli.archive import restore
+from retention_cli.archive import store
+from retention_cli.archive.writer import SegmentSize
+from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.republisher import Republisher
+
+archiver.PartitionArchiver = functools.partial(archiver.PartitionArchiver, size=SegmentSize(records=500))
+restore.TRANSACTION_RECORDS = 300
+seen = 0
+
+def now(name):
+    global seen
+    seen += name == step
+    return name == step and seen == number
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+honest_write = store.write_local
+
+def write(at, content):
+    kind = "manifest" if at.endswith(".json") else "file"
+    if now(f"in-{kind}"):
+        os.makedirs(os.path.dirname(at), exist_ok=True)
+        with open(os.path.join(os.path.dirname(at), "." + os.path.basename(at) + ".tmp"), "wb") as torn:
+            torn.write(bytes(content)[: len(content) // 2])
+        die()
+    honest_write(at, content)
+    if now(f"after-{kind}"):
+        die()
+
+store.write_local = write
+honest_delete = Deleter.delete
+
+def delete(self, *arguments, **named):
+    if now("before-delete"):
+        die()
+    honest_delete(self, *arguments, **named)
+    if now("after-delete"):
+        die()
+
+Deleter.delete = delete
+honest_again = Republisher._again
+
+def again(self, work):
+    if now("before-transaction-step"):
+        die()
+    honest_again(self, work)
+    if now("after-transaction-step"):
+        die()
+
+Republisher._again = again
+from kretain.__main__ import main
+main()
+"""
+
+
+@dataclass
+class Killer:
+    """Runs the real command in a process of its own, and has it die by SIGKILL at the n-th time of a step."""
+
+    world: World
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def run(self, step: str, number: int, *arguments: str) -> Cli:
+        more = ("-b", self.world.bootstrap, "--state-dir", str(self.world.state_dir))
+        return self._run([sys.executable, "-c", _KILLING, step, str(number), *arguments, *more])
+
+    def _run(self, command: Sequence[str]) -> Cli:
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")}
+        done = subprocess.run(
+            command, input="", capture_output=True, text=True, timeout=180, check=False, env=environ | self.environ
+        )
+        return Cli(done.returncode, done.stdout, done.stderr)

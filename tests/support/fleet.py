@@ -1,0 +1,288 @@
+"""Two dozen random topics with random records and readers, and how plain clients see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    NewTopic,
+)
+
+from tests.support.oracle import HOUR, Rules, Seen
+from tests.support.plain import COMMITTED, Place, commit_all, kept_alive, log_ends, log_starts, read_all
+from tests.support.world import QUIET, World, now_ms, wait_until
+
+CODECS = ("none", "gzip", "lz4", "zstd")
+
+
+@dataclass
+class Topic:
+    """What a random topic is like. ``retention_h`` is the broker's own, None for infinite."""
+
+    name: str
+    partitions: int
+    kind: str
+    retention_h: int | None
+
+
+class Fleet:
+    """Random topics of one seed. Ages are whole hours and up to 50 minutes, so that no cutoff is near a record."""
+
+    def __init__(self, world: World, seed: int, topics: int = 25) -> None:
+        self.world = world
+        self.seed, self.rng = seed, random.Random(seed)
+        self.prefix = f"fleet{seed}-{os.getpid()}"
+        self.base = now_ms()
+        self.topics = [self._topic(number) for number in range(topics)]
+        self.groups = [f"{self.prefix}-g{number}" for number in range(6)]
+        self.stray, self.late = f"{self.prefix}-stray", f"{self.prefix}-late"
+        self.commits: dict[str, dict[Place, int]] = defaultdict(dict)
+        self.leftovers: dict[tuple[str, Place], int] = {}
+        self.live: dict[str, str] = {}
+        self._open: list[Producer] = []
+
+    # -- topics and records -------------------------------------------------------------------------
+
+    def _topic(self, number: int) -> Topic:
+        kinds = ["plain"] * 5 + ["rolled"] * 6 + ["compact", "seconds", "empty"]
+        kind = "compacted" if number < 3 else self.rng.choice(kinds)
+        name = f"{self.prefix}-{number}-{kind}"
+        if self.rng.random() < 0.08:
+            name = f"_{name}"
+        retention_h = 960 if kind != "seconds" and self.rng.random() < 0.2 else None
+        return Topic(name, self.rng.randint(1, 3), kind, retention_h)
+
+    def places(self) -> list[Place]:
+        return [(topic.name, n) for topic in self.topics for n in range(topic.partitions)]
+
+    def build(self) -> None:
+        """Make the topics; fill them stroke by stroke: plain records, committed, aborted and open transactions."""
+        policies = {"compacted": "compact,delete", "compact": "compact"}
+        new = []
+        for topic in self.topics:
+            config = {
+                "retention.ms": str(-1 if topic.retention_h is None else topic.retention_h * HOUR),
+                "cleanup.policy": policies.get(topic.kind, "delete"),
+                "min.cleanable.dirty.ratio": "0.01",
+                "segment.ms": str(HOUR if topic.kind in ("rolled", "compacted") else 10_000 * HOUR),
+            }
+            new.append(NewTopic(topic.name, topic.partitions, 1, config=config))
+        for made in self.world.admin.create_topics(new).values():
+            made.result(60)
+        for topic in self.topics:
+            self.world.await_leaders(topic.name, topic.partitions)
+        self.fill(4)
+        self._compact()
+
+    def fill(self, strokes: int, *, young: bool = False) -> None:
+        """Append to random partitions, so many times. Each of a stroke's transactions spans several of them."""
+        usual = {codec: self._producer(**{"compression.type": codec}) for codec in CODECS}
+        ends = {end: self._producer(**{"transactional.id": f"{self.prefix}-{end}"}) for end in ("commit", "abort")}
+        for producer in ends.values():
+            producer.init_transactions(30)
+        for stroke in range(strokes):
+            begun: dict[str, Producer] = {}
+            for topic in self.topics:
+                for partition in range(topic.partitions if topic.kind != "empty" else 0):
+                    end = self._end_of_stroke(topic, last=stroke == strokes - 1)
+                    if end is None:
+                        continue
+                    if end != "plain" and end not in begun:
+                        begun[end] = ends.get(end) or self._producer(**{"transactional.id": f"{self.prefix}-{stroke}"})
+                        if end == "open":
+                            begun[end].init_transactions(30)
+                            self._open.append(begun[end])
+                        begun[end].begin_transaction()
+                    producer = usual[self.rng.choice(CODECS)] if end == "plain" else begun[end]
+                    self._append(producer, topic, partition, young=young, first=stroke == 0 and not young)
+            for producer in (*usual.values(), *begun.values()):
+                assert producer.flush(60) == 0
+            for end, producer in begun.items():
+                if end == "commit":
+                    producer.commit_transaction(30)
+                elif end == "abort":
+                    producer.abort_transaction(30)
+
+    def _end_of_stroke(self, topic: Topic, *, last: bool) -> str | None:
+        if topic.kind == "seconds":
+            return "plain"
+        ends = ["plain"] * 12 + ["commit"] * 2 + ["abort"] * 2 + ["open"] * last
+        return None if self.rng.random() < 0.2 and topic.kind != "compacted" else self.rng.choice(ends)
+
+    def _append(self, producer: Producer, topic: Topic, partition: int, *, young: bool, first: bool) -> None:
+        ages = [self.rng.randrange(1 if young else 720) for _ in range(self.rng.randint(1, 25))]
+        if self.rng.random() < 0.5:
+            ages.sort(reverse=True)
+        for number, age in enumerate(ages):
+            stamp = self.base - age * HOUR - self.rng.randrange(10, 50) * 60_000
+            if topic.kind == "seconds" and first:
+                stamp //= 1000
+            key = f"k{self.rng.randrange(12) if topic.kind.startswith('compact') else number}"
+            producer.produce(topic.name, b"x" * 80, key, partition=partition, timestamp=stamp)
+
+    def _producer(self, **more: str) -> Producer:
+        config = {"bootstrap.servers": self.world.bootstrap, "logger": QUIET, "linger.ms": 5}
+        if "transactional.id" in more:  # on a slow machine a transaction stays open for long
+            config["transaction.timeout.ms"] = 900_000
+        return Producer({**config, "batch.num.messages": 5, **more})
+
+    def _compact(self) -> None:
+        """Let the cleaner make gaps, then stop it: what is read before a trim must not change by itself."""
+        names = [topic.name for topic in self.topics if topic.kind == "compacted"]
+        places = [place for place in self.places() if place[0] in names]
+        wait_until(lambda: self._gaps(places), "the cleaner's first gap", 30)
+        for name in names:
+            self.world.configure(name, {"min.compaction.lag.ms": "9000000000"})
+        before: list[dict[Place, dict[int, int]]] = []
+
+        def still() -> bool:
+            before.append(read_all(self.world.bootstrap, places))
+            return len(before) > 4 and before[-1] == before[-2] == before[-3]
+
+        wait_until(still, "the cleaner's end")
+
+    def _gaps(self, places: list[Place]) -> bool:
+        found = read_all(self.world.bootstrap, places).values()
+        return any(len(stamps) + 6 < max(stamps, default=0) - min(stamps, default=0) for stamps in found)
+
+    def trim_somewhere(self) -> None:
+        """Trim half of the partitions to anywhere, some twice: into batches, to segments' ends, to H."""
+        for _ in range(2):
+            first, last = self._starts(), self._ends()
+            wanted = [
+                TopicPartition(*place, self.rng.randint(first[place], last[place]))  # type: ignore[call-overload]
+                for place in self.places()
+                if self.rng.random() < 0.3 and last[place] > first[place] and not place[0].endswith("compact")
+            ]
+            for done in self.world.admin.delete_records(wanted).values():
+                done.result(60)
+
+    # -- groups --------------------------------------------------------------------------------------
+
+    def commit_somewhere(self) -> None:
+        """Commit anywhere: ahead, behind, below S, now and then beyond H, now and then on some partitions only."""
+        last = self._ends()
+        for topic in self.topics:
+            chosen = self.rng.sample(self.groups, self.rng.choice([0, 1, 1, 2, 3]))
+            chosen += [group for group in (self.stray, self.late) if self.rng.random() < 0.15]
+            for group in chosen:
+                some = group == self.late or self.rng.random() < 0.15
+                for partition in range(topic.partitions):
+                    if not (some and self.rng.random() < 0.5):
+                        end = last[topic.name, partition]
+                        anywhere = self.rng.choice([end, end, self.rng.randint(0, end)])
+                        beyond = 3 if self.rng.random() < 0.03 else 0
+                        self.commits[group][topic.name, partition] = anywhere + beyond
+        for group, offsets in self.commits.items():
+            if group not in self.live:
+                commit_all(self.world.admin, group, offsets)
+
+    @contextmanager
+    def members(self) -> Iterator[None]:
+        """Two live groups, one of each protocol: one commits on what it is assigned, one on nothing at all."""
+        consumers = []
+        for protocol in ("classic", "consumer"):
+            topic = self.rng.choice([topic for topic in self.topics if topic.kind in ("plain", "rolled")])
+            group = f"{self.prefix}-live-{protocol}"
+            consumers.append(self.world.member(group, [topic.name], group_protocol=protocol))
+            self.live[group] = topic.name
+            if self.rng.random() < 0.5:
+                offset = self.commits[group][topic.name, 0] = self.rng.randint(0, self.world.ends(topic.name)[1])
+                consumers[-1].commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)
+        with kept_alive(consumers):
+            yield
+
+    # -- seeing ----------------------------------------------------------------------------------------
+
+    def seen(self, ignored: str = "", latest: str = "") -> dict[Place, Seen]:
+        """Every partition as plain clients see it; which group doesn't count, and which starts at the end."""
+        places = self.places()
+        first, last = self._starts(), self._ends()
+        stable = log_ends(self.world.admin, places, COMMITTED)
+        stamps = read_all(self.world.bootstrap, places)
+        # Who trims past L leaves a log that a reader of committed records never comes to the end of.
+        readable = [place for place in places if first[place] <= stable[place]]
+        committed = read_all(self.world.bootstrap, readable, COMMITTED)
+        about = {topic.name: topic for topic in self.topics}
+        found = {}
+        for name, partition in places:
+            place = (name, partition)
+            counting = {g: by[place] for g, by in self.commits.items() if place in by and g != ignored}
+            readers = {
+                group
+                for group in (*self.commits, *self.live)
+                if group not in (ignored, latest)
+                and (name == self.live.get(group) or any(topic == name for topic, _ in self.commits.get(group, ())))
+            }
+            found[place] = Seen(
+                start=first[place],
+                end=last[place],
+                stable=stable[place],
+                stamps=stamps[place],
+                committed=committed.get(place, {}).keys(),
+                whole=first[place] == 0 and about[name].kind != "compacted",
+                retention_h=about[name].retention_h,
+                commits=counting,
+                readers=readers,
+            )
+        return found
+
+    def _starts(self) -> dict[Place, int]:
+        return log_starts(self.world.admin, self.places())
+
+    def _ends(self) -> dict[Place, int]:
+        return log_ends(self.world.admin, self.places())
+
+    # -- policy -----------------------------------------------------------------------------------------
+
+    def policy(self) -> tuple[str, dict[str, Rules]]:
+        """A random policy's YAML, and the same as plain values."""
+        rng, rules = self.rng, {}
+        lines = ["version: 1", f'groups: {{ignore: ["{self.stray}"], latest: ["{self.late}"]}}', "topics:"]
+        lines.append(f'  - {{match: ["{self.prefix}-*", "_{self.prefix}-*"], retention.commitoffset.enable: false}}')
+        for topic in self.topics:
+            wish = Rules(
+                consumed_after_h=rng.choice([None, 1, 24, rng.randint(1, 700), 970]),
+                forced_age_h=rng.choice([None, None, rng.randint(300, 980), rng.randint(1, 700)]),
+                frozen=rng.random() < 0.06,
+                ancient=topic.kind == "seconds" and rng.random() < 0.5,
+                require=(rng.choice(self.groups),) if rng.random() < 0.08 else (),
+            )
+            name, keys = topic.name, ["compacted: trim"] if topic.kind == "compacted" and rng.random() < 0.8 else []
+            spared = topic.kind.startswith("compact") and not keys
+            if (hours := wish.consumed_after_h) is not None:
+                keys += ["retention.commitoffset.enable: true", f"retention.commitoffset.hours: {hours}"]
+            if wish.forced_age_h is not None:
+                keys.append(f"retention.ms: {wish.forced_age_h}h")
+            keys += ["hold: a case"] * wish.frozen + ["allow.ancient: true"] * wish.ancient
+            keys += [f"groups.require: [{group}]" for group in wish.require]
+            in_full = not name.startswith("_") or rng.random() < 0.5
+            match = name if in_full else f"{name[:-1]}?"
+            lines.append(f"  - {{{', '.join([f'match: {json.dumps(match)}', *keys])}}}")
+            rules[name] = replace(wish, skipped=spared or not in_full)
+        return "\n".join(lines) + "\n", rules
+
+    def flags(self) -> tuple[list[str], Mapping[str, Rules]]:
+        """One-off rules for all topics at once; the forced age is then guarded (R4), unless unread may go."""
+        after, older, unread = self.rng.randint(1, 400), self.rng.randint(400, 700), self.rng.random() < 0.5
+        arguments = [f"{self.prefix}-*", "--consumed-after", f"{after}h", "--older-than", f"{older}h"]
+        arguments += ["--unconsumed", "trim"] if unread else []
+        wish = Rules(after, older, guarded=not unread)
+        return arguments, {
+            topic.name: replace(wish, skipped=topic.kind.startswith("compact"))
+            for topic in self.topics
+            if not topic.name.startswith("_")
+        }
+
+    def close(self) -> None:
+        for producer in self._open:
+            producer.abort_transaction(30)
+        for done in self.world.admin.delete_topics([topic.name for topic in self.topics]).values():
+            done.result(60)

@@ -1,0 +1,111 @@
+"""What plain clients see of many partitions at once, and what they commit: nothing of kretain's is used here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from tests.support.world import QUIET, wait_until
+
+Place = tuple[str, int]
+"""A topic's name and a partition's index."""
+
+UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+_ISOLATION = {UNCOMMITTED: "read_uncommitted", COMMITTED: "read_committed"}
+
+
+def log_starts(admin: AdminClient, places: Collection[Place]) -> dict[Place, int]:
+    """S of each."""
+    return _offsets(admin, places, OffsetSpec.earliest(), UNCOMMITTED)  # type: ignore[no-untyped-call]
+
+
+def log_ends(admin: AdminClient, places: Collection[Place], isolation: Any = UNCOMMITTED) -> dict[Place, int]:
+    """H of each, or L for readers of committed records."""
+    return _offsets(admin, places, OffsetSpec.latest(), isolation)  # type: ignore[no-untyped-call]
+
+
+def _offsets(admin: AdminClient, places: Collection[Place], spec: Any, isolation: Any) -> dict[Place, int]:
+    answers = admin.list_offsets({TopicPartition(*place): spec for place in places}, isolation_level=isolation)
+    return {(tp.topic, tp.partition): answer.result(30).offset for tp, answer in answers.items()}
+
+
+def read_all(bootstrap: str, places: Collection[Place], isolation: Any = UNCOMMITTED) -> dict[Place, dict[int, int]]:
+    """Read all that can be read: per partition, offset to timestamp."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "kretain-test-reads",
+        "logger": QUIET,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": _ISOLATION[isolation],
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 20,
+    }
+    consumer = Consumer(config)
+    found: dict[Place, dict[int, int]] = {place: {} for place in places}
+    waiting = set(places)
+
+    def at_the_end() -> bool:
+        first = consumer.poll(0.2)  # a consume() that waits was once seen not to come back
+        for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
+            place = (message.topic() or "", message.partition() or 0)
+            if (said := message.error()) is None:
+                found[place][message.offset() or 0] = message.timestamp()[1]
+            elif said.code() == KafkaError._PARTITION_EOF:
+                waiting.discard(place)
+        return not waiting
+
+    try:
+        consumer.assign([TopicPartition(*place, 0) for place in places])  # type: ignore[call-overload]
+        wait_until(at_the_end, "the end of every partition")
+    finally:
+        consumer.close()
+    return found
+
+
+def commit_all(admin: AdminClient, group: str, offsets: Mapping[Place, int]) -> None:
+    """Commit all at once, as a group without members."""
+    wanted = [TopicPartition(*place, offset) for place, offset in offsets.items()]  # type: ignore[call-overload]
+    asked = ConsumerGroupTopicPartitions(group, wanted)
+
+    def done() -> bool:
+        try:
+            answer = admin.alter_consumer_group_offsets([asked])[group].result(30)
+        except KafkaException:  # its coordinator is still loading
+            return False
+        return all(one.error is None for one in answer.topic_partitions)
+
+    wait_until(done, f"the commits of {group}")
+
+
+@contextmanager
+def kept_alive(consumers: Collection[Consumer]) -> Iterator[None]:
+    """Let members heartbeat while something else goes on; close them at the end."""
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.wait(0.1):
+            for consumer in consumers:
+                consumer.poll(0)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        for consumer in consumers:
+            consumer.close()

@@ -1,0 +1,1 @@
+"""Real Spark, YARN and HDFS on this machine, and what their tests share."""

@@ -1,0 +1,133 @@
+"""Every engine's plan of the same cluster at the same now, and what it means that they are the same."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kretain.options.rules import asked
+from retention_cli.core.clock import SYSTEM
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.disks.inventory.inventory import read_inventory
+from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
+from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+from retention_cli.engines.spark.plans import PARTITIONS_A_TASK, make_plans
+from retention_cli.engines.spark.sent import Sender
+from retention_cli.engines.spark.session import runs_here, ship_file
+from retention_cli.engines.spark.targets import Target
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan, plan_text
+from retention_cli.policy.selection import Selection
+from tests.support.world import World, reader_for
+
+
+def past_day(_cluster: str) -> Amount:
+    return Amount()
+
+
+@dataclass
+class Engines:
+    """One cluster, planned by this process and by Spark, each with a memory of its own."""
+
+    session: Any
+    world: World
+    folder: Path
+    local_state: str = "local"
+    inventory: Path | None = None
+    exact_bytes: bool = False
+    in_parts: bool = False
+    """Whether Spark plans the cluster in many tasks, as it does a giant one."""
+    named: tuple[str, ...] = ()
+    """TOPIC and TOPIC:PARTITION arguments."""
+
+    def selection(self, policy: str) -> Selection:
+        given = asked(list(self.named))
+        return replace(self.world.selection(policy), topics=tuple(given.topics or ()), partitions=given.partitions)
+
+    @property
+    def sender(self) -> Sender:
+        """What sends values to tasks."""
+        return Sender(self.session, self.folder)
+
+    def local(self, policy: str, now: int, clock_ms: Callable[[], int] = SYSTEM.wall_ms) -> Plan:
+        memories = Memories(self.folder / self.local_state)
+        try:
+            with reader_for(self.world.bootstrap) as reader:
+                selection = self.selection(policy)
+                inventory: InventoryView | BatchSizes | None = BatchSizes() if self.exact_bytes else None
+                if self.inventory is not None:
+                    inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
+                return make_plan(
+                    reader,
+                    selection,
+                    now,
+                    past_day=past_day,
+                    memories=memories,
+                    inventory=inventory,
+                    clock_ms=clock_ms,
+                )
+        finally:
+            memories.close()
+
+    def connection(self) -> ConnectionRef:
+        """Where tasks find the cluster's settings."""
+        path = self.folder / f"connection-{self.folder.name}.json"
+        if not path.exists():
+            write_connection(reader_for(self.world.bootstrap).settings, self.folder, path.name)
+            if not runs_here(self.session):
+                ship_file(self.session, path)
+        return ConnectionRef(path=str(path)) if runs_here(self.session) else ConnectionRef(shipped=path.name)
+
+    def spark(self, policy: str, now: int) -> Plan:
+        memories = Memories(self.folder / "spark")
+        try:
+            with reader_for(self.world.bootstrap) as reader:
+                selection = self.selection(policy)
+                segment_table = () if self.inventory is None else (self.inventory,)
+                where = self.connection()
+                batches = BatchSizes() if self.exact_bytes else None
+                target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
+                made = make_plans(lambda: self.sender, [target], now, a_task=1 if self.in_parts else PARTITIONS_A_TASK)
+                assert not made.failures
+                plan = made.plans[""]
+                whole = replace(plan, decisions=tuple(plan.decisions), counted=None)
+                assert plan.totals == whole.totals
+                return whole
+        finally:
+            memories.close()
+
+    def same(self, policy: str, clock: Callable[[], int]) -> Plan:
+        """Return the plan that both make, byte for byte.
+
+        Brokers sweep and roll files as they like, so that sizes may change between two looks: a pair counts where
+        this process says the same before and after.
+        """
+        for _ in range(5):
+            now = clock()
+            before, spark, after = self.local(policy, now), self.spark(policy, now), self.local(policy, now)
+            if text_of(before) == text_of(after):
+                assert not difference(before, spark), difference(before, spark)
+                return spark
+        raise AssertionError("the cluster would not stand still")
+
+
+def text_of(plan: Plan) -> str:
+    """The plan as it is saved, but for when memories saw something: each engine has one of its own here."""
+    return re.sub(r"\(seen [^)]*\)", "(seen)", plan_text(replace(plan, memory_since_ms=None)))
+
+
+def difference(one: Plan, other: Plan) -> str:
+    left, right = text_of(one).splitlines(), text_of(other).splitlines()
+    return "\n".join(difflib.unified_diff(left, right, "local", "spark", lineterm="", n=0))
+
+
+def reasons_of(plan: Plan, topic: str, partition: int = 0) -> str:
+    row = next(one for one in plan.decisions if one.tp == (topic, partition))
+    return json.dumps([row.action, row.trim_to, [[one.code, one.text] for one in row.reasons]])

@@ -1,0 +1,180 @@
+"""A real YARN on this machine: Hadoop's own ResourceManager and a NodeManager, resolved as Kafka's jars are.
+
+Everything listens on loopback, on ports that were free, and lies in one folder, what containers wrote included: it stays
+until the cluster ends, so that tests can look for what must not be in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pytest
+
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
+from kretain.embedded.node import free_ports
+from tests.support.spark.clusters import HOST, SparkProcesses, asked, own_folder, spark_home
+from tests.support.world import wait_until
+
+VERSION = "3.5.0"
+"""Hadoop's, as PySpark's wheel has its client."""
+_RM = "org.apache.hadoop.yarn.server.resourcemanager"
+_NM = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
+_SMALL = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+_SAID = ("stderr", "stdout", "prelaunch.err", "prelaunch.out")
+LOGGING = """\
+log4j.rootLogger=INFO, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
+"""
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """A ResourceManager (``web`` is its page) and a NodeManager that has room for some small executors."""
+
+    folder: Path
+    web: str
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What ``--master yarn`` needs beside :func:`tests.support.spark.clusters.environment`."""
+        return {"HADOOP_CONF_DIR": str(self.folder / "conf")}
+
+    def applications(self) -> list[dict[str, Any]]:
+        """Return what the ResourceManager says of applications, the newest first."""
+        found = (asked(f"{self.web}/ws/v1/cluster/apps").get("apps") or {}).get("app", [])
+        return sorted(found, key=lambda one: -int(one["startedTime"]))
+
+    def end(self, application: str) -> None:
+        """End an application, as an administrator would."""
+        address = f"{self.web}/ws/v1/cluster/apps/{application}/state?user.name={getpass.getuser()}"
+        kind = {"Content-Type": "application/json"}
+        asking = urllib.request.Request(address, b'{"state": "KILLED"}', kind, method="PUT")  # noqa: S310
+        urllib.request.urlopen(asking, timeout=30).close()  # noqa: S310  (our own, on loopback)
+
+    def said(self, application: str) -> list[str]:
+        """Return what each of an application's containers has said; the first is its master."""
+        folders = sorted((self.folder / "logs" / application).glob("container_*"))
+        return ["\n".join(_text(one / name) for name in _SAID if (one / name).is_file()) for one in folders]
+
+    def files(self) -> list[Path]:
+        """Return every file that was made for containers, or by them: launch scripts, settings, logs."""
+        places = (self.folder / "logs", self.folder / "local", self.folder / "staging")
+        return [file for place in places for file in place.rglob("*") if file.is_file()]
+
+
+@contextlib.contextmanager
+def yarn(folder: Path) -> Iterator[Yarn]:
+    """Run the two; whatever happens to the tests, they and their containers end."""
+    cluster = Yarn(folder, _configure(folder))
+    web, command = cluster.web, [*hadoop(), "-cp", f"{folder / 'conf'}:{hadoop_jars()}/*"]
+    try:
+        with SparkProcesses(folder) as processes:
+            for name, main in (("resourcemanager", f"{_RM}.ResourceManager"), ("nodemanager", _NM)):
+                processes.run(name, [*command, main], cluster.environ)
+
+            def joined() -> bool:
+                return asked(f"{web}/ws/v1/cluster/metrics").get("clusterMetrics", {}).get("activeNodes") == 1
+
+            processes.wait_until(joined, "the NodeManager has joined")
+            yield cluster
+    finally:
+        _end_containers(folder)
+
+
+def hadoop() -> list[str]:
+    """How one of Hadoop's processes is started: a small Java."""
+    return [str(find_java().executable), *_SMALL]
+
+
+def hadoop_jars() -> Path:
+    """The folder with all of Hadoop's jars."""
+    return jars.resolve("hadoop-minicluster", VERSION, find_java(), print, group="org.apache.hadoop")
+
+
+def _configure(folder: Path) -> str:
+    """Write what the cluster and its clients read; return the address of the ResourceManager's page."""
+    ports = iter([f"{HOST}:{port}" for port in free_ports(8)])
+    manager, node = "yarn.resourcemanager", "yarn.nodemanager"
+    page = next(ports)
+    settings = {
+        f"{manager}.webapp.address": page,
+        f"{manager}.address": next(ports),
+        f"{manager}.scheduler.address": next(ports),
+        f"{manager}.resource-tracker.address": next(ports),
+        f"{manager}.admin.address": next(ports),
+        f"{manager}.scheduler.class": f"{_RM}.scheduler.fifo.FifoScheduler",
+        "yarn.scheduler.minimum-allocation-mb": "128",
+        f"{node}.hostname": HOST,
+        f"{node}.address": next(ports),
+        f"{node}.localizer.address": next(ports),
+        f"{node}.webapp.address": next(ports),
+        f"{node}.local-dirs": str(folder / "local"),
+        f"{node}.log-dirs": str(folder / "logs"),
+        f"{node}.resource.memory-mb": "4096",
+        f"{node}.resource.cpu-vcores": "4",
+        f"{node}.vmem-check-enabled": "false",
+        f"{node}.pmem-check-enabled": "false",
+        # A machine whose disk is nearly full is good enough for tests.
+        f"{node}.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
+        f"{node}.disk-health-checker.min-free-space-per-disk-mb": "0",
+        # What containers leave is looked at after they are gone.
+        f"{node}.delete.debug-delay-sec": "36000",
+    }
+    conf = folder / "conf"
+    conf.mkdir()
+    write_xml(conf / "yarn-site.xml", settings)
+    write_xml(conf / "core-site.xml", {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(folder / "hadoop")})
+    (conf / "log4j.properties").write_text(LOGGING)
+    # As whoever runs a cluster has it: each job would send Spark's own jars (400 MB) along.
+    own = {"spark.yarn.jars": f"local:{spark_home()}/jars/*", "spark.yarn.stagingDir": (folder / "staging").as_uri()}
+    (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in own.items()))
+    return f"http://{page}"
+
+
+def write_xml(file: Path, settings: Mapping[str, str]) -> None:
+    rows = (f"<property><name>{key}</name><value>{escape(value)}</value></property>" for key, value in settings.items())
+    file.write_text("\n".join(["<configuration>", *rows, "</configuration>\n"]))
+
+
+def _end_containers(folder: Path) -> None:
+    """A NodeManager ends its own; where it was killed, they go when their driver is gone, or else now."""
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not _containers(folder), "the end of containers", 20)
+    for pid in _containers(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _containers(folder: Path) -> list[int]:
+    """The processes of this cluster's containers, by the folder that stands in their commands."""
+    mark = f"{folder}/".encode()
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark in place.read_bytes() and int(place.parent.name) != os.getpid():
+                found.append(int(place.parent.name))
+    return found
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.fixture(scope="session")
+def spark_yarn() -> Iterator[Yarn]:
+    """A YARN that no test may harm."""
+    with own_folder() as folder, yarn(folder) as cluster:
+        yield cluster

@@ -1,0 +1,150 @@
+"""``kretain watch`` as a process that tests start, look at and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.support.world import World, wait_until
+
+PLAIN = """
+import faulthandler, signal
+import retention_cli.watch.loop as loop
+faulthandler.register(signal.SIGUSR1)
+loop.pause_s = lambda interval_s, *_: interval_s / 5
+from kretain.__main__ import main
+main()
+"""
+"""The command, with an interval that passes five times as fast."""
+ONE_A_BATCH = f"import retention_cli.trim.wanted as wanted\nwanted.PARTITIONS_A_LEADER = 1\n{PLAIN}"
+"""Each partition is a batch of its own."""
+
+
+class Watcher:
+    """A running ``kretain watch``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def passes(self) -> list[str]:
+        return re.findall(r"^\S+Z (pass .*)$", self.text, re.MULTILINE)
+
+    def wait_for(self, words: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while words not in self.text and self.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if words not in self.text and self.process.poll() is None:  # where does it hang?
+            self.send(signal.SIGUSR1)
+            time.sleep(0.5)
+        assert words in self.text, self.text
+
+    def wait_passes(self, more: int, seconds: float = 30) -> list[str]:
+        """Wait for so many more passes; return their lines."""
+        there = len(self.passes())
+        wait_until(lambda: len(self.passes()) >= there + more, f"{more} more passes in:\n{self.text}", seconds)
+        return self.passes()[there:]
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM, seconds: float = 20) -> int:
+        self.send(number)
+        return self.process.wait(seconds)
+
+    def get(self, path: str, accept: str = "application/openmetrics-text") -> tuple[int, str]:
+        """Ask its HTTP server."""
+        self.wait_for("/healthz")
+        found = re.search(r"http://([^/]+)/metrics", self.text)
+        assert found is not None
+        request = urllib.request.Request(f"http://{found[1]}{path}", headers={"Accept": accept})
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """Return each sample's value by its name, and its labels' values but for the cluster."""
+        return samples(self.get("/metrics")[1])
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    found = {}
+    for family in text_string_to_metric_families(text):  # type: ignore[no-untyped-call]
+        for one in family.samples:
+            labels = [value for key, value in sorted(one.labels.items()) if key != "cluster"]
+            key = (one.name, *labels)
+            assert key not in found, "a series twice"
+            found[key] = one.value
+    return found
+
+
+class Door:
+    """An address that leads to whatever broker it is pointed at. A context manager."""
+
+    def __init__(self, address: str) -> None:
+        self.leads_to = address
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                host, _, port = self.leads_to.rpartition(":")
+                broker = socket.create_connection((host, int(port)))
+                for one, other in ((client, broker), (broker, client)):
+                    threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError), source, target:
+        while some := source.recv(65536):
+            target.sendall(some)
+
+
+@contextmanager
+def watching(
+    world: World, policy: Path, *arguments: str, code: str = PLAIN, state: Path | None = None
+) -> Iterator[Watcher]:
+    """Start it; kill it at the end if it still runs."""
+    where = state or world.state_dir
+    where.parent.mkdir(parents=True, exist_ok=True)
+    log = where.with_name(f"{where.name}-{len(list(where.parent.glob('*.log')))}.log")
+    command = [sys.executable, "-c", code, "watch", "-b", world.bootstrap, "-p", str(policy), "--state-dir", str(where)]
+    given = [*arguments] if "--listen" in arguments else [*arguments, "--listen", "127.0.0.1:0"]
+    with log.open("wb") as stream:
+        process = subprocess.Popen([*command, *given], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+    try:
+        yield Watcher(process, log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
