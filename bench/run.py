@@ -15,7 +15,6 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.batch_sizes import batch_sizes
 from bench.event_times import every_time_rule, header_scan
 from bench.harness import Bench, build_yardstick, run, stock_tools
 from bench.seed import Shape, seed
@@ -74,7 +73,6 @@ def main() -> None:
         bench.plan_beside_the_stock_tool(tools)
         every_time_rule(bench, run, given.rounds)
         header_scan(bench, run, tools)
-        batch_sizes(bench, run, tools)
         bench.plan_after_elections(kafka)
         bench.trim_beside_the_stock_tool(tools)
         if given.out is not None:

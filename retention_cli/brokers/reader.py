@@ -27,8 +27,7 @@ from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
 
 if TYPE_CHECKING:  # what reads whole records or batches imports it then
-    from retention_cli.brokers import batch_runs, content, record_columns, transactions
-    from retention_cli.brokers.wire.runs import Runs
+    from retention_cli.brokers import content, record_columns, transactions
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -236,17 +235,6 @@ class ClusterReader:
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
         """Return each broker's log dirs, or why they could not be read."""
         return self._wire.run(log_dirs.read_log_dirs, self._wire, list(brokers))
-
-    def batch_runs(
-        self,
-        wanted: Mapping[TopicPartition, batch_runs.RunsWanted],
-        leaders: log_offsets.Leaders,
-        on_bytes: Callable[[int], None],
-    ) -> dict[TopicPartition, Runs | RequestFailedError]:
-        """Read the sizes of batches in logs; see :func:`retention_cli.brokers.batch_runs.read_runs`."""
-        from retention_cli.brokers import batch_runs
-
-        return self._wire.run(batch_runs.read_runs, self._wire, wanted, leaders, on_bytes)
 
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float

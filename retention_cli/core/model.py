@@ -125,11 +125,10 @@ class Usage(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The smallest offset whose tail fits (R5); ``exact``: it is ``by`` an inventory or the log's batches."""
+    """The smallest offset whose tail fits (R5); ``exact``: it is by an inventory."""
 
     offset: int
     exact: bool
-    by: str = "the inventory"
 
 
 class Sample(NamedTuple):

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Self
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Maybe, PartitionFacts, TopicPartition
-from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import Limit, disk_limit
-from retention_cli.disks.batch_sizes import BatchSizes, tails_without_inventory
 from retention_cli.disks.decide import Measured
 from retention_cli.disks.measure import DiskState
 from retention_cli.disks.tiered import tiered_topics
+from retention_cli.disks.topic_tails import estimated_tails
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
@@ -37,18 +36,14 @@ class DiskRun:
     Args:
         state: the disks.
         inventory: the inventory, None if none was given.
-        batches: reads batch sizes from logs for R5; None: sizes are estimated.
     """
 
     state: DiskState
     inventory: InventoryView | None = None
-    batches: BatchSizes | None = None
 
     @classmethod
-    def of(cls, rules: DiskRules, inventory: InventoryView | BatchSizes | None) -> Self:
+    def of(cls, rules: DiskRules, inventory: InventoryView | None) -> Self:
         """Return a run before anything is read."""
-        if isinstance(inventory, BatchSizes):
-            return cls(DiskState(rules), None, inventory)
         return cls(DiskState.of(rules, inventory), inventory)
 
     def with_disks(
@@ -60,7 +55,6 @@ class DiskRun:
         cluster_id: str,
         remembered: Remembered,
         clock_ms: Callable[[], int],
-        progress: Progress = silent,
     ) -> dict[TopicPartition, PartitionFacts]:
         """Read the disks; return the facts with R7's usage, R5's tails and the segments' base offsets added."""
         state, inventory = self.state, self.inventory
@@ -77,8 +71,8 @@ class DiskRun:
             if inventory is not None:
                 tails = inventory.tails(chosen, settings, state.leading(), state.topic_ids())
             else:
-                batches, now_ms = self.batches, remembered.now_ms
-                tails = tails_without_inventory(reader, state, chosen, settings, leaders, batches, now_ms, progress)
+                leading = state.leading_disks(chosen.keys())
+                tails = estimated_tails(reader, chosen, settings, leading, state.sizes, leaders, remembered.now_ms)
             found = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in found.items()}
         whole = {name for name, one in settings.items() if one.whole_segments}
         if whole and inventory is not None:

@@ -171,7 +171,6 @@ class _Reading:
                 metadata.cluster_id,
                 remembered,
                 request.clock_ms,
-                self._progress,
             )
         if request.lookups:
             read_times(

@@ -13,7 +13,6 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
-from retention_cli.core.progress import Progress
 from retention_cli.memory.interface import Memory
 from retention_cli.memory.lineage import Cut, EpochEnds
 from retention_cli.observe.floors.kafka_groups import BeginRows, EpochChecks
@@ -75,7 +74,6 @@ class Disks(Protocol):
         cluster_id: str,
         remembered: Remembered,
         clock_ms: Callable[[], int],
-        progress: Progress,
     ) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts with R7's usage, R5's tails and the segments' base offsets filled in."""
         ...

@@ -35,7 +35,6 @@ from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
 if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them import numpy
-    from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.measure import DiskState
     from retention_cli.disks.rules import DiskRun
     from retention_cli.disks.solve.inventory_view import InventoryView
@@ -93,7 +92,7 @@ def decide_all(
     return disks.with_bytes(decide_r6(facts, settings, decisions, measured))
 
 
-def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> DiskRun | None:
+def disk_run(policy: Policy, inventory: InventoryView | None) -> DiskRun | None:
     """Return the disk rules' run, None if there are neither disk rules nor an inventory."""
     if inventory is None and not needs_disks(policy):
         return None
@@ -111,7 +110,7 @@ def make_plan(
     past_day: PastDay,
     memories: Memories | None = None,
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
-    inventory: InventoryView | BatchSizes | None = None,
+    inventory: InventoryView | None = None,
     outside: Sequence[Read] | None = None,
     progress: Progress = silent,
     observed: Observed = lambda _whole: None,

@@ -19,7 +19,6 @@ from retention_cli.policy.selection import NothingMatchesError, Selection, check
 from retention_cli.policy.settings import Settings
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 
@@ -42,7 +41,7 @@ def explain(
     now_ms: int,
     memories: Memories | None = None,
     progress: Progress = silent,
-    inventory: InventoryView | BatchSizes | None = None,
+    inventory: InventoryView | None = None,
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
 

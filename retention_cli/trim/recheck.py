@@ -22,7 +22,6 @@ from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 
@@ -67,7 +66,7 @@ def recheck(
     patience_s: float,
     memories: Memories | None = None,
     clock: Unknown | None = None,
-    inventory: InventoryView | BatchSizes | None = None,
+    inventory: InventoryView | None = None,
     progress: Progress = silent,
 ) -> Recheck:
     """Observe and decide again, for the partitions in ``only`` or for all managed ones (None).

@@ -34,7 +34,6 @@ from retention_cli.trim.recheck import Recheck, recheck
 from retention_cli.trim.report import TrimReport
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 RECHECK_PATIENCE_S: Final = 10.0
@@ -82,7 +81,7 @@ class Orders:
     max_age_ms: int | None = None
     source: str | None = None
     memories: Memories | None = None
-    inventory: InventoryView | BatchSizes | None = None
+    inventory: InventoryView | None = None
     archiver: ArchiverFor | None = None
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock

@@ -35,7 +35,6 @@ from retention_cli.watch.measured import Groups, Measured, groups_of, measured
 from retention_cli.watch.policy_file import Look, PolicyFile
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 
@@ -65,7 +64,7 @@ class Setup:
 
     reader: Callable[[], ClusterReader]
     memories: Callable[[ClusterReader, Kind], Memories]
-    inventory: Callable[[Selection], InventoryView | BatchSizes | None]
+    inventory: Callable[[Selection], InventoryView | None]
     policy: PolicyFile
     leadership: Leadership
     state_dir: Path

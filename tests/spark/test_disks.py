@@ -69,32 +69,3 @@ def test_the_same_plan_of_disks_with_and_without_an_inventory(
     stale = engines.same(policy, now_ms)
     assert min(one.doubtful_bytes for one in stale.disks) > 4 * MIB
     assert "A fresh scan tells" in str(stale.notes)
-
-
-@pytest.mark.thorough
-def test_the_same_bytes_of_batches(engines: Engines) -> None:
-    """R5 by what is read of logs, in pieces that are cut within batches (R5)."""
-    world = engines.world
-    each, together = world.topic(partitions=2), world.topic(partitions=2)
-    now = now_ms()
-    for topic in (each, together):
-        for partition in (0, 1):
-            for step, size in enumerate((10, 900, 30, 2000, 200)):
-                stamps = [now - DAY + 1000 * (2 * step + partition)] * 37
-                world.produce_at(topic, stamps, partition, os.urandom(size), batch=11)
-    lines = [
-        "version: 1",
-        "topics:",
-        f"  - {{match: {each}, retention.bytes: 90KiB, unconsumed: trim}}",
-        f"  - {{match: {together}, retention.topic.bytes: 150KiB, unconsumed: trim}}",
-        "",
-    ]
-    policy, at = "\n".join(lines), now_ms()
-    guess = engines.local(policy, at)
-    engines.exact_bytes = True
-    exact = engines.spark(policy, at)
-    assert exact.decisions == engines.local(policy, at).decisions
-    assert "by the batches in its log" in reasons_of(exact, each)
-    assert "by the batches in its log" in reasons_of(exact, together)
-    assert [one.trim_to for one in exact.decisions] != [one.trim_to for one in guess.decisions]
-    assert all(one.trim_to for one in exact.decisions)

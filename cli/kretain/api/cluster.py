@@ -129,7 +129,6 @@ class Cluster:
         self,
         *topics: str,
         inventory: Sequence[str | Path] = (),
-        exact_bytes: bool = False,
         **one_off: Unpack[Rules],
     ) -> Plan:
         """Decide what may be trimmed. The cluster is not changed; what is seen is remembered in the state directory.
@@ -137,7 +136,6 @@ class Cluster:
         Args:
             topics: names, globs or ``re:^…$``; none: all that the policy matches.
             inventory: Parquet files of ``kretain segments scan``.
-            exact_bytes: read what is above a size, instead of estimating it.
             one_off: rules in place of the policy file's.
 
         Raises:
@@ -147,7 +145,7 @@ class Cluster:
         with self._turn, translated():
             self._check_open()
             selection = self._selection(given)
-            files = InventoryOption([Path(one) for one in inventory] or None, selection.policy, exact_bytes=exact_bytes)
+            files = InventoryOption([Path(one) for one in inventory] or None, selection.policy)
             make = maker(SharedSpark(SparkFlags()), files)
             with contextlib.closing(self._memories(selection)) as memories:
                 made = plan_now(self._settings, self._reader, selection, make, silent, memories)
@@ -163,7 +161,6 @@ class Cluster:
         max_partitions: int | None = None,
         wait_lock: Duration = 0,
         inventory: Sequence[str | Path] = (),
-        exact_bytes: bool = False,
         **one_off: Unpack[Rules],
     ) -> Report:
         """Carry a plan out as ``kretain trim --plan`` does: decide afresh, delete what both allow, read back.
@@ -179,7 +176,6 @@ class Cluster:
             max_partitions: trim these few first.
             wait_lock: wait so long for another trim of this cluster to end.
             inventory: as in :meth:`plan`.
-            exact_bytes: as in :meth:`plan`.
             one_off: likewise as ``topics``.
 
         Raises:
@@ -203,9 +199,7 @@ class Cluster:
             today = self._selection(given)
             check_plan(origin.made, today, age_ms)
             check_its_cluster(origin.made, self._reader)
-            files = InventoryOption(
-                [Path(one) for one in inventory] or None, today.policy, exact_bytes=exact_bytes, whole=True
-            )
+            files = InventoryOption([Path(one) for one in inventory] or None, today.policy, whole=True)
             sent: list[TrimReport] = []
             job = Job(
                 partial(self._selection, given),

@@ -9,7 +9,7 @@ import typer
 
 from kretain.completion.complete import complete_partitions
 from kretain.errors import Exit, UsageError
-from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption
+from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import RuleFlags
@@ -28,7 +28,6 @@ def explain(
     ],
     flags: RuleFlags,
     inventory: Inventories = None,
-    exact_bytes: ExactBytes = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
@@ -59,7 +58,7 @@ def explain(
             time.time_ns() // 1_000_000,
             memories,
             progress,
-            InventoryOption(inventory, chosen.policy, exact_bytes=exact_bytes).view(),
+            InventoryOption(inventory, chosen.policy).view(),
         )
         memories.save(time.time_ns() // 1_000_000)
     for note in () if common.quiet else memories.notes:

@@ -9,7 +9,7 @@ import typer
 
 from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
+from kretain.flows.inventory import Inventories, InventoryOption, check_one
 from kretain.flows.plans import named_alone, plan_now, save_plan
 from kretain.flows.spark import SharedSpark, maker
 from kretain.options import rules
@@ -36,7 +36,6 @@ def plan(
         ),
     ] = None,
     inventory: Inventories = None,
-    exact_bytes: ExactBytes = False,
     output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     detailed_exitcode: Annotated[
@@ -68,7 +67,7 @@ def plan(
     one_off = flags.for_topics(asked.topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
-        check_one(inventory, exact_bytes=exact_bytes)
+        check_one(inventory)
         asked.check_one_cluster()
         return plan_fleet(
             settings,
@@ -84,7 +83,7 @@ def plan(
         )
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, asked.topics, one_off, asked.partitions)
-    make = maker(shared, InventoryOption(inventory, selection.policy, exact_bytes=exact_bytes))
+    make = maker(shared, InventoryOption(inventory, selection.policy))
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = plan_now(settings, reader, selection, make, progress, settings.memories(reader, selection.policy.state))
     made = named_alone(settings, made, selection)

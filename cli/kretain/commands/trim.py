@@ -9,7 +9,7 @@ import typer
 
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
-from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
+from kretain.flows.inventory import Inventories, InventoryOption, check_one
 from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, ship, within_limits
 from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, maker
@@ -83,7 +83,6 @@ def trim(
     ] = "15m",  # type: ignore[assignment]  # (the option's parser reads it)
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions were held.")] = False,
     inventory: Inventories = None,
-    exact_bytes: ExactBytes = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
@@ -121,7 +120,7 @@ def trim(
     if isinstance(settings, Fleet):
         from kretain.flows.fleet_trim import TrimFlags, trim_fleet
 
-        check_one(inventory, exact_bytes=exact_bytes, wait=wait)
+        check_one(inventory, wait=wait)
         named.check_one_cluster()
         how = TrimFlags(
             plan,
@@ -152,7 +151,7 @@ def trim(
     today = selection()
     if saved is not None:
         check_plan(saved, today, max_age)
-    given = InventoryOption(inventory, today.policy, exact_bytes=exact_bytes, whole=not dry_run)
+    given = InventoryOption(inventory, today.policy, whole=not dry_run)
     make = maker(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)

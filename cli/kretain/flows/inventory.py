@@ -1,4 +1,4 @@
-"""The options ``--inventory`` and ``--exact-bytes``, and reading the inventory."""
+"""The option ``--inventory``, and reading the inventory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from kretain.options.common import option
 from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
 
 if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
-    from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.policy.model import Policy
 
@@ -24,23 +23,13 @@ Inventories = Annotated[
 ]
 
 
-ExactBytes = Annotated[
-    bool,
-    option(
-        "--exact-bytes",
-        help="Without an inventory: read what partitions and topics hold that are above retention.bytes or "
-        "retention.topic.bytes, all of it, instead of estimating it.",
-    ),
-]
-
-
-def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False) -> None:
+def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
     """Check that no option for the disks of one cluster was given, for a command on several clusters.
 
     Raises:
         UsageError: one was given.
     """
-    for given, name in ((paths, "--inventory"), (exact_bytes, "--exact-bytes"), (wait, "--wait")):
+    for given, name in ((paths, "--inventory"), (wait, "--wait")):
         if given:
             raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
 
@@ -48,27 +37,20 @@ def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False
 class InventoryOption:
     """The inventory of ``--inventory``, else of the policy: its files, and its content if this process reads it.
 
-    ``batches`` reads logs instead, if there is no inventory and ``--exact-bytes`` is given. A file that can't be read
-    is left out, unless the inventory must be ``whole``: what a person starts trims nothing by bad input.
+    A file that can't be read is left out, unless the inventory must be ``whole``: what a person starts trims nothing by
+    bad input.
 
     Raises:
         InventoryError: the policy names files that do not exist.
     """
 
-    def __init__(
-        self, paths: list[Path] | None, policy: Policy, *, exact_bytes: bool = False, whole: bool = False
-    ) -> None:
+    def __init__(self, paths: list[Path] | None, policy: Policy, *, whole: bool = False) -> None:
         self._whole = whole
         self.paths = paths or inventory_paths(policy)
-        self.batches: BatchSizes | None = None
-        if exact_bytes and not self.paths:
-            from retention_cli.disks.batch_sizes import BatchSizes
-
-            self.batches = BatchSizes()
         self._view: InventoryView | None = None
 
-    def view(self) -> InventoryView | BatchSizes | None:
-        """Return the inventory; if there is none, the reader of batch sizes, or None.
+    def view(self) -> InventoryView | None:
+        """Return the inventory; None if there is none.
 
         Raises:
             InventoryError: the inventory can't be read.
@@ -76,4 +58,4 @@ class InventoryOption:
         """
         if self._view is None:
             self._view = inventory_view(self.paths, whole=self._whole)
-        return self._view or self.batches
+        return self._view

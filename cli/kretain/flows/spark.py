@@ -150,7 +150,7 @@ def plan_one(
     def connect() -> ConnectionRef:
         return shared.get(progress).connection(reader.settings)
 
-    target = Target("", reader, selection, connect, past_day, memories, given.paths, given.batches)
+    target = Target("", reader, selection, connect, past_day, memories, given.paths)
     made = make_plans(
         lambda: shared.get(progress).sender,
         [target],

@@ -37,7 +37,7 @@ class Size(Trigger):
             elif isinstance(tail, Unknown):
                 unknown += tail.reasons
             elif best is None or tail.offset > best.offset:
-                how = f"by {tail.by}" if tail.exact else f"estimated from {told}"
+                how = "by the inventory" if tail.exact else f"estimated from {told}"
                 best = Bound(tail.offset, (Reason("R5", f"{key} of {format_bytes(most)}, {how}"),))
         if best is None:
             return Unknown(tuple(unknown))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -46,8 +46,6 @@ class InventoryView:
         inventory: the inventory, with at least :data:`COLUMNS`. Its table is not kept.
         column: returns a column once, in place of the table, so that it can go before the next one is read.
     """
-
-    by: ClassVar = "the inventory"
 
     def __init__(self, inventory: Inventory, column: Callable[[str], Any] | None = None) -> None:
         column = column or inventory.table.column
@@ -177,7 +175,7 @@ class InventoryView:
         def tail(of: Ints, tp: TopicPartition) -> int:
             return int(of[self._numbers[tp]])
 
-        return tails_by_key(settings, missing, facts, partial(tail, each), partial(tail, together), self.by)
+        return tails_by_key(settings, missing, facts, partial(tail, each), partial(tail, together))
 
     def log_bytes(
         self,
@@ -289,7 +287,6 @@ def tails_by_key(
     tps: Iterable[TopicPartition],
     each: Callable[[TopicPartition], int],
     together: Callable[[TopicPartition], int],
-    by: str,
 ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
     """Return R5's bounds for each partition, by the policy's key. A missing partition makes its topic's unknown.
 
@@ -299,7 +296,6 @@ def tails_by_key(
         tps: all partitions, in order.
         each: returns where a partition's own tail begins.
         together: returns where a partition's tail begins so that its topic fits.
-        by: what the bounds are based on, for display.
     """
     broken: dict[str, Unknown] = {}
     for tp, why in missing.items():
@@ -309,7 +305,7 @@ def tails_by_key(
     for tp in tps:
         here = found.setdefault(tp, {})
         if settings[tp.topic].max_bytes is not None:
-            here["retention.bytes"] = missing.get(tp) or Tail(each(tp), exact=True, by=by)
+            here["retention.bytes"] = missing.get(tp) or Tail(each(tp), exact=True)
         if settings[tp.topic].max_topic_bytes is not None:
-            here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(together(tp), exact=True, by=by)
+            here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(together(tp), exact=True)
     return found

@@ -24,10 +24,8 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
-from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.disks.inventory.of_policy import inventory_view
-from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.engines.spark.connections import ConnectionRef, reader_of
 from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
@@ -68,8 +66,7 @@ class ClusterWork(TaskWork):
     """What a task needs to plan a cluster.
 
     ``partitions`` are the most that one task plans. ``past`` is what was trimmed there in the last 24 hours (G6),
-    ``outside`` what the policy's ``floors`` gave to the client (F7), ``inventory`` the files of its segments;
-    ``exact_bytes``: without one, logs above R5's limits are read.
+    ``outside`` what the policy's ``floors`` gave to the client (F7), ``inventory`` the files of its segments.
     """
 
     partitions: int
@@ -77,7 +74,6 @@ class ClusterWork(TaskWork):
     memory: Handed | None = None
     outside: Sequence[Read] | None = None
     inventory: tuple[SentFile, ...] = ()
-    exact_bytes: bool = False
 
 
 def cluster_planner(work: Sent[ClusterWork]) -> ArrowTask:
@@ -145,9 +141,7 @@ def _planned(
 ) -> dict[str, Any]:
     if sum(len(one.partitions) for one in reader.metadata().topics.values()) > work.partitions:
         raise TooLargeError
-    inventory: InventoryView | BatchSizes | None = BatchSizes() if work.exact_bytes else None
-    if work.inventory:
-        inventory = inventory_view([one.here() for one in work.inventory])
+    inventory = inventory_view([one.here() for one in work.inventory])
     plan = make_plan(
         reader,
         work.selection,

@@ -133,7 +133,7 @@ def _plan_in_task(
 ) -> Plan | BaseException:
     """Have a task plan a cluster, and remember what it has seen."""
     memories = target.memories
-    if target.inventory or target.batches is not None or needs_disks(target.selection.policy):
+    if target.inventory or needs_disks(target.selection.policy):
         partitions = sys.maxsize  # R6 is decided over all of them
     memory = None if memories is None else hand_over(memories, cluster)
     work = ClusterWork(
@@ -148,7 +148,6 @@ def _plan_in_task(
         memory=memory,
         outside=_outside(target),
         inventory=tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
-        exact_bytes=target.batches is not None,
     )
     frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sender.send(work)), ddl(ANSWER))
     [row] = frame.collect()

@@ -10,7 +10,6 @@ from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.engines.fleet.planning import ClusterNames
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.memory.stores import Memories
@@ -25,9 +24,8 @@ class Target:
     """A cluster to plan: its open reader, policy and topics.
 
     ``name`` is its name in a fleet. ``connect`` sends its connection settings to executors, once Spark is there, and
-    returns where they find them. ``inventory`` are the files of its inventory, for the disk rules; without them,
-    ``batches`` reads the bytes of batches in logs for R5. ``done`` is called once its plan is made, or it has failed:
-    nothing more is read of the cluster then, or remembered of it.
+    returns where they find them. ``inventory`` are the files of its inventory, for the disk rules. ``done`` is
+    called once its plan is made, or it has failed: nothing more is read of the cluster then, or remembered of it.
     """
 
     name: str
@@ -37,7 +35,6 @@ class Target:
     past_day: PastDay
     memories: Memories | None = None
     inventory: Sequence[Path] = ()
-    batches: BatchSizes | None = None
     done: Callable[[], None] = lambda: None
 
 

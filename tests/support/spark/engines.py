@@ -13,7 +13,6 @@ from typing import Any
 from kretain.options.rules import asked
 from retention_cli.core.clock import SYSTEM
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
 from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
@@ -41,7 +40,6 @@ class Engines:
     folder: Path
     local_state: str = "local"
     inventory: Path | None = None
-    exact_bytes: bool = False
     in_parts: bool = False
     """Whether Spark plans the cluster in many tasks, as it does a giant one."""
     named: tuple[str, ...] = ()
@@ -61,7 +59,7 @@ class Engines:
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.selection(policy)
-                inventory: InventoryView | BatchSizes | None = BatchSizes() if self.exact_bytes else None
+                inventory: InventoryView | None = None
                 if self.inventory is not None:
                     inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
                 return make_plan(
@@ -92,8 +90,7 @@ class Engines:
                 selection = self.selection(policy)
                 segment_table = () if self.inventory is None else (self.inventory,)
                 where = self.connection()
-                batches = BatchSizes() if self.exact_bytes else None
-                target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
+                target = Target("", reader, selection, lambda: where, past_day, memories, segment_table)
                 made = make_plans(lambda: self.sender, [target], now, a_task=1 if self.in_parts else PARTITIONS_A_TASK)
                 assert not made.failures
                 plan = made.plans[""]

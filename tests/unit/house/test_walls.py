@@ -22,7 +22,7 @@ PURE = [
     for room, but in (
         ("core", ("clock", "files", "filesystems", "http", "install", "state_dir")),
         ("decide", ()),
-        ("disks/solve", ("batch_view", "dictionary", "estimated", "inventory_view", "oldest_first")),
+        ("disks/solve", ("dictionary", "estimated", "inventory_view", "oldest_first")),
     )
     for path in sorted((ENGINE / room).rglob("*.py"))
     if path.stem not in but
