@@ -1,49 +1,54 @@
 """A copy of the audit log in a topic of its cluster, where the policy wants one (docs/audit.md).
 
-The log on the disk is the record: a copy that fails stops nothing, and what it lacks is sent by the next trim.
+The log on the disk is the record: a copy that fails stops nothing, and what it lacks is sent by the next trim. How far
+the copy reaches lies beside the log: the topic, and the number and hash of the last line that it has.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from retention_cli.audit import copies
+from retention_cli.audit.chain import Link, as_link, event_of, hash_of, link_of
+from retention_cli.audit.files import Snapshot, closed_name
+from retention_cli.audit.head import replace_file
 from retention_cli.audit.log import AuditLog
-from retention_cli.audit.otlp import export
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.state_dir import StateError
-from retention_cli.policy.settings import AuditRules
+from retention_cli.core.state_dir import StateError, open_file
 
 SHIPPED_NAME: Final = "audit.shipped"
+AT_ONCE: Final = 500
+"""How many lines are sent before their acknowledgements are awaited, and the place is written down."""
+MOST_S: Final = 60.0
+"""After so long (s) the rest is left for the next trim: a first copy of a log of years must not hold up a run."""
+_LONGEST: Final = 4_096
+_Place = Mapping[str, str | None]
+"""The topic and its id. A topic with an unknown one (None) has no place: everything is sent."""
 
 
-def ship(log: AuditLog, reader: ClusterReader, audit: AuditRules, cluster_id: str) -> str | None:
-    """Send what each copy that the policy wants lacks, for a minute at the most (:data:`copies.MOST_S`), all in all.
+class _Line(NamedTuple):
+    """A line to send, and its run, empty if it has none. ``link`` is its number and hash, None if unchained."""
 
-    Only the holder of the trim lock may call it.
-
-    Return why lines are left for the next trim, None if the copies have all of them.
-    """
-    left, deadline = [], time.monotonic() + copies.MOST_S
-    if audit.otlp is not None:
-        left.append(export(log, audit.otlp, audit.otlp_auth_file, cluster_id, reader.timeout_s, deadline))
-    if audit.topic is not None:
-        left.append(to_topic(log, reader, audit.topic, deadline))
-    return "; ".join(one for one in left if one is not None) or None
+    value: bytes
+    run: str
+    link: Link | None
 
 
-def to_topic(log: AuditLog, reader: ClusterReader, topic: str, deadline: float) -> str | None:
+def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
     """Send the lines that the topic lacks, in order, to its partition 0, and wait until they are acknowledged.
 
-    Lines may be sent twice, after a crash: they are then the same, byte by byte. Return why lines are left for the next
-    trim, None if the topic has all.
+    Only the holder of the trim lock may call it. Lines may be sent twice, after a crash: they are then the
+    same, byte by byte. Return why lines are left for the next trim, None if the topic has all.
     """
-    folder = log.path.parent
+    folder, deadline = log.path.parent, time.monotonic() + MOST_S
     try:
         about = reader.metadata([topic]).topics.get(topic)
         if about is None:
@@ -53,17 +58,77 @@ def to_topic(log: AuditLog, reader: ClusterReader, topic: str, deadline: float) 
             return f"topic {topic} is compacted, and would keep a line of each run: set its cleanup.policy to delete"
         place = {"topic": topic, "topic_id": about.topic_id}
         with ClusterWriter(reader.settings, {topic}, reader.timeout_s) as writer:
-            unsent = copies.unsent(log, copies.reached_by(folder, SHIPPED_NAME, place))
+            unsent = _unsent(log, _reached_by(folder, place))
             sent = False
-            while lines := list(islice(unsent, copies.AT_ONCE)):
+            while lines := list(islice(unsent, AT_ONCE)):
                 if sent and time.monotonic() > deadline:
-                    return f"topic {topic} lacks lines after {copies.MOST_S:g} s: the next trim goes on with them"
+                    return f"topic {topic} lacks lines after {MOST_S:g} s: the next trim goes on with them"
                 answers = writer.append_all(topic, [(one.run.encode("utf-8", "replace"), one.value) for one in lines])
                 failed = next((n for n, one in enumerate(answers) if isinstance(one, BrokerError)), len(lines))
-                copies.remember(folder, SHIPPED_NAME, place, lines[:failed])
+                _remember(folder, place, lines[:failed])
                 sent = True
                 if failed < len(lines):
                     return f"{answers[failed]}; the next trim sends the lines that it lacks"
     except (BrokerError, StateError) as error:
         return f"{error}; the next trim sends the lines that topic {topic} lacks"
     return None
+
+
+def _unsent(log: AuditLog, reached: Link | None) -> Iterator[_Line]:
+    """Yield the lines behind the place that was reached; all of them if this log does not have that place."""
+    with log.snapshot() as now:
+        behind = None if reached is None else _behind(now, reached)
+        yield from _lines(now) if behind is None else behind
+
+
+def _behind(now: Snapshot, reached: Link) -> Iterator[_Line] | None:
+    """Return the lines behind a line of that number and hash, None if there is none."""
+    closed = tuple(name for name in now.closed if name >= closed_name(reached.seq))
+    names = (*closed, *(now.names[len(now.closed) :]))
+    lines = _lines(now, names)
+    for line in lines:
+        if line.link == reached:
+            return lines
+        if line.link is not None and line.link.seq > reached.seq:
+            return None
+    return None
+
+
+def _lines(now: Snapshot, names: tuple[str, ...] | None = None) -> Iterator[_Line]:
+    for name in now.names if names is None else names:
+        for _number, line in now.lines(name):
+            event = event_of(line) or {}
+            try:
+                link = link_of(event)
+            except ValueError:
+                link = None
+            run = event.get("run")
+            chained = None if link is None else Link(link.seq, hash_of(line))
+            yield _Line(line, run if isinstance(run, str) else "", chained)
+
+
+def _reached_by(folder: Path, place: _Place) -> Link | None:
+    """Return the last line that this very copy has; None if that is not known, and everything is to be sent."""
+    try:
+        with os.fdopen(open_file(folder / SHIPPED_NAME, os.O_RDONLY), "rb") as handle:
+            told = event_of(handle.read(_LONGEST)) or {}
+        same = None not in place.values() and all(told.get(key) == value for key, value in place.items())
+        return as_link(told.get("seq"), told.get("hash")) if same else None
+    except (OSError, ValueError):
+        return None
+
+
+def _remember(folder: Path, place: _Place, lines: Sequence[_Line]) -> None:
+    """Write down the last of these lines.
+
+    Raises:
+        StateError: that can't be done: they are sent again.
+    """
+    links = [one.link for one in lines if one.link is not None]
+    if not links:
+        return
+    text = json.dumps({**place, "seq": links[-1].seq, "hash": links[-1].hash}).encode() + b"\n"
+    try:
+        replace_file(folder, SHIPPED_NAME, text)
+    except OSError as error:
+        raise StateError(f"{folder / SHIPPED_NAME} can't be written: {error.strerror}") from None

@@ -127,7 +127,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
         disks=_disks(model.disks),
-        audit=_audit(model.audit, Path(document.source).absolute().parent),
+        audit=AuditRules(model.audit.max_bytes, model.audit.topic),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
     )
@@ -171,11 +171,6 @@ def _disks(model: DisksModel) -> DiskRules:
         shared=bool(model.shared),
         watermarks=tuple(Watermark(one.percent, one.factor, one.minimum) for one in model.watermarks or ()),
     )
-
-
-def _audit(model: AuditModel, folder: Path) -> AuditRules:
-    auth = "" if model.otlp_auth_file is None else str(folder / model.otlp_auth_file)
-    return AuditRules(model.max_bytes, model.topic, model.otlp, auth)
 
 
 def _enabled_without_time(document: Document) -> list[PolicyProblem]:

@@ -6,7 +6,6 @@ ValueError, which pydantic wants, and repeat no more than 80 characters of what 
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import re
 from collections.abc import Callable
@@ -260,18 +259,6 @@ def read_audit_topic(value: object) -> str:
     if value.startswith("__") or value in _NOT_FOR_AUDIT:
         raise ValueError(f"{shown(value)} has a use of its own: name a topic for the audit log alone")
     return value
-
-
-def read_otlp_url(value: object) -> str:
-    """Read where log records are sent: http or https, without any secret in it."""
-    if isinstance(value, str) and any(one in value for one in "@?#"):
-        raise ValueError("holds @, ? or #, behind which secrets stand: a token belongs into otlp.auth.file")
-    if isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value:
-        with contextlib.suppress(ValueError):
-            parts = urlsplit(value)
-            if parts.scheme in _HTTP and parts.hostname and parts.port != 0:
-                return value
-    raise ValueError("is not a URL such as http://127.0.0.1:4318/v1/logs")
 
 
 def read_remote_topics(value: object) -> str:

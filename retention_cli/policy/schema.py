@@ -5,9 +5,9 @@ Every key is the KIPs' or Kafka's own name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, Field, WithJsonSchema, field_validator
 
 from retention_cli.policy import values as v
 from retention_cli.policy.floor_schema import FloorModel
@@ -77,22 +77,6 @@ class AuditModel(StrictModel):
     topic: v.AuditTopic | None = Field(
         default=None, description="Copy each line to this topic of the cluster that the log is about."
     )
-    otlp: v.OtlpUrl | None = Field(
-        default=None,
-        description="Send each line as an OpenTelemetry log record to this URL (OTLP/HTTP, JSON), such as "
-        "http://127.0.0.1:4318/v1/logs.",
-    )
-    otlp_auth_file: v.Path | None = Field(
-        default=None,
-        alias="otlp.auth.file",
-        description="A file with the value of the header Authorization, such as Bearer TOKEN.",
-    )
-
-    @model_validator(mode="after")
-    def _has_where_to(self) -> Self:
-        if self.otlp_auth_file is not None and self.otlp is None:
-            raise ValueError("otlp is missing: otlp.auth.file is for it")
-        return self
 
 
 class WatermarkModel(StrictModel):

@@ -175,13 +175,11 @@ class AuditRules:
     """What the policy says of the audit log.
 
     ``max_bytes`` is from which size on a file is closed when the next run begins, ``topic`` the topic that lines are
-    copied to, ``otlp`` the URL of a collector, with the file of its Authorization header, empty for none.
+    copied to.
     """
 
     max_bytes: int = DEFAULT_AUDIT_FILE_BYTES
     topic: str | None = None
-    otlp: str | None = None
-    otlp_auth_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

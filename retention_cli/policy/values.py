@@ -138,9 +138,6 @@ SourceName = Annotated[
 AuditTopic = Annotated[
     str, BeforeValidator(r.read_audit_topic), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"})
 ]
-OtlpUrl = Annotated[
-    str, BeforeValidator(r.read_otlp_url), WithJsonSchema({"type": "string", "pattern": r"^https?://[^\s@?#]+$"})
-]
 RemoteTopics = Annotated[
     str,
     BeforeValidator(r.read_remote_topics),

@@ -172,8 +172,9 @@ def run_trim(
             journal.end(report, exit_code_for(report))
         except StateError as error:  # the trim is done: report it, and that the log lacks its last line
             report = replace(report, audit_problem=report.audit_problem or str(error))
-        if orders.ships and not report.audit_problem:  # after an error nothing was trimmed: the next run copies it
-            report = replace(report, audit_unshipped=ship(log, reader, orders.audit, plan.cluster_id))
+        topic = orders.audit.topic  # after an error nothing was trimmed: the next run copies it
+        if topic is not None and orders.ships and not report.audit_problem:
+            report = replace(report, audit_unshipped=ship(log, reader, topic))
         return report
 
 
@@ -182,12 +183,12 @@ def shipped(reader: ClusterReader, audit: AuditRules, state_dir: Path, report: T
 
     If another trim of the cluster runs by now, it sends these lines, too.
     """
-    if report.audit_problem or (audit.topic is None and audit.otlp is None):
+    if report.audit_problem or audit.topic is None:
         return report
     folder = cluster_folder(state_dir, report.cluster_id)
     try:
         with trim_lock(folder, timestamp(SYSTEM.wall_ms())):
-            return replace(report, audit_unshipped=ship(AuditLog(folder), reader, audit, report.cluster_id))
+            return replace(report, audit_unshipped=ship(AuditLog(folder), reader, audit.topic))
     except LockedError:
         return report
     except StateError as error:
