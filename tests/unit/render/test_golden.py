@@ -1,0 +1,201 @@
+"""Every format of every command, byte for byte: ``GOLDEN=write`` writes the files that this compares with."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kretain.options.common import Output, PlanOutput
+from kretain.render import (
+    advise,
+    archive,
+    context,
+    disk,
+    doctor,
+    explain,
+    fleet,
+    fleet_trim,
+    forecast,
+    groups,
+    history,
+    init,
+    ledger,
+    offsets,
+    plan,
+    policy,
+    profile,
+    segments,
+    trim,
+    verify,
+)
+from kretain.render.kit import screen
+from retention_cli.advise.advice import Advice
+from retention_cli.advise.reading import Reading
+from retention_cli.archive.catalog import ArchivedPartition
+from retention_cli.archive.compact import Compacted, Work
+from retention_cli.archive.restore import Restored
+from retention_cli.audit.runs import Run
+from retention_cli.core.model import Reason
+from retention_cli.disks.inventory.inventory import Inventory
+from retention_cli.disks.inventory.scan import ScanReport
+from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.engines.fleet.plan import FleetPlan
+from retention_cli.engines.fleet.report import FleetReport
+from retention_cli.forecast.value import Forecast
+from retention_cli.memory.topics.make import Initialized
+from retention_cli.memory.topics.policy import Changed
+from retention_cli.plan.value import Plan
+from retention_cli.policy.live_edit import LiveList
+from retention_cli.policy.model import Policy
+from retention_cli.policy.settings import Origin, Settings
+from retention_cli.profile.reading import Profile
+from retention_cli.reports.doctor import Diagnosis
+from retention_cli.reports.explain import Explained
+from retention_cli.reports.groups import GroupList
+from retention_cli.reports.ledger import LedgerView
+from retention_cli.reports.offsets import Positions
+from retention_cli.trim.history import Verified
+from retention_cli.trim.report import TrimReport
+from tests.unit.render.made import made
+
+FILES = Path(__file__).parent / "golden"
+WIDTH = 80
+NOW = 1_763_900_000_123
+Print = Callable[[Any, Any], None]
+
+
+def positions(seed: str) -> Positions:
+    """Return positions; a row's columns are those of every kind of row."""
+    hint: dict[str, Any] = dict.fromkeys(
+        ("log_start", "high_watermark", "last_stable_offset", "min_commit", "lag", "committed"), int | None
+    )
+    hint |= {"records": int | None, "bytes": int | None, "partitions": int, "unknown": int, "unread_since": int | None}
+    hint |= {"min_commit_by": str | None, "group": str, "remembered": bool, "reasons": tuple[Reason, ...], "topic": str}
+    rows = []
+    for number in range(4):
+        row = {key: made(one, seed, f"{key}{number}") for key, one in hint.items()}
+        row["reasons"] = [{"code": one.code, "text": one.text} for one in row["reasons"]]
+        rows.append({"topic": row.pop("topic"), "partition": number, **row})
+    return Positions("c1", "b:9092", rows, rows)
+
+
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "prod": {"bootstrap-server": "b:9092", "policy": "p.yaml", "confirm": "name", "settings": {"sasl.password": "x"}},
+    "=dev": {"settings": {"bootstrap.servers": "d:9092"}},
+}
+KEYS = ("match", "retention.ms", "log.retention.min.timestamp", "retention.bytes", "hold", "groups.require", "archive")
+LIVE = Policy(source="policy.yaml", digest="sha256:0", entries=())
+
+
+def settings_of(value: Any, output: Any) -> None:
+    origins = dict(zip(KEYS, value, strict=False))
+    policy.print_settings("orders", origins, Settings(require_groups=("a", "b")), LIVE, output)
+
+
+COMMANDS: dict[str, tuple[Any, Print]] = {
+    "plan": (Plan, lambda one, to: plan.print_plan(one, to, every_row=False)),
+    "fleet-plan": (FleetPlan, lambda one, to: fleet.print_fleet_plan(one, to, every_row=False)),
+    "fleet-plan-all": (FleetPlan, lambda one, to: fleet.print_fleet_plan(one, to, every_row=True)),
+    "trim": (TrimReport, lambda one, to: trim.print_report(one, to, every_row=False)),
+    "fleet-trim": (FleetReport, lambda one, to: fleet_trim.print_fleet_report(one, to, every_row=False)),
+    "fleet-trim-all": (FleetReport, lambda one, to: fleet_trim.print_fleet_report(one, to, every_row=True)),
+    "explain": (tuple[Explained, ...], lambda one, to: explain.print_explained(one, to, every_row=False)),
+    "advise": (
+        tuple[Reading, list[Advice]],
+        lambda one, to: advise.print_advice(one[0], one[1], to, command_config="c.properties", every_row=False),
+    ),
+    "forecast": (
+        tuple[Forecast, Forecast | None],
+        lambda one, to: forecast.print_forecast(one[0], one[1], to, every_row=False),
+    ),
+    "profile": (Profile, lambda one, to: profile.print_profile(one, to, of_bytes=False)),
+    "disk": (tuple[DiskOutcome, ...], lambda one, to: disk.print_disks("c1", "b:9092", one, to)),
+    "segments-scan": (ScanReport, lambda one, to: segments.print_scan(one, to, "x.parquet", quiet=False)),
+    "segments-show": (Inventory, lambda one, to: segments.print_inventory(one, to, NOW, quiet=False)),
+    "doctor": (Diagnosis, doctor.print_diagnosis),
+    "init": (tuple[Initialized, ...], lambda one, to: init.print_topics("c1", "b:9092", one, to)),
+    "contexts": (Path, lambda one, to: context.print_contexts(one, CONTEXTS, "prod", to)),
+    "no-contexts": (Path, lambda one, to: context.print_contexts(one, {}, None, to)),
+    "context": (Path, lambda one, to: context.print_context(one, "prod", CONTEXTS["prod"], to)),
+    "offsets": (Positions, lambda one, to: offsets.print_floors(one, to, every_row=False)),
+    "offsets-groups": (Positions, lambda one, to: offsets.print_groups(one, to, every_row=False)),
+    "offsets-unread": (Positions, lambda one, to: offsets.print_unread(one, to, "topics", every_row=False)),
+    "offsets-unread-groups": (Positions, lambda one, to: offsets.print_unread(one, to, "partitions", every_row=False)),
+    "archive-list": (
+        list[tuple[str, ArchivedPartition]],
+        lambda one, to: archive.print_archives(one, to, verified=True),
+    ),
+    "archive-compact": (
+        list[tuple[str, Compacted, Work]],
+        lambda one, to: archive.print_compacted(one, to, dry_run=True),
+    ),
+    "restore": (Restored, archive.print_restored),
+    "policy-show": (tuple[Origin, ...], settings_of),
+    "policy-set": (Changed, policy.print_changed),
+    "policy-list": (LiveList, lambda one, to: policy.print_live("c1", "b:9092", one, to)),
+    "history": (list[Run], lambda one, to: history.print_runs(one, to, every_row=False)),
+    "history-run": (Run, history.print_run),
+    "history-verify": (list[Verified], verify.print_verified),
+    "groups": (GroupList, lambda one, to: groups.print_groups(one, to, NOW, first_look=True)),
+    "ledger": (LedgerView, ledger.print_ledger),
+}
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(show: Print, value: Any, output: Any, *, terminal: bool) -> str:
+    """Return what is written to stdout and stderr."""
+    written, told = io.BytesIO(), io.StringIO()
+    stream = (Terminal if terminal else io.TextIOWrapper)(written, "utf-8", newline="")
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(told):
+        try:
+            show(value, output)
+        except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+            stream.write(f"{type(error).__name__}\n")
+        stream.flush()
+    return written.getvalue().decode() + told.getvalue()
+
+
+def every_format(name: str, seed: str, show: Print | None = None) -> str:
+    """Return a command's output in each format, under headings."""
+    hint, ours = COMMANDS[name]
+    value = positions(seed) if hint is Positions else made(hint, seed)
+    parts = []
+    for output in PlanOutput if name in ("plan", "fleet-plan", "fleet-plan-all") else Output:
+        for terminal in (False, True) if output == "table" else (False,):
+            text = printed(show or ours, value, output, terminal=terminal)
+            parts.append(f"==== {output}{' in a terminal' if terminal else ''}\n{text}")
+    return "".join(parts)
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    terminal: dict[str, Any] = {
+        "force_terminal": True,
+        "color_system": "standard",
+        "legacy_windows": False,
+        "highlight": False,
+    }
+    monkeypatch.setattr(screen, "console", lambda: Console(width=WIDTH, **terminal))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_format_of_a_command_is_as_it_was(name: str) -> None:
+    shown = "".join(f"######## {seed}\n{every_format(name, seed)}" for seed in ("one", "two", "three"))
+    file = FILES / f"{name}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(shown, encoding="utf-8", newline="")
+    assert shown == file.read_bytes().decode("utf-8")
