@@ -25,7 +25,7 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
 from kretain.embedded.java import find_java
 from tests.conftest import QUICK
-from tests.kafka.trim.test_failures import move_leader
+from tests.support.leaders import move_leader
 from tests.support.world import HOUR, World, consumed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]

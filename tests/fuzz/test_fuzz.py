@@ -42,16 +42,15 @@ from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy
 from retention_cli.policy.settings import FloorSource
 from tests.support import logs
+from tests.support.answers import batched, encoded, single
+from tests.support.archives import sample, written
+from tests.support.audit_logs import FOUR
 from tests.support.changed_bytes import mutated
+from tests.support.checkpoints import written as written_checkpoint
+from tests.support.documents import TOPIC_ID, WRITTEN, worst
+from tests.support.ledgers import IDS, filled
+from tests.support.plans import EVERY
 from tests.support.reach import reach_at
-from tests.unit.archive.test_archive import sample, written
-from tests.unit.audit import test_chain
-from tests.unit.brokers.test_commit_answers import batched, single
-from tests.unit.brokers.test_offset_answers import encoded
-from tests.unit.memory.test_documents import TOPIC_ID, WRITTEN, worst
-from tests.unit.memory.test_ledger_file import IDS, filled
-from tests.unit.observe import test_checkpoint
-from tests.unit.plan.test_plan import EVERY
 
 ROOT: Final = Path(__file__).parents[2]
 NAMES: Final = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch")
@@ -185,7 +184,7 @@ def document(_folder: Path) -> Target:
 
 def audit_lines(folder: Path) -> Target:
     made = AuditLog(folder)
-    for event in test_chain.FOUR:
+    for event in FOUR:
         made.append(event)
     seed = made.path.read_bytes()
 
@@ -244,7 +243,7 @@ def positions(_folder: Path) -> Target:
 
 
 def query_checkpoint(folder: Path) -> Target:
-    test_checkpoint.written(folder)
+    written_checkpoint(folder)
     seeds = [(folder / "offsets/1").read_bytes()]
     source = FloorSource("checkpoint", "fuzzed", place=str(folder), max_age_ms=None)
     return file_target(folder / "offsets/1", seeds, lambda _: checkpoint.read(source, reach_at(0)), SourceError)

@@ -12,10 +12,10 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
-from tests.kafka.trim.test_failures import SETTINGS, move_leader
 from tests.simulation import logs
 from tests.simulation.both import walk
-from tests.simulation.test_contract import STEPS, Both, all_led
+from tests.simulation.both_kafkas import STEPS, Both, all_led
+from tests.support.leaders import SETTINGS, move_leader
 from tests.support.world import World, reader_for, wait_until
 
 MORE_STEPS: Final = (*STEPS, "elect", "elect", "elect", "recreate")

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.engines.spark.session import open_session
+from tests.support.fleet import Fleet
 from tests.support.spark.clusters import QUICK_START
+from tests.support.world import World
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,3 +25,15 @@ def local_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = open_session("local[2]", {"spark.driver.extraJavaOptions": QUICK_START}, tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def fleet(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    fleet = Fleet(World(kafka.bootstrap, tmp_path_factory.mktemp("fleet") / "state"), 13, topics=10)
+    try:
+        fleet.build()
+        fleet.commit_somewhere()
+        fleet.trim_somewhere()
+        yield fleet
+    finally:
+        fleet.close()

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize
 from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport
-from tests.spark.test_remote import SMALL, Command
 from tests.support.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
 from tests.support.spark.clusters import Connect, Standalone, spark_connect, spark_standalone, standalone
+from tests.support.spark.commands import SMALL, Command, filled, whole_and_tidy
 from tests.support.spark.engines import Engines
 from tests.support.world import World, wait_until
 
@@ -34,13 +33,6 @@ def written(folder: Path) -> dict[str, Any]:
         elif path.is_file():
             found[str(path.relative_to(folder))] = path.read_bytes()
     return found
-
-
-def whole_and_tidy(folder: Path) -> bool:
-    store = Store(str(folder))
-    partitions, loose = read_catalog(store)
-    verify_catalog(store, partitions)
-    return not loose and not any(one.problems or one.gaps for one in partitions) and not list(folder.rglob("*.tmp"))
 
 
 Trim = Callable[[str], TrimReport]
@@ -68,15 +60,6 @@ def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
     return {
         (row.topic, row.partition): (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows
     }
-
-
-def filled(world: World, partitions: int = 1, records: int = 1_200) -> str:
-    """Odd records in every partition, all of them read."""
-    topic = world.topic("executed", partitions=partitions)
-    for partition in range(partitions):
-        produce(world, topic, odd_flights(records), partition)
-    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), records))
-    return topic
 
 
 @pytest.mark.thorough

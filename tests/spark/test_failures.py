@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.test_remote import SMALL, Command
 from tests.support.spark.clusters import connect_server, standalone
+from tests.support.spark.commands import SMALL, Command
 from tests.support.world import HOUR, World, consumed, wait_until
 
 pytestmark = pytest.mark.thorough  # a Spark of its own, killed

@@ -11,10 +11,8 @@ import pytest
 
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.store import Store
-from tests.spark.test_archive import filled
-from tests.spark.test_remote import Command
-from tests.spark.test_yarn import ON_YARN
 from tests.support.archiving import archived, policy, whole
+from tests.support.spark.commands import ON_YARN, Command, filled
 from tests.support.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
 from tests.support.spark.yarn import Yarn, spark_yarn
 from tests.support.world import World

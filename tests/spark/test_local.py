@@ -21,8 +21,8 @@ from retention_cli.engines.spark.session import DRIVER_MEMORY
 from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.plan import kept
-from tests.kafka.floors.test_floors import from_the_start, polled_share, share_offsets
 from tests.support.fleet import Fleet
+from tests.support.share_groups import from_the_start, polled_share, share_offsets
 from tests.support.spark.clusters import QUICK_START
 from tests.support.spark.engines import Engines, reasons_of
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,98 +15,19 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.connections import ConnectionRef, reader_of
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import (
-    QUICK_START,
     Standalone,
-    environment,
     spark_connect,
     spark_standalone,
     standalone,
 )
+from tests.support.spark.commands import SECRET, SMALL, Command, normal, packed_environment
 from tests.support.spark.disks import ceiling, inventory_of, topics_of_ages
 from tests.support.world import HOUR, World, consumed, reader_for, wait_until
 
 pytestmark = pytest.mark.thorough  # standalone and Connect
 
 __all__ = ["spark_connect", "spark_standalone"]
-SECRET = "hush-5f0c9a"
 STORE_KEY = "hush-s3-9c41"
-SMALL = tuple(
-    word
-    for setting in (
-        "executor.memory=512m",
-        "driver.host=127.0.0.1",
-        "sql.shuffle.partitions=8",
-        f"driver.extraJavaOptions={QUICK_START}",
-        f"executor.extraJavaOptions={QUICK_START}",
-    )
-    for word in ("--spark-conf", f"spark.{setting}")
-)
-
-
-@dataclass
-class Command:
-    """``kretain plan`` (or another), by this process alone or with ``--spark`` on a master."""
-
-    world: World
-    folder: Path
-    spark_folder: Path
-    name: str = "plan"
-    environ: Mapping[str, str] = field(default_factory=dict)
-    own_group: bool = False
-
-    def run(self, *arguments: str, state: str) -> subprocess.CompletedProcess[str]:
-        done = self.start(*arguments, state=state)
-        out, err = done.communicate(timeout=600)
-        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
-
-    def start(self, *arguments: str, state: str) -> subprocess.Popen[str]:
-        address = [] if {"-c", "--fleet"} & {*arguments} else ["-b", self.world.bootstrap]
-        where = [*address, "--state-dir", str(self.folder / state), "-o", "json"]
-        return subprocess.Popen(
-            [sys.executable, "-m", "kretain", self.name, *arguments, *where],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**environment(self.spark_folder), "PYTHONPATH": ":".join(sys.path), **self.environ},
-            start_new_session=self.own_group,
-        )
-
-    def plan(self, policy: Path, *arguments: str, state: str) -> str:
-        done = self.run("-p", str(policy), *arguments, state=state)
-        assert done.returncode == 0, done.stderr
-        return normal(done.stdout)
-
-    def same(self, policy: Path, url: str, *more: str) -> dict[str, Any]:
-        """Brokers sweep as they like: a pair counts where this process says the same before and after.
-
-        Each plan has a memory of its own: the second one of a leftover says more than the first.
-        """
-        for number in range(4):
-            before = self.plan(policy, state=f"before-{number}")
-            spark = self.plan(policy, "--spark", "--master", url, *more, state=f"spark-{number}")
-            if before == self.plan(policy, state=f"after-{number}"):
-                assert spark.splitlines() == before.splitlines()
-                return dict(json.loads(spark))
-        raise AssertionError("the cluster would not stand still")
-
-
-def normal(text: str) -> str:
-    """A plan but for when it was made, and when each memory began and saw a group last."""
-    text = re.sub(r'"(created_at|since)": "[^"]*"', r'"\1": ""', text)
-    return re.sub(r"\(seen [^)]*\)", "(seen)", text)
-
-
-@pytest.fixture(scope="module")
-def fleet(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    fleet = Fleet(World(kafka.bootstrap, tmp_path_factory.mktemp("fleet") / "state"), 13, topics=10)
-    try:
-        fleet.build()
-        fleet.commit_somewhere()
-        fleet.trim_somewhere()
-        yield fleet
-    finally:
-        fleet.close()
 
 
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
@@ -308,19 +225,6 @@ def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, 
     assert done.stdout == ""
     assert done.stderr.startswith("kretain: Spark's executors can't run Python")
     assert done.stderr.count("\n") == 1
-
-
-def packed_environment(folder: Path) -> Path:
-    """What the commands of docs/spark.md make."""
-    packed, environment = folder / "kretain-env.tar.gz", folder / "env"
-    for command in (
-        [sys.executable, "-m", "venv", str(environment)],
-        [str(environment / "bin" / "pip"), "install", "-q", f"{Path(__file__).parents[2]}[parquet]"],
-        ["tar", "czf", str(packed), "-C", str(environment), "."],
-    ):
-        made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
-        assert made.returncode == 0, made.stderr
-    return packed
 
 
 @pytest.mark.long  # it installs everything anew

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.spark.test_archive import filled, whole_and_tidy
-from tests.spark.test_remote import SECRET, SMALL, Command, fleet, packed_environment
 from tests.support.archiving import archived, policy, whole
 from tests.support.fleet import Fleet
+from tests.support.spark.commands import (
+    INSTALLED,
+    ON_YARN,
+    SECRET,
+    SMALL,
+    Command,
+    filled,
+    packed_environment,
+    whole_and_tidy,
+)
 from tests.support.spark.yarn import Yarn, spark_yarn
 from tests.support.world import HOUR, World, consumed, wait_until
 
-__all__ = ["fleet", "spark_yarn"]
+__all__ = ["spark_yarn"]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # 100 MB of Hadoop, and a session each
 FAKE = "hush-9d27ee"
-# As where each machine has what executors need: the tests' own Python.
-INSTALLED = (*SMALL, "--spark-conf", f"spark.pyspark.python={sys.executable}")
-ON_YARN = ("--spark", "--master", "yarn", *INSTALLED)
 
 
 def command(world: World, folder: Path, cluster: Yarn, name: str = "plan") -> Command:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from retention_cli.brokers.wire.batch_headers import HEADER
+from retention_cli.disks.inventory.partition import PartitionRead, read_partition
 
 INDEX_INTERVAL = 4096
 TOPIC_ID = "qCKCnnUmRDu8xKoaqyCwHA"
@@ -128,3 +130,11 @@ def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int 
         one.write(folder)
         made.append(one)
     return made
+
+
+def read(folder: Path) -> PartitionRead:
+    parent = os.open(folder.parent, os.O_RDONLY)
+    try:
+        return read_partition(parent, folder.name)
+    finally:
+        os.close(parent)

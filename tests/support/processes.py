@@ -103,3 +103,9 @@ def _fork(server: str, arguments: Sequence[str], streams: Sequence[int], environ
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 raise
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the processes whose command line names a folder: brokers and the reaper of a cluster that lies there."""
+    listed = subprocess.run(["ps", "-ewwo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if str(folder) in line]

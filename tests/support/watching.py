@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -16,11 +17,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.support.world import World, wait_until
+from tests.support.world import HOUR, World, consumed, wait_until
 
 PLAIN = """
 import faulthandler, signal
@@ -148,3 +149,42 @@ def watching(
         if process.poll() is None:
             process.kill()
         process.wait(10)
+
+
+OLD = [30 * HOUR] * 10
+
+
+def policy_of(world: World, *topics: str, more: str = "") -> Path:
+    path = world.state_dir.parent / "policy.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries = "\n".join(consumed(topic).partition("topics:\n")[2] for topic in topics)
+    path.write_text(f"version: 1\n{more}topics:\n{entries}\n")
+    return path
+
+
+def read_topic(world: World, partitions: int = 1, upto: int = 7) -> str:
+    """A topic of old records, of which a group has read some."""
+    topic = world.topic("watched", partitions=partitions)
+    for partition in range(partitions):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-group", topic, dict.fromkeys(range(partitions), upto))
+    return topic
+
+
+def audit_of(state: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
+
+
+def batches_of(state: Path) -> int:
+    return sum(one["event"] == "batch" for one in audit_of(state))
+
+
+SLOW = f"""
+import time
+from retention_cli.brokers.deleter import Deleter
+honest = Deleter.delete
+def slowly(self, *arguments, **more):
+    time.sleep(0.3)
+    honest(self, *arguments, **more)
+Deleter.delete = slowly
+{ONE_A_BATCH}"""

@@ -14,7 +14,7 @@ import pytest
 
 from kretain.embedded.demo import TOPICS
 from kretain.embedded.flights import FLIGHTS, WEATHER
-from tests.kafka.brokers.test_embedded import processes_of
+from tests.support.processes import processes_of
 from tests.support.terminal import Terminal
 from tests.support.world import World, wait_until
 

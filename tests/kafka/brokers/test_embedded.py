@@ -16,13 +16,8 @@ from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
 from kretain.embedded import EmbeddedError, EmbeddedKafka
 from kretain.embedded.node import free_ports
+from tests.support.processes import processes_of
 from tests.support.world import World, wait_until
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the processes whose command line names a folder: brokers and the reaper of a cluster that lies there."""
-    listed = subprocess.run(["ps", "-ewwo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if str(folder) in line]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import read_properties, translate
 from retention_cli.brokers.writer import ClusterWriter, TopicSpec
 from tests.conftest import QUICK
-from tests.kafka.brokers.test_security import properties
+from tests.support.client_files import properties
 from tests.support.token_server import AUDIENCE, CLIENT, CLIENT_SECRET, Answer, TokenServer
 from tests.support.world import HOUR, Cli, World, run_cli, wait_until
 

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kretain.embedded import EmbeddedKafka
 from kretain.embedded.java import find_java
 from tests.conftest import QUICK
+from tests.support.client_files import properties
 from tests.support.watching import watching
 from tests.support.world import HOUR, Cli, World, consumed, run_cli, wait_until
 
@@ -198,12 +199,6 @@ def broker_tls(certificates: Certificates, **more: str) -> dict[str, str]:
         "listener.name.secure.ssl.key.password": STORE,
         **{key.replace("_", "."): value for key, value in more.items()},
     }
-
-
-def properties(tmp_path: Path, **settings: object) -> Path:
-    path = tmp_path / "client.properties"
-    path.write_text("".join(f"{key.replace('_', '.')}={value}\n" for key, value in settings.items()))
-    return path
 
 
 def ask(bootstrap: str, config: Path, *arguments: str, timeout: str = "10s") -> Cli:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.world import HOUR, Cli, World
+from tests.support.hostile_names import HOSTILE, odd
+from tests.support.world import HOUR, World
 
-HOSTILE = "evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
 ESCAPED = r"evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
 FORMULA = "=HYPERLINK(1)"
 RULE = ("--consumed-after", "1h")
@@ -52,11 +52,6 @@ def strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from strings(one)
-
-
-def odd(said: Cli) -> set[str]:
-    """Return what does not print of an output; its line ends aside."""
-    return {one for one in said.out + said.err if one != "\n" and not one.isprintable()}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -27,7 +27,7 @@ from retention_cli.profile.hours import HOUR_MS
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fill, prepare
 from retention_cli.profile.rows import all_rows
 from retention_cli.profile.summary import summarize
-from tests.kafka.trim.test_failures import SETTINGS, leaders
+from tests.support.leaders import SETTINGS, leaders
 from tests.support.terminal import Terminal
 from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
 

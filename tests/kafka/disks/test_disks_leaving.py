@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,99 +13,8 @@ from pyarrow import parquet
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.disks.inventory.table import METADATA_KEY
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
-
-MIB = 1 << 20
-RECORD = 10_000
-
-
-@contextmanager
-def volume(folder: Path, room_mib: int) -> Iterator[Path]:
-    """A volume of its own; the test is skipped where none can be mounted."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={room_mib}m", "kretain-test", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("no tmpfs can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
-
-
-@dataclass
-class Filled:
-    """A broker whose swept and deleted files stay for an hour."""
-
-    kafka: EmbeddedKafka
-    world: World
-    root: Path
-
-    def topic(self, stem: str, mib: int, age_h: int) -> str:
-        name = self.world.topic(stem, segment_bytes=str(MIB), file_delete_delay_ms=str(HOUR))
-        first = now_ms() - age_h * HOUR
-        stamps = [first + 1000 * n for n in range(mib * MIB // RECORD)]
-        self.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)
-        return name
-
-    def described(self) -> tuple[int, int, int]:
-        """Total, used, and the replicas' bytes of all dirs on the first one's volume."""
-        with reader_for(self.world.bootstrap) as reader:
-            [dirs] = reader.log_dirs(reader.brokers()).values()
-        assert not isinstance(dirs, Exception)
-        total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
-        assert isinstance(total, int)
-        assert isinstance(usable, int)
-        return total, total - usable, sum(replica.size_bytes for one in dirs for replica in one.replicas)
-
-    def scan(self, name: str) -> str:
-        [node] = self.kafka.nodes
-        out = self.root / f"{name}.parquet"
-        run_cli("segments", "scan", *map(str, node.log_dirs), "--out", str(out), "--no-tiered", check=0)
-        return str(out)
-
-    def policy(self, percent: float, *entries: str) -> Path:
-        """A ceiling for these entries, or for all topics."""
-        path = self.root / f"{percent}-{len(list(self.root.glob('*.yaml')))}.yaml"
-        ceiling = f"disks: {{log.retention.disk.usage.percent: {percent}, shared: true}}"
-        lines = "".join(f"  - {{{entry}, unconsumed: trim}}\n" for entry in entries or ['match: "*"'])
-        path.write_text(f"version: 1\n{ceiling}\ntopics:\n{lines}")
-        return path
-
-    def plan(self, policy: Path, *more: str, fresh: str | None = None) -> Cli:
-        world = self.world if fresh is None else World(self.world.bootstrap, self.root / fresh)
-        return world.cli("plan", "-p", str(policy), "-o", "json", *more, check=0)
-
-
-@contextmanager
-def filled(root: Path, dirs: int = 1, room_mib: int = 64, check_ms: int = 500) -> Iterator[Filled]:
-    settings = {
-        "log.retention.check.interval.ms": str(check_ms),
-        "log.initial.task.delay.ms": str(check_ms),
-        "log.segment.delete.delay.ms": str(HOUR),
-        "log.index.size.max.bytes": "65536",
-    }
-    with ExitStack() as stack:
-        folder = stack.enter_context(volume(root / "volume", room_mib))
-        log_dirs = [[folder / f"logs-{n}" for n in range(dirs)]]
-        kafka = stack.enter_context(EmbeddedKafka(1, log_dirs=log_dirs, settings=settings))
-        yield Filled(kafka, World(kafka.bootstrap, root / "state"), root)
-
-
-def trimmed(plan: Cli) -> dict[str, int]:
-    return {row["topic"]: row["trim_to"] for row in plan.json()["partitions"] if row["action"] == "trim"}
-
-
-def disk_in(plan: Cli) -> Any:
-    [disk] = plan.json()["disks"]
-    return disk
-
-
-def percent_of(filled: Filled, bytes_below: int) -> float:
-    """A ceiling that is exceeded by so many bytes by what is in use now."""
-    total, used, _ = filled.described()
-    return round(100 * (used - bytes_below) / total, 2)
+from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, trimmed
+from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
 
 
 def test_what_was_swept_or_deleted_is_not_trimmed_again(tmp_path: Path) -> None:

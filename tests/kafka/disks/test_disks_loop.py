@@ -19,7 +19,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from kretain.embedded import EmbeddedError, EmbeddedKafka
-from tests.kafka.disks.test_disks_leaving import MIB, RECORD, volume
+from tests.support.volumes import MIB, RECORD, volume
 from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
 
 MINUTES = float(os.environ.get("LOOP_MINUTES", "10"))

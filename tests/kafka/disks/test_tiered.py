@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.kafka.disks.test_disks_leaving import MIB, RECORD, Filled, disk_in, trimmed, volume
 from tests.support import tiered
+from tests.support.volumes import MIB, RECORD, Filled, disk_in, trimmed, volume
 from tests.support.world import HOUR, World, now_ms, wait_until
 
 pytestmark = pytest.mark.thorough

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import AcknowledgeType, ShareConsumer  # type: ignore[attr-defined]
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from tests.kafka.floors.test_floors import OLD, from_the_start
+from tests.support.share_groups import OLD, from_the_start
 from tests.support.world import World, consumed, reader_for
 
 REJECTED = 3

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from kretain.render.trim import question
-from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC
@@ -25,11 +23,9 @@ from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
-from tests.kafka.floors.test_lineage import lead_by
-from tests.kafka.trim.test_failures import leaders
+from tests.support.leaders import lead_by, leaders
+from tests.support.share_groups import OLD, from_the_start, polled_share, share_offsets
 from tests.support.world import HOUR, World, commit_raw, consumed, now_ms, reader_for, wait_until
-
-OLD = [30 * HOUR] * 10
 
 
 @contextmanager
@@ -273,45 +269,6 @@ def share_beats(world: World, group: str, topic: str) -> None:
 
         wait_until(set_up, "the share group to be set up")
         wait_until(lambda: reader.wire.run(beat, -1) == -1, "its member to leave")
-
-
-def from_the_start(world: World, group: str) -> None:
-    """Have a share group begin with the oldest record (share.auto.offset.reset)."""
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
-    of_group = resource(resource_type=32, resource_name=group, configs=[config])
-    with reader_for(world.bootstrap) as reader:
-        wire = reader.wire
-        answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
-    assert [one.error_code for one in answer.responses] == [0]
-
-
-def share_offsets(world: World, group: str) -> dict[str, list[Any]]:
-    """Return where a share group stands."""
-    found: list[Any] = []
-    with reader_for(world.bootstrap) as reader:
-        reader.read_share_offsets([group], found.append)
-    [one] = found
-    assert isinstance(one, GroupCommits), one
-    return {topic: list(rows) for topic, rows in one.topics.items()}
-
-
-@contextmanager
-def polled_share(share: Any) -> Iterator[None]:
-    done = threading.Event()
-
-    def poll() -> None:
-        while not done.is_set():
-            share.poll(0.2)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        share.close()
 
 
 def pend(world: World, group: str, source: str, offset: int, sink: str) -> Any:

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-from kafka.admin import KafkaAdminClient
-from kafka.structs import TopicPartition as Partition
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.reader import ClusterReader
-from tests.kafka.trim.test_failures import SETTINGS, epoch_now, leaders
 from tests.support import archiving
+from tests.support.leaders import SETTINGS, epoch_now, lead_by, leaders
 from tests.support.world import HOUR, World, commit_raw, consumed, now_ms, wait_until
 
 LONG_AGO = 100 * HOUR
@@ -231,16 +229,6 @@ def test_a_cut_is_not_forgotten_where_the_leader_moves_on_while_it_is_read(
     assert (decision.action, decision.trim_to) == ("hold", None), decision
     row = torn.trim(topic)
     assert (row["outcome"], torn.start(topic)) == ("held", 0), said(row)
-
-
-def lead_by(world: World, topic: str, broker: int) -> None:
-    """Give partition 0 to one broker, which begins a leader epoch."""
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
-        admin.alter_partition_reassignments({Partition(topic, 0): [broker]})
-    finally:
-        admin.close()
-    wait_until(lambda: leaders(world, topic)[0] == broker, f"{topic} on broker {broker}")
 
 
 def test_a_commit_beyond_the_end_of_its_epoch_counts_at_that_end_once_its_group_is_deleted(torn: Harmed) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from kretain.embedded.cluster import EmbeddedKafka
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from tests.kafka.plan.test_event_time import Raw, send_raw
+from tests.support.raw_headers import Raw, send_raw
 from tests.support.world import HOUR, World, consumed, now_ms
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]

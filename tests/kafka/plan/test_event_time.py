@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.support.raw_headers import Raw, send_raw
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, wait_until
 
 NOW = now_ms()
@@ -390,28 +391,8 @@ def trim_row(world: World, text: str, topic: str) -> dict[str, Any]:
 # -- records that can't be read ------------------------------------------------------------------------
 
 
-class Raw(str):
-    """A header's name in bytes that are no UTF-8."""
-
-    __slots__ = ()
-
-    def encode(self, *_arguments: object) -> bytes:
-        """Return them."""
-        return b"bad\xff\xfe"
-
-
 def under_et(text: bytes) -> Callable[[int], list[tuple[str, bytes]]]:
     return lambda _number: [("et", text)]
-
-
-def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
-    from kafka import KafkaProducer
-
-    producer = KafkaProducer(bootstrap_servers=world.bootstrap)
-    try:
-        producer.send(topic, value, headers=[(name, b"2")], partition=0).get(30)
-    finally:
-        producer.close()
 
 
 LONG_NUMBER = b"1" * 4_400

@@ -25,7 +25,7 @@ from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
-from tests.kafka.trim.test_failures import move_leader
+from tests.support.leaders import move_leader
 from tests.support.world import HOUR, LateClock, World, consumed, now_ms, reader_for, skipping, wait_until
 
 OLD = [30 * HOUR] * 10

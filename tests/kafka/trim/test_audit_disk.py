@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from retention_cli.audit.log import AuditLog
-from tests.kafka.watch.test_watch import policy_of, read_topic
-from tests.support.watching import ONE_A_BATCH, watching
+from tests.support.watching import ONE_A_BATCH, policy_of, read_topic, watching
 from tests.support.world import World
 
 pytestmark = pytest.mark.thorough

@@ -12,26 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, KafkaException
-from confluent_kafka import TopicPartition as ClientTopicPartition
-from kafka.admin import KafkaAdminClient
-from kafka.structs import TopicPartition as KafkaTopicPartition
+from confluent_kafka import KafkaException
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.model import Decision, TopicPartition
-from tests.conftest import QUICK
+from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
-SETTINGS = {
-    **QUICK,
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "2000",
-    "offsets.topic.num.partitions": "6",
-}
 
 
 @pytest.fixture
@@ -43,11 +33,6 @@ def three() -> Iterator[EmbeddedKafka]:
 @pytest.fixture
 def harmed(three: EmbeddedKafka, tmp_path: Path) -> World:
     return World(three.bootstrap, tmp_path / "state")
-
-
-def leaders(world: World, topic: str) -> dict[int, int | None]:
-    with reader_for(world.bootstrap) as reader:
-        return {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
 
 
 def coordinator_of(world: World, group: str) -> int:
@@ -292,24 +277,6 @@ def test_an_epoch_without_a_record_leaves_no_trace(world: World) -> None:
     assert ends == {(tp, first): Found(4), (tp, first + 1): NotFound(), (tp, first + 3): Found(4)}
     decision = world.decide(aged, still, at_ms=now_ms() + 3 * HOUR)
     assert (decision.action, decision.trim_to) == ("trim", 4)
-
-
-def move_leader(world: World, topic: str) -> None:
-    """Make the other replica of a partition its leader, without harm."""
-    with reader_for(world.bootstrap) as reader:
-        one = reader.metadata([topic]).topics[topic].partitions[0]
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
-        admin.alter_partition_reassignments({KafkaTopicPartition(topic, 0): list(reversed(one.replicas))})
-    finally:
-        admin.close()
-    world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(30)
-    wait_until(lambda: leaders(world, topic)[0] == one.replicas[-1], "the other leader")
-
-
-def epoch_now(world: World, topic: str) -> int:
-    with reader_for(world.bootstrap) as reader:
-        return reader.metadata([topic]).topics[topic].partitions[0].leader_epoch
 
 
 def test_a_frozen_broker_costs_its_time_out_and_holds_what_it_leads(harmed: World, three: EmbeddedKafka) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.cli.test_hostile_names import HOSTILE, odd
 from tests.support import archiving
+from tests.support.hostile_names import HOSTILE, odd
 from tests.support.world import HOUR, World, now_ms
 
 ROOT = Path(__file__).parents[3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -20,16 +19,9 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.plan.value import Plan
 from retention_cli.trim.batches import RefusedError
-from retention_cli.trim.report import TrimReport, TrimRow
 from retention_cli.trim.run import PlanRefusedError
+from tests.support.trims import OLD, audit, only
 from tests.support.world import HOUR, LateClock, World, consumed
-
-OLD = [30 * HOUR] * 10
-
-
-def only(report: TrimReport) -> TrimRow:
-    assert len(report.rows) == 1
-    return report.rows[0]
 
 
 @pytest.fixture
@@ -39,11 +31,6 @@ def topic(world: World) -> str:
     world.produce(name, OLD)
     world.commit(f"{name}-a", name, 8)
     return name
-
-
-def audit(world: World) -> list[dict]:
-    log = next(world.state_dir.glob("*/audit.jsonl"))
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def test_what_was_planned_goes_and_the_log_has_it_before_and_after(world: World, topic: str) -> None:

@@ -13,7 +13,7 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import Wire
-from tests.kafka.trim.test_trim import OLD, audit, only
+from tests.support.trims import OLD, audit, only
 from tests.support.world import LateClock, World, consumed
 
 

@@ -16,7 +16,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day
 from retention_cli.trim.report import TrimReport
-from tests.kafka.trim.test_trim import OLD, audit, only
+from tests.support.trims import OLD, audit, only
 from tests.support.world import HOUR, LateClock, World, consumed, now_ms
 
 Deleting = Callable[..., None]

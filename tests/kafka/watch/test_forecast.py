@@ -3,65 +3,16 @@
 from __future__ import annotations
 
 import math
-import random
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from retention_cli.core.model import Unknown
-from retention_cli.forecast.reading import read_forecast
 from retention_cli.forecast.span import Span
-from retention_cli.forecast.value import Forecast
-from retention_cli.memory.stores import Memories
-from tests.support.world import QUIET, World, now_ms, reader_for, wait_until
-
-A_SECOND = 200
-"""Records a second, of about 1 KiB."""
-
-
-@contextmanager
-def written_to(world: World, *topics: str, jitter: float = 0.0) -> Iterator[None]:
-    """Write to partition 0 of these topics at a steady rate, each second up to so much more or less (a share of it)."""
-    done = threading.Event()
-    producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
-
-    def write() -> None:
-        begun, count, second, ahead = time.monotonic(), 0, 0, 0.0
-        while not done.is_set():
-            passed = time.monotonic() - begun
-            if passed >= second + 1:
-                second, ahead = int(passed), A_SECOND * random.uniform(-jitter, jitter)
-            while count < passed * A_SECOND + ahead * (passed - second):
-                for topic in topics:
-                    producer.produce(topic, b"x" * 1024, partition=0)
-                count += 1
-            producer.poll(0)
-            done.wait(0.02)
-        producer.flush(30)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(60)
-
-
-def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
-    chosen = world.selection(policy)
-    with reader_for(world.bootstrap) as reader:
-        memories = Memories(world.state_dir)
-        try:
-            return read_forecast(reader, chosen, now_ms(), memories=memories, every_ms=2000, least_ms=least_ms)
-        finally:
-            memories.close()
+from tests.support.forecasting import A_SECOND, foretell, written_to
+from tests.support.world import World, wait_until
 
 
 def within(span: Any, value: float, slack: float) -> None:

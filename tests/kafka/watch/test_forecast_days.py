@@ -19,7 +19,7 @@ from retention_cli.core.model import Unknown
 from retention_cli.forecast.span import Span
 from retention_cli.forecast.value import Forecast
 from tests.conftest import QUICK
-from tests.kafka.watch.test_forecast import A_SECOND, foretell, written_to
+from tests.support.forecasting import A_SECOND, foretell, written_to
 from tests.support.world import World, reader_for
 
 MINUTES = float(os.environ.get("FORECAST_MINUTES", "2"))

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,54 +18,19 @@ from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
-from tests.support.watching import ONE_A_BATCH, PLAIN, Door, Watcher, watching
-from tests.support.world import HOUR, World, consumed, now_ms, reader_for, wait_until
-
-OLD = [30 * HOUR] * 10
-
-
-@pytest.fixture(scope="module")
-def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
-    """One node, which has no policy topic at first."""
-    with EmbeddedKafka(1, settings=QUICK) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def here(single: EmbeddedKafka, tmp_path: Path) -> World:
-    return World(single.bootstrap, tmp_path / "a" / "state")
-
-
-@pytest.fixture
-def electing(here: World) -> World:
-    """The same node, with the topic that instances are elected by."""
-    here.cli("init", check=0)
-    return here
-
-
-def policy_of(world: World, *topics: str, more: str = "") -> Path:
-    path = world.state_dir.parent / "policy.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    entries = "\n".join(consumed(topic).partition("topics:\n")[2] for topic in topics)
-    path.write_text(f"version: 1\n{more}topics:\n{entries}\n")
-    return path
-
-
-def read_topic(world: World, partitions: int = 1, upto: int = 7) -> str:
-    """A topic of old records, of which a group has read some."""
-    topic = world.topic("watched", partitions=partitions)
-    for partition in range(partitions):
-        world.produce(topic, OLD, partition)
-    world.commit(f"{topic}-group", topic, dict.fromkeys(range(partitions), upto))
-    return topic
-
-
-def audit_of(state: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
-
-
-def batches_of(state: Path) -> int:
-    return sum(one["event"] == "batch" for one in audit_of(state))
+from tests.support.watching import (
+    OLD,
+    PLAIN,
+    SLOW,
+    Door,
+    Watcher,
+    audit_of,
+    batches_of,
+    policy_of,
+    read_topic,
+    watching,
+)
+from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 
 def test_dry_by_default_it_deletes_nothing_and_its_metrics_are_those_of_a_plan(here: World) -> None:
@@ -267,17 +231,6 @@ def test_a_loop_that_hangs_is_no_longer_healthy_and_ends(here: World) -> None:
         assert watcher.get("/readyz") == (503, "no pass has succeeded yet\n")
         assert watcher.process.wait(20) == 1
     assert "it has not moved for too long" in watcher.text
-
-
-SLOW = f"""
-import time
-from retention_cli.brokers.deleter import Deleter
-honest = Deleter.delete
-def slowly(self, *arguments, **more):
-    time.sleep(0.3)
-    honest(self, *arguments, **more)
-Deleter.delete = slowly
-{ONE_A_BATCH}"""
 
 
 @pytest.mark.thorough

@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from tests.kafka.watch.test_watch import SLOW, batches_of, electing, here, policy_of, read_topic, single  # noqa: F401
-from tests.support.watching import PLAIN, watching
+from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, read_topic, watching
 from tests.support.world import World, wait_until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
@@ -21,7 +20,7 @@ time.time_ns = lambda: honest() + (40 * 86400 * 10**9 if os.path.exists(os.envir
 {PLAIN}"""
 
 
-def test_a_hold_that_is_written_between_batches_stops_it_there(here: World) -> None:  # noqa: F811
+def test_a_hold_that_is_written_between_batches_stops_it_there(here: World) -> None:
     topic = read_topic(here, partitions=14)
     policy = policy_of(here, topic)
     with watching(here, policy, "--trim", "--listen", "off", code=SLOW) as watcher:
@@ -33,7 +32,7 @@ def test_a_hold_that_is_written_between_batches_stops_it_there(here: World) -> N
         watcher.end()
 
 
-def test_a_ledger_that_can_not_be_written_would_forget_groups(here: World) -> None:  # noqa: F811
+def test_a_ledger_that_can_not_be_written_would_forget_groups(here: World) -> None:
     topic = read_topic(here, upto=4)
     policy = policy_of(here, topic)
     with watching(here, policy, "--trim", "--interval", "1s") as watcher:
@@ -51,7 +50,7 @@ def test_a_ledger_that_can_not_be_written_would_forget_groups(here: World) -> No
         watcher.end()
 
 
-def test_a_clock_that_is_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_clock_that_is_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     flag = here.state_dir.parent / "jump"
     monkeypatch.setenv("JUMP", str(flag))
     topic = read_topic(here, upto=9)
@@ -72,7 +71,7 @@ def test_a_clock_that_is_set_ahead_forgets_no_group(here: World, monkeypatch: py
 
 
 @pytest.mark.parametrize("names", [("audit.jsonl",), ("audit.jsonl", "audit.head")])
-def test_a_log_that_is_gone_does_not_begin_a_new_day(here: World, names: tuple[str, ...]) -> None:  # noqa: F811
+def test_a_log_that_is_gone_does_not_begin_a_new_day(here: World, names: tuple[str, ...]) -> None:
     topic = read_topic(here)
     policy = policy_of(here, topic, more="limits: {max.records: 8}\n")
     with watching(here, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
@@ -86,7 +85,7 @@ def test_a_log_that_is_gone_does_not_begin_a_new_day(here: World, names: tuple[s
         watcher.end()
 
 
-def test_a_state_directory_that_is_gone_does_not_either(electing: World) -> None:  # noqa: F811
+def test_a_state_directory_that_is_gone_does_not_either(electing: World) -> None:
     topic = read_topic(electing)
     policy = policy_of(electing, topic, more="state: cluster\nlimits: {max.records: 8}\n")
     with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:

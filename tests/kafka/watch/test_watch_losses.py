@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.watch.test_forecast import A_SECOND, written_to
-from tests.kafka.watch.test_watch import here, single  # noqa: F401
+from tests.support.forecasting import A_SECOND, written_to
 from tests.support.watching import PLAIN, Watcher, watching
 from tests.support.world import World, wait_until
 
@@ -37,7 +36,7 @@ def told(world: World, watcher: Watcher, group: str, topic: str, offset: int) ->
 @pytest.mark.parametrize(
     "by", [pytest.param("R6", marks=pytest.mark.thorough), pytest.param("the brokers' size", marks=pytest.mark.long)]
 )
-def test_what_is_told_is_never_more_than_there_is_and_no_less_than_half(here: World, by: str, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_told_is_never_more_than_there_is_and_no_less_than_half(here: World, by: str, tmp_path: Path) -> None:
     """A group that has stopped; its disk fills, or its topic has a ``retention.bytes``."""
     topic = here.topic("losing", segment_bytes=str(MIB))
     unconsumed = "trim"

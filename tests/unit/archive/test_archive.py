@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +20,7 @@ from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TimestampType
-
-SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
-AT = "2026-11-21T03:00:00.000Z"
-DAY = 86_400_000
+from tests.support.archives import AT, DAY, SOURCE, sample, written
 
 content = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=8).filter(lambda s: s.isprintable() or True), content), max_size=4)
@@ -42,23 +38,6 @@ def logs(draw: st.DrawFn) -> list[Record]:
         epoch = draw(st.none() | st.integers(0, 2**31 - 1))
         found.append(Record(offset, epoch, stamp, kind, draw(content), draw(content), tuple(draw(headers))))
     return found
-
-
-def written(store: Store, records: Sequence[Record], start: int = 0, end: int | None = None) -> Manifest:
-    building = SegmentBuilder(SOURCE, start)
-    for record in records:
-        building.add(record)
-    end = (records[-1].offset + 1 if records else start + 1) if end is None else end
-    manifest = building.write(store, end, 4, AT)
-    commit(store, manifest)
-    return manifest
-
-
-def sample(count: int = 30) -> list[Record]:
-    return [
-        Record(n, 0, n * DAY // 10, "CreateTime", b"k%d" % n, b"v" * n, (("h", b"1"), ("h", None)))
-        for n in range(count)
-    ]
 
 
 @given(logs())

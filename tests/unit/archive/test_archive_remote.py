@@ -24,7 +24,7 @@ from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_f
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import Archived
 from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
-from tests.unit.archive.test_archive import AT, SOURCE, sample
+from tests.support.archives import AT, SOURCE, sample
 
 
 def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:

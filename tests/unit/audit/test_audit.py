@@ -15,37 +15,14 @@ from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.trim.history import find_run, read_history, select
+from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.world import run_cli
-
-AT = "2026-11-21T03:00:00.000Z"
-BEGUN: dict[str, Any] = {
-    "event": "run",
-    "run": "r1",
-    "at": AT,
-    "cluster": {"id": "c1", "bootstrap": "b"},
-    "user": "u",
-    "host": "h",
-    "policy": {"source": "p", "digest": "d", "flags": {}},
-    "planned": {"partitions": 2, "records": 30, "bytes": 300},
-}
-
-
-def batch(number: int, *partitions: int, at: str = AT, run: str = "r1") -> dict[str, Any]:
-    rows = [
-        {"topic": "t", "partition": n, "log_start": 0, "target": 10, "records": 10, "bytes": 100} for n in partitions
-    ]
-    return {"event": "batch", "run": run, "at": at, "batch": number, "partitions": rows}
 
 
 def changed_row(**changes: Any) -> dict[str, Any]:
     event = batch(1, 0)
     event["partitions"][0].update(changes)
     return event
-
-
-def result(number: int, outcomes: dict[int, str], run: str = "r1") -> dict[str, Any]:
-    rows = [{"topic": "t", "partition": n, "outcome": outcome, "log_start": 10} for n, outcome in outcomes.items()]
-    return {"event": "result", "run": run, "at": AT, "batch": number, "partitions": rows}
 
 
 @pytest.fixture

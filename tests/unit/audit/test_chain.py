@@ -20,10 +20,9 @@ from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_past_day
+from tests.support.audit_logs import AT, BEGUN, FOUR, batch
 from tests.support.world import run_cli
-from tests.unit.audit.test_audit import AT, BEGUN, batch, result
 
-FOUR = (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), {"event": "end", "run": "r1", "at": AT, "exit": 0, "totals": {}})
 OLD = b'{"event":"run","run":"r0","at":"2026-11-20T03:00:00.000Z","cluster":{"id":"c1"},"user":"u","host":"h","policy":{"source":"p"},"planned":{"partitions":0}}'
 
 

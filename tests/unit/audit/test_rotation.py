@@ -22,22 +22,8 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_history
+from tests.support.audit_logs import BEGUN, END, batch, day, result, run
 from tests.support.world import run_cli
-from tests.unit.audit.test_audit import AT, BEGUN, batch, result
-
-END = {"event": "end", "at": AT, "exit": 0, "totals": {}}
-
-
-def run(log: AuditLog, name: str, at: str = AT) -> None:
-    """Write one run, 10 records trimmed, as a trim does: the file is closed first if it has a byte."""
-    log.rotate(1)
-    events = (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), END)
-    for event in events:
-        log.append({**event, "run": name, "at": at})
-
-
-def day(number: int) -> str:
-    return f"2026-11-{number:02d}T03:00:00.000Z"
 
 
 @pytest.fixture
@@ -381,7 +367,7 @@ import sys
 from pathlib import Path
 from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog
-from tests.unit.audit.test_rotation import run
+from tests.support.audit_logs import run
 
 log, name = AuditLog(Path(sys.argv[1])), sys.argv[2]
 for number in range(int(sys.argv[3])):

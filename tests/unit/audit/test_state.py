@@ -23,8 +23,7 @@ from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day
 from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.report import TrimReport, row_of
-from tests.unit.plan.test_plan import plan
-from tests.unit.trim.test_reconcile import row
+from tests.support.plans import plan, row
 
 AT = 1_795_230_000_007
 TP = TopicPartition("orders", 0)

@@ -22,7 +22,7 @@ from retention_cli.brokers.wire.connections import error_named
 from retention_cli.brokers.wire.metadata_answers import Topic
 from retention_cli.core.model import Unknown
 from retention_cli.observe.topic_facts import bare_facts
-from tests.unit.brokers.test_commit_answers import batched
+from tests.support.answers import batched
 
 
 def made(**values: Any) -> Any:

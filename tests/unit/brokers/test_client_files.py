@@ -24,35 +24,17 @@ from retention_cli.brokers.security.client_files import (
     _LEFT_OUT,
     _SUBSTITUTES,
     _UNDERSTOOD,
-    Setting,
     _in_lines,
     read_properties,
     translate,
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
+from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
 from tests.support.java_stores import self_signed
-
-SECRET = "s3cret!"
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 
 
 def come_to(**given_keys: str) -> ConnectionSettings:
     return of({key.replace("_", "."): value for key, value in given_keys.items()})
-
-
-def of(keys: dict[str, str]) -> ConnectionSettings:
-    return translate(
-        {key: Setting(value, "client.properties") for key, value in {"bootstrap.servers": "h:9092", **keys}.items()}
-    )
-
-
-def refused(keys: dict[str, str]) -> str:
-    with pytest.raises(SettingsError) as error:
-        of(keys)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))

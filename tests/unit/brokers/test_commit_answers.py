@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from retention_cli.brokers.wire.commit_answers import Answer, GroupAnswer, decode, request
-
-Batched = OffsetFetchResponse.OffsetFetchResponseGroup
-Single = OffsetFetchResponse.OffsetFetchResponseTopic
+from tests.support.answers import batched, single
 
 NAMES = st.text(max_size=200)
 ROWS = st.lists(
@@ -42,26 +40,6 @@ PLAIN_ROWS = st.lists(
 )
 TOPICS = st.lists(st.tuples(NAMES, st.one_of(PLAIN_ROWS, ROWS)), max_size=4, unique_by=lambda one: one[0])
 GROUPS = st.lists(st.tuples(NAMES, TOPICS, st.sampled_from([0, 0, 69, 15])), max_size=4)
-
-
-def batched(groups: list[tuple[str, Any, int]], throttle_ms: int = 0) -> bytes:
-    topic_class = Batched.OffsetFetchResponseTopics
-    row_class = topic_class.OffsetFetchResponsePartitions
-    answers = [
-        Batched(
-            group_id=name,
-            topics=[topic_class(name=topic, partitions=[row_class(**row) for row in rows]) for topic, rows in topics],
-            error_code=error,
-        )
-        for name, topics, error in groups
-    ]
-    return OffsetFetchResponse(throttle_time_ms=throttle_ms, groups=answers).encode(version=8)  # type: ignore[no-any-return]
-
-
-def single(topics: Any, error: int) -> bytes:
-    row_class = Single.OffsetFetchResponsePartition
-    answers = [Single(name=topic, partitions=[row_class(**row) for row in rows]) for topic, rows in topics]
-    return OffsetFetchResponse(throttle_time_ms=0, topics=answers, error_code=error).encode(version=7)  # type: ignore[no-any-return]
 
 
 def as_ours(group: str | None, theirs: Any) -> GroupAnswer:

@@ -29,8 +29,8 @@ from retention_cli.brokers.security.oauth_token import TokenProvider, librdkafka
 from retention_cli.brokers.security.settings import MASK, is_secret
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+from tests.support.client_files import of, refused
 from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
-from tests.unit.brokers.test_client_files import of, refused
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 URL = "https://idp.example/oauth2/token"

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 from retention_cli.brokers.wire.offset_answers import Request, decode
-
-Topic = ListOffsetsResponse.ListOffsetsTopicResponse
-Partition = Topic.ListOffsetsPartitionResponse
+from tests.support.answers import encoded
 
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -28,11 +26,6 @@ ROWS = st.lists(
 )
 TOPICS = st.lists(st.tuples(st.text(max_size=200), ROWS), max_size=5)
 VERSIONS = st.sampled_from([4, 5, 7])
-
-
-def encoded(topics: Any, version: int, throttle_ms: int = 0) -> bytes:
-    rows = [Topic(name=name, partitions=[Partition(**row) for row in one]) for name, one in topics]
-    return ListOffsetsResponse(throttle_time_ms=throttle_ms, topics=rows).encode(version=version)  # type: ignore[no-any-return]
 
 
 @given(TOPICS, VERSIONS, st.integers(0, 1000))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import _UNDERSTOOD, masked, read_properties, translate
 from retention_cli.brokers.security.settings import MASK, is_secret
-from tests.unit.brokers.test_client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
+from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
 
 BAD_JAAS = [
     f'{SCRAM} required username="a" password="{SECRET}";',  # not for PLAIN

@@ -16,8 +16,8 @@ from kretain.app import app
 from kretain.completion.generated import COMPLETIONS
 from retention_cli.audit.log import AuditLog
 from retention_cli.policy.schema import LIVE_KEYS
+from tests.support.audit_logs import BEGUN
 from tests.support.world import run_cli
-from tests.unit.audit.test_audit import BEGUN
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,8 +11,8 @@ import pytest
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.value import as_json, plan_text
+from tests.support.plans import EVERY
 from tests.support.world import Cli, run_cli
-from tests.unit.plan.test_plan import EVERY
 
 CONFIG = """# mine
 contexts:

@@ -19,7 +19,7 @@ from kretain.render.page.elements import cards, element, page, section, table
 from kretain.render.page.forecast_part import forecast_section, read_forecast_file
 from kretain.render.page.plan_page import MOST, plan_page
 from retention_cli.core.extras import MissingPartError
-from retention_cli.core.model import Decision, Reason
+from retention_cli.core.model import Reason
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.disk import Look
 from retention_cli.memory.disk_looks import disk_looks
@@ -27,15 +27,12 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import write_plan
 from retention_cli.plan.saved import SavedPlanError
-from retention_cli.plan.value import Plan, plan_text
+from retention_cli.plan.value import plan_text
 from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
 from tests.support.command_lines import parse
-from tests.unit.house.test_docs import reason_codes
+from tests.support.docs import reason_codes
+from tests.support.pages import DISKS, HOSTILE, plan, row
 
-HOSTILE = (
-    "</style></title><script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
-    "\"'`--><!--]]>&amp;&#60;$\\bad{^\x1b[2J\x07\u202egpj.exe\u200b\u2028\ud800\x00\ufffe"
-)
 ALLOWED = frozenset(
     (
         *("html", "head", "meta", "title", "style", "body", "header", "h1", "p", "dl", "div", "dt", "dd", "main"),
@@ -43,32 +40,6 @@ ALLOWED = frozenset(
         *("svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line"),
     )
 )
-DISKS = {"1:/data": [Look(1_795_000_000_000 + n * 3_600_000, 10**9 * n, 10**11) for n in range(20)]}
-
-
-def row(topic: str = "orders", partition: int = 0, by: str | None = "group:billing", text: str = "why") -> Decision:
-    return Decision(
-        topic=topic,
-        topic_id="id",
-        partition=partition,
-        action="trim",
-        log_start=0,
-        high_watermark=100,
-        last_stable_offset=100,
-        min_commit=60 if by else None,
-        min_commit_by=by,
-        trim_to=60,
-        records=60,
-        size_bytes=600,
-        unconsumed=0,
-        rule="consumed",
-        limited_by=None,
-        reasons=(Reason("F5", text),),
-    )
-
-
-def plan(*rows: Decision, source: str = "policy.yaml", cluster: str = "cluster") -> Plan:
-    return Plan(1_795_000_000_000, cluster, "broker:9092", source, "sha256:1", {}, (), rows)
 
 
 def elements(text: str) -> list[Any]:

@@ -21,9 +21,8 @@ from retention_cli.disks.solve.outcome import Space
 from retention_cli.plan.rows import held_back_by
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.trim.report import TrimReport, row_of
+from tests.support.plans import HOLD, KEEP, plan, row
 from tests.support.world import run_cli
-from tests.unit.plan.test_plan import plan
-from tests.unit.trim.test_reconcile import HOLD, KEEP, row
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:

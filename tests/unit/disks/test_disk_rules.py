@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,27 +22,10 @@ from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, m
 from retention_cli.disks.solve.segments import segments_of
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
+from tests.support.disk_reads import CLICKS, ORDERS, R6, Copy, Dir
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
 
-ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
-R6 = DiskRules(percent=50)
 FREE = Limit(1000, "G1", "the high watermark")
-
-
-@dataclass
-class Copy:
-    tp: TopicPartition
-    size_bytes: int
-    future: bool = False
-
-
-@dataclass
-class Dir:
-    path: str
-    total_bytes: Maybe[int] = 1000
-    usable_bytes: Maybe[int] = 400
-    replicas: tuple[Copy, ...] = (Copy(ORDERS, 500),)
-    error: str | None = None
 
 
 def only(rules: DiskRules, *dirs: Dir) -> tuple[Disk, list[Reason]]:

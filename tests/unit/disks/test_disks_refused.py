@@ -25,8 +25,8 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection
 from retention_cli.trim.run import check_saved
-from tests.unit.engines.test_fleet import KINDS, saved
-from tests.unit.plan.test_plan import EVERY
+from tests.support.fleet_plans import KINDS, saved
+from tests.support.plans import EVERY
 
 ORDERS = TopicPartition("orders", 0)
 FULL = DiskOutcome(

@@ -14,7 +14,7 @@ from retention_cli.disks.usage import stays_by_ledger
 from retention_cli.memory.disk import DiskMemory, Look, lowest
 from retention_cli.memory.interface import NoMemory
 from retention_cli.policy.settings import DiskRules
-from tests.unit.disks.test_disk_rules import R6, Copy, Dir
+from tests.support.disk_reads import R6, Copy, Dir
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 3)
 MINUTE = 60_000

@@ -22,20 +22,12 @@ from retention_cli.disks.inventory.layout import (
     meta_properties_in,
     topic_id_in,
 )
-from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
+from retention_cli.disks.inventory.partition import GoneError
 from retention_cli.disks.inventory.segment import from_indexes
 from tests.support import logs
-from tests.support.logs import Made
+from tests.support.logs import Made, read
 
 T = 1_700_000_000_000
-
-
-def read(folder: Path) -> PartitionRead:
-    parent = os.open(folder.parent, os.O_RDONLY)
-    try:
-        return read_partition(parent, folder.name)
-    finally:
-        os.close(parent)
 
 
 @pytest.fixture

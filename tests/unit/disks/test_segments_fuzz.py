@@ -15,8 +15,7 @@ from retention_cli.disks.inventory.layout import LayoutError, meta_properties_in
 from retention_cli.disks.inventory.log_dirs import ScanError
 from retention_cli.disks.inventory.scan import scan
 from tests.support import logs
-from tests.support.logs import Made
-from tests.unit.disks.test_segments import read
+from tests.support.logs import Made, read
 
 STAMPS = st.integers(0, 50)
 BATCHES = st.lists(st.lists(STAMPS, min_size=1, max_size=3), min_size=1, max_size=14)

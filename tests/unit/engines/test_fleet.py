@@ -29,7 +29,6 @@ from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_r
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.core.model import Reason
 from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
@@ -42,24 +41,19 @@ from retention_cli.engines.fleet.planning import (
     make_fleet_plan,
 )
 from retention_cli.engines.fleet.report import FleetReport
-from retention_cli.engines.fleet.saved import read_fleet, read_one, write_fleet
+from retention_cli.engines.fleet.saved import read_fleet, read_one
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
-from retention_cli.trim.report import TrimReport, row_of
-from tests.unit.plan.test_plan import EVERY, plan
-from tests.unit.plan.test_plan_parquet import of_spark, plans
-from tests.unit.trim.test_reconcile import HOLD, row
+from retention_cli.trim.report import TrimReport
+from tests.support.fleet_plans import DOWN, EU, FLEET, KINDS, REPORT, US, saved
+from tests.support.plans import HOLD, of_spark, plan, plans, row
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
-EU = EVERY
-US = plan(row(topic="clicks", unconsumed=7), HOLD._replace(topic="clicks", partition=1), cluster_id="c2")
-DOWN = Failure("ap:9092 could not be reached within 1 s: connection refused")
-FLEET = FleetPlan(EU.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EU, "ap": DOWN, "us": US})
 
 
 def member(name: str, bootstrap: str = "") -> Member:
@@ -191,21 +185,6 @@ def test_the_fleets_json_wraps_each_clusters_plan() -> None:
         {"name": "ap", "error": DOWN.error},
         {"name": "us", **as_json(US)},
     ]
-
-
-def saved(folder: Path, fleet: FleetPlan, kind: str) -> Path:
-    path = folder / f"plan.{kind}"
-    if kind == "json":
-        path.write_text("".join(fleet_lines(fleet)), encoding="utf-8")
-    elif kind == "parquet":
-        write_fleet(path, fleet)
-    else:
-        rows = [(one.cluster_id, decision) for one in fleet.plans.values() for decision in one.decisions]
-        of_spark(path, fleet_heads(fleet), rows[::2], rows[1::2])
-    return path
-
-
-KINDS = ("json", "parquet", "folder")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -537,19 +516,6 @@ def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
         "every consumer that counts. Left alone: ap. This can't be undone."
     )
     assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
-
-
-REPORT = FleetReport(
-    "fleet.yaml",
-    "sha256:f",
-    {
-        "eu": TrimReport("run-1", "c1", "b:9092", [row_of(EU.decisions[0].tp, "trimmed", 50, 50, (), 50, 500)]),
-        "ap": DOWN,
-        "us": TrimReport(
-            "run-2", "c2", "b:9092", [row_of(US.decisions[0].tp, "held", reasons=(Reason("F3", "down"),))]
-        ),
-    },
-)
 
 
 def test_a_report_wraps_each_clusters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,25 +17,14 @@ from retention_cli.forecast.make import PartitionForecast
 from retention_cli.forecast.rates import Rate
 from retention_cli.forecast.span import ENDLESS, NOTHING, Span
 from retention_cli.forecast.steady import Kept
+from tests.support.forecasts import HERE, NOW, OTHER, disk, queued
 
-HERE, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
-NOW = 1_000_000
 UNKNOWN = Unknown.because("rate", "not measured")
 
 
 def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionForecast:
     rate: Maybe[Rate] = UNKNOWN if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, 1000)
     return PartitionForecast(rate, Span.of(1.0), ENDLESS, Kept(kept), 0.0)
-
-
-def disk(used: int, *tps: TopicPartition, broker: int = 1) -> Disk:
-    """A disk of 1,000 bytes; at 50 % is the ceiling."""
-    return Disk(broker, ("/data",), Room(1000, used, used), dict.fromkeys(tps or (HERE,), 100))
-
-
-def queued(tp: TopicPartition = HERE, *written: tuple[int, int], start: int = 0, segment: int = 0) -> Queued:
-    """A partition of one byte a record: so many ms ago its log ended there."""
-    return Queued(tp, [Sample(NOW - ago, end) for ago, end in written], start, Span.of(1.0), segment)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from retention_cli.forecast.loss import NEVER, Loss, Unread, seconds_to_loss, ti
 from retention_cli.forecast.rates import Rate
 from retention_cli.forecast.span import Span
 from retention_cli.policy.settings import Settings
-from tests.unit.forecast.test_steady import HOUR, limits
+from tests.support.forecasts import HOUR, limits
 
 DAY = 24 * HOUR
 MEASURED = Rate(1.0, 1.0, 1.0, HOUR)

@@ -16,8 +16,7 @@ from retention_cli.memory.commit import Position
 from retention_cli.memory.group import GroupMemory
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, Log
-from tests.unit.forecast.test_disks import disk, queued
-from tests.unit.forecast.test_steady import limits
+from tests.support.forecasts import disk, limits, queued
 
 LOG = Log(start=3, stamps=[NOW - 5 * HOUR + number for number in range(30)])
 FACTS = LOG.facts(Settings(forced_age_ms=6 * HOUR, unconsumed="trim"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,22 +21,14 @@ from retention_cli.forecast.steady import (
     policy_keeps,
 )
 from retention_cli.policy.settings import Settings
+from tests.support.forecasts import HOUR, limits
 
-HOUR = 3_600_000
 NEVER_READ = Unknown.because("F4", "no group")
 
 
 def rate(low: float, high: float | None = None) -> Rate:
     high = low if high is None else high
     return Rate(low, (low + high) / 2, high, HOUR)
-
-
-def limits(**values: Maybe[int | None]) -> BrokerLimits:
-    base = BrokerLimits(
-        deletes=True, compacts=False, retention_ms=None, retention_bytes=None, segment_ms=HOUR, segment_bytes=1 << 30,
-        check_ms=0,
-    )  # fmt: skip
-    return replace(base, **values)  # type: ignore[arg-type]
 
 
 A_HUNDRED = Span(100, 100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import tomllib
@@ -20,7 +19,6 @@ from kretain.app import app
 from kretain.errors import Exit
 from kretain.render import doctor, forecast_data, groups, history, offsets
 from retention_cli import __version__
-from retention_cli.decide.guards import GUARDS
 from retention_cli.engines.fleet.plan import fleet_head
 from retention_cli.engines.fleet.report import fleet_report_head
 from retention_cli.plan.value import as_json
@@ -33,10 +31,10 @@ from retention_cli.reports import unread
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.support.command_lines import parse
-from tests.unit.engines.test_fleet import FLEET, REPORT
-from tests.unit.plan.test_plan import EVERY
+from tests.support.docs import ROOT, reason_codes
+from tests.support.fleet_plans import FLEET, REPORT
+from tests.support.plans import EVERY
 
-ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -296,18 +294,6 @@ def test_a_forecasts_keys_are_documented() -> None:
     assert f"`{forecast_data.FORMAT}`" in text
     for key in forecast_data.CSV_COLUMNS:
         assert f"`{key}`" in text, key
-
-
-def reason_codes() -> set[str]:
-    """Return the codes that the engine gives reasons: literals, and the codes of guards that limit."""
-    found: set[str] = {guard.code for guard in GUARDS}
-    for path in (ROOT / "retention_cli").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-                called = ast.unparse(node.func)
-                if called.rpartition(".")[2] in ("Reason", "because") and isinstance(node.args[0].value, str):
-                    found.add(node.args[0].value)
-    return found
 
 
 def test_every_reason_code_is_documented_and_no_other() -> None:

@@ -33,33 +33,8 @@ from retention_cli.memory.partition_rows import INSERT, checksum, checksum_of_li
 from retention_cli.memory.shared_cache import SharedCache
 from retention_cli.memory.stores import Memories, missing_since
 from retention_cli.trim.journal import AuditJournal
-from tests.unit.plan.test_plan import plan
-from tests.unit.trim.test_reconcile import row
-
-IDS = {"orders": "id-1", "clicks": "id-2"}
-
-
-def filled(folder: Path, groups: int = 3) -> Path:
-    """Make a ledger of two passes; return its file."""
-    for at in (1_000, 2_000):
-        with Ledger(folder) as ledger:
-            ledger.begin(IDS)
-            for topic, topic_id in IDS.items():
-                for number in range(2):
-                    memory = ledger.partition(topic, topic_id, number)
-                    memory.continue_at(3, 5, at)
-                    memory.add_sample(Sample(at, at))
-                    memory.add_newest(EventMax(at, 7), "CreateTime")
-                    memory.set_front(Front(5, append_time=True))
-                    memory.saw_stamps(at, append_time=at > 1_000)
-            for number in range(groups):
-                rows = {topic: [(0, at // 100 + number, None), (1, 3, 2)] for topic in IDS if at < 2_000 or number}
-                ledger.saw_group(f"g{number}", rows, at, 0)
-            ledger.judge(lambda _place: LogNow(5_000, 3), tuple(IDS), ())
-            ledger.save(at)
-    with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return folder / "ledger.sqlite"
+from tests.support.ledgers import IDS, filled
+from tests.support.plans import plan, row
 
 
 def remembered(folder: Path) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.parts import Cutter, changes
 from retention_cli.memory.read_commits import ReadCommits
 from retention_cli.memory.stores import Memories
-from tests.unit.memory.test_seen_group import COMMITS, IDS, LOG, TOPICS
+from tests.support.group_commits import COMMITS, IDS, LOG, TOPICS
 
 NAMES = ("g", "h", "i")
 Rows = dict[str, list[tuple[int, int, int | None]]]

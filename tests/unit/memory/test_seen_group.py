@@ -21,24 +21,11 @@ from retention_cli.memory.interface import NO_LOG, LogNow, Rows
 from retention_cli.memory.judged_group import Logs, judged
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, seen, stored
+from tests.support.group_commits import COMMITS, IDS, LOG, TOPICS
 
-TOPICS = ("a", "b", "c")
 OUTSIDE = key_of("file", "flink")
 Place = tuple[str, int]
 
-EPOCHS = st.sampled_from([None, 0, 1, 2])
-ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), EPOCHS), max_size=3, unique_by=lambda row: row[0])
-COMMITS = st.dictionaries(st.sampled_from(TOPICS), ROWS, max_size=3)
-IDS = st.dictionaries(st.sampled_from(TOPICS), st.sampled_from(["x", "x", "x", "y"]), max_size=3)
-LOG = st.builds(
-    LogNow,
-    high_watermark=st.integers(0, 5),
-    leader_epoch=st.integers(0, 2),
-    unknown_epochs=st.sampled_from([frozenset(), frozenset({1})]),
-    unasked_epochs=st.sampled_from([frozenset(), frozenset(), frozenset({2})]),
-    cut=st.sampled_from([None, None, 2]),
-    last_epoch=st.sampled_from([None, 0]),
-)
 LOGS = st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), LOG, max_size=9)
 HOWS = st.sampled_from(["anew", "all move", "some move", "an epoch changes", "nothing moves"])
 LOOKS = st.lists(st.tuples(COMMITS, IDS, LOGS, HOWS), min_size=1, max_size=5)

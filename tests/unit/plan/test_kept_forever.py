@@ -10,7 +10,7 @@ from retention_cli.core.model import TopicFacts
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, topic
-from tests.unit.policy.test_policy import policy
+from tests.support.policies import policy
 
 ALONE = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 R4 = Settings(forced_age_ms=HOUR)

@@ -8,34 +8,13 @@ from typing import Any
 
 import pytest
 
-from retention_cli.core.model import Decision, Reason
+from retention_cli.core.model import Decision
 from retention_cli.core.units import timestamp
 from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.saved import RowModel, SavedPlanError
-from retention_cli.plan.value import Plan, Totals, as_json, delete_records_json, plan_text
-from tests.unit.trim.test_reconcile import HOLD, KEEP, row
-
-SKIP = row(
-    partition=4, action="skip", trim_to=None, records=0, size_bytes=0, rule=None, reasons=(Reason("G5", "compact"),)
-)
-
-
-def plan(*decisions: Decision, **more: Any) -> Plan:
-    values: dict[str, Any] = {
-        "created_at_ms": 1_795_230_000_000,
-        "cluster_id": "c1",
-        "bootstrap": "b:9092",
-        "policy_source": "kretain.yaml",
-        "policy_digest": "sha256:00",
-        "flags": {},
-        "topics": (),
-        "decisions": decisions,
-    }
-    return Plan(**(values | more))
-
-
-EVERY = plan(row(), row(partition=1, size_bytes=None), KEEP._replace(partition=2), HOLD._replace(partition=3), SKIP)
+from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_text
+from tests.support.plans import EVERY, HOLD, plan, row
 
 
 def test_one_list_has_all_columns_of_a_row() -> None:

@@ -13,56 +13,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from retention_cli.core.model import Action, Decision, Reason
+from retention_cli.core.model import Decision
 from retention_cli.plan import parquet as plan_parquet
 from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import HEAD_FILE, KEY, read_parquet_plan, schema, write_plan, write_rows
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, head_as_json, plan_text
-from tests.unit.plan.test_plan import EVERY, plan
-from tests.unit.trim.test_reconcile import row
-
-_REASONS = pa.field("reasons", pa.list_(pa.struct([("code", pa.string()), ("text", pa.string())])))
-LOOSE = pa.schema([_REASONS if one.name == "reasons" else one.with_nullable(nullable=True) for one in schema()])
-"""As writers have it who do not say what is never null; Spark is one of them."""
-
-words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
-offsets = st.integers(0, 2**63 - 1)
-
-
-@st.composite
-def decisions(draw: st.DrawFn) -> Decision:
-    """Any row that a plan can have."""
-    action: Action = draw(st.sampled_from(["trim", "keep", "hold", "skip"]))
-    start, target, end = sorted(draw(st.tuples(offsets, offsets, offsets)))
-    trims = action == "trim"
-    maybe = st.none() | offsets
-    return Decision(
-        topic=draw(words),
-        topic_id=draw(words) if trims else draw(st.none() | words),
-        partition=draw(st.integers(0, 2**31 - 1)),
-        action=action,
-        log_start=start if trims else draw(st.none() | st.just(start)),
-        high_watermark=end if trims else draw(st.none() | st.just(end)),
-        last_stable_offset=draw(maybe),
-        min_commit=draw(maybe),
-        min_commit_by=draw(st.none() | words),
-        trim_to=target if trims else None,
-        records=draw(offsets),
-        size_bytes=draw(maybe),
-        unconsumed=draw(offsets),
-        rule=draw(st.sampled_from([None, "consumed", "event-time", "forced-age"])),
-        limited_by=draw(st.sampled_from([None, "G1", "G2", "G9"])),
-        reasons=tuple(Reason(*pair) for pair in draw(st.lists(st.tuples(words, words), max_size=3))),
-    )
-
-
-plans = st.lists(decisions(), max_size=6, unique_by=lambda one: one.tp).map(
-    lambda rows: plan(*sorted(rows, key=lambda one: one.tp), flags={"older-than": 5}, topics=("a*",))
-)
+from tests.support.plans import EVERY, LOOSE, of_spark, plan, plans, row
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -92,19 +51,6 @@ def test_rows_are_taken_from_an_iterator_a_row_group_at_a_time(tmp_path: Path, m
     write_plan(path := tmp_path / "plan.parquet", many)
     assert pq.ParquetFile(path).num_row_groups == 4
     assert read_plan(path) == many
-
-
-def of_spark(folder: Path, head: dict[str, Any], *parts: list[tuple[str, Decision]]) -> Path:
-    """Write what Spark does: parts whose columns may all be null, in any order, and the head beside them."""
-    folder.mkdir()
-    for number, rows in enumerate(parts):
-        content = [{"cluster": cluster, **row_as_json(one)} for cluster, one in rows]
-        pq.write_table(pa.Table.from_pylist(content, LOOSE), folder / f"part-{number:05}-c000.snappy.parquet")
-    (folder / "_SUCCESS").write_bytes(b"")
-    for hidden in (".part-00000.crc", ".part-00000.parquet", "_started.parquet"):
-        (folder / hidden).write_bytes(b"no part")
-    (folder / HEAD_FILE).write_text(json.dumps(head))
-    return folder
 
 
 def test_a_folder_of_parts_in_any_order_is_the_same_plan(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.reconcile import reconcile
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
-from tests.unit.plan.test_plan import EVERY
-from tests.unit.trim.test_reconcile import HOLD, KEEP, row
+from tests.support.plans import EVERY, HOLD, KEEP, row
 
 REAL = json.loads(plan_text(EVERY))
 FRESH = {

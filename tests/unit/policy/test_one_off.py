@@ -20,7 +20,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import LIVE, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel, keys_of
 from retention_cli.policy.settings import TRIGGER_FLAGS, TRIGGER_KEYS, OneOff, Origin, Settings
-from tests.unit.plan.test_plan import plan
+from tests.support.plans import plan
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -18,9 +18,8 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.asked import asked_for, exceeded, of_partitions
-from tests.unit.plan.test_plan import EVERY
-from tests.unit.plan.test_plan import plan as made
-from tests.unit.trim.test_reconcile import row
+from tests.support.plans import EVERY, row
+from tests.support.plans import plan as made
 
 GOING = [one for one in EVERY.decisions if one.action == "trim"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,33 +11,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Decision, Maybe, Reason, Unknown
 from retention_cli.plan.target import Target
 from retention_cli.trim.reconcile import Held, Unchanged, reconcile
-
-
-def row(**more: Any) -> Decision:
-    values: dict[str, Any] = {
-        "topic": "orders",
-        "topic_id": "id-1",
-        "partition": 0,
-        "action": "trim",
-        "log_start": 0,
-        "high_watermark": 100,
-        "last_stable_offset": 100,
-        "min_commit": 60,
-        "min_commit_by": "group:a",
-        "trim_to": 50,
-        "records": 50,
-        "size_bytes": 500,
-        "unconsumed": 0,
-        "rule": "consumed",
-        "limited_by": None,
-        "reasons": (),
-        "leader_epoch": 3,
-    }
-    return Decision(**(values | more))
-
-
-HOLD = row(action="hold", trim_to=None, records=0, rule=None, reasons=(Reason("G7", "on hold: x"),))
-KEEP = row(action="keep", trim_to=None, records=0, rule=None, log_start=50)
+from tests.support.plans import HOLD, KEEP, row
 
 
 @pytest.mark.parametrize(

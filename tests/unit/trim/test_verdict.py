@@ -11,7 +11,7 @@ from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import TopicPartition
 from retention_cli.plan.target import Target
 from retention_cli.trim.verify import Answer, Unanswered, judge
-from tests.unit.trim.test_reconcile import row
+from tests.support.plans import row
 
 TP = TopicPartition("orders", 0)
 LOST = RequestFailedError("timed out", retriable=True)

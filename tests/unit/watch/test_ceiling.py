@@ -9,30 +9,7 @@ from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.decide.decision import unread_below
 from retention_cli.plan.value import Plan
 from retention_cli.trim.ceiling import Ceiling, narrowed
-
-
-def row(partition: int, start: int, records: int, size: int | None, floor: int | None) -> Decision:
-    trim = records > 0
-    target = start + records
-    return Decision(
-        "t",
-        "id",
-        partition,
-        "trim" if trim else "hold",
-        start,
-        target + 5,
-        target + 5,
-        floor,
-        None if floor is None else "group:g",
-        target if trim else None,
-        records,
-        size if trim else 0,
-        unread_below(target, start, floor) if trim else 0,
-        "consumed" if trim else None,
-        None,
-        (),
-        leader_epoch=0,
-    )
+from tests.support.ceilings import row
 
 
 def plan_of(rows: list[Decision]) -> Plan:

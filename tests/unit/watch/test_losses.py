@@ -13,9 +13,9 @@ from retention_cli.forecast.span import ENDLESS, Span
 from retention_cli.forecast.steady import BrokerLimits, Kept
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.watch.losses import seconds_left
+from tests.support.ceilings import row
 from tests.support.facts import HOUR, NOW, topic
-from tests.unit.forecast.test_steady import limits
-from tests.unit.watch.test_ceiling import row
+from tests.support.forecasts import limits
 
 TP = TopicPartition("t", 0)
 HOLD, NO_RULES, NO_DISKS = Settings(), DiskRules(), R6(())

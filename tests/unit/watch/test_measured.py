@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from retention_cli.watch.board import Board
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
 from retention_cli.watch.metrics import NAMES, as_text, registry_of
+from tests.support.ceilings import row
 from tests.support.watching import samples
-from tests.unit.watch.test_ceiling import row
 
 
 def test_every_metric_of_the_design_is_there_and_series_of_what_is_gone_are_gone() -> None:

@@ -1,0 +1,35 @@
+"""Records and segments of archives, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retention_cli.archive.layout import Manifest, Source
+from retention_cli.archive.segment import SegmentBuilder, commit
+from retention_cli.archive.store import Store
+from retention_cli.brokers.content import Record
+
+SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
+
+
+AT = "2026-11-21T03:00:00.000Z"
+
+
+DAY = 86_400_000
+
+
+def written(store: Store, records: Sequence[Record], start: int = 0, end: int | None = None) -> Manifest:
+    building = SegmentBuilder(SOURCE, start)
+    for record in records:
+        building.add(record)
+    end = (records[-1].offset + 1 if records else start + 1) if end is None else end
+    manifest = building.write(store, end, 4, AT)
+    commit(store, manifest)
+    return manifest
+
+
+def sample(count: int = 30) -> list[Record]:
+    return [
+        Record(n, 0, n * DAY // 10, "CreateTime", b"k%d" % n, b"v" * n, (("h", b"1"), ("h", None)))
+        for n in range(count)
+    ]

@@ -1,0 +1,25 @@
+"""Headers whose names are no UTF-8."""
+
+from __future__ import annotations
+
+from tests.support.world import World
+
+
+class Raw(str):
+    """A header's name in bytes that are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: object) -> bytes:
+        """Return them."""
+        return b"bad\xff\xfe"
+
+
+def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=world.bootstrap)
+    try:
+        producer.send(topic, value, headers=[(name, b"2")], partition=0).get(30)
+    finally:
+        producer.close()

@@ -1,0 +1,54 @@
+"""Share groups: where they begin, where they stand, and members that poll."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from retention_cli.brokers.commits import GroupCommits
+from tests.support.world import HOUR, World, reader_for
+
+OLD = [30 * HOUR] * 10
+
+
+def from_the_start(world: World, group: str) -> None:
+    """Have a share group begin with the oldest record (share.auto.offset.reset)."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+    of_group = resource(resource_type=32, resource_name=group, configs=[config])
+    with reader_for(world.bootstrap) as reader:
+        wire = reader.wire
+        answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
+    assert [one.error_code for one in answer.responses] == [0]
+
+
+def share_offsets(world: World, group: str) -> dict[str, list[Any]]:
+    """Return where a share group stands."""
+    found: list[Any] = []
+    with reader_for(world.bootstrap) as reader:
+        reader.read_share_offsets([group], found.append)
+    [one] = found
+    assert isinstance(one, GroupCommits), one
+    return {topic: list(rows) for topic, rows in one.topics.items()}
+
+
+@contextmanager
+def polled_share(share: Any) -> Iterator[None]:
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            share.poll(0.2)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        share.close()
