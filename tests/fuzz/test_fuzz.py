@@ -277,7 +277,7 @@ def fuzzed(target: Target, seconds: float, seed: int) -> tuple[int, int]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("make", TARGETS, ids=lambda make: make.__name__)
-def test_a_few_seconds(make: Callable[[Path], Target], tmp_path: Path) -> None:
+def test_parser_reads_or_refuses_mutated_input_within_seconds(make: Callable[[Path], Target], tmp_path: Path) -> None:
     target = make(tmp_path)
     for seed in target.seeds[:1]:
         target.read(seed)
@@ -287,7 +287,7 @@ def test_a_few_seconds(make: Callable[[Path], Target], tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("make", TARGETS, ids=lambda make: make.__name__)
-def test_half_an_hour(make: Callable[[Path], Target], tmp_path: Path) -> None:
+def test_parser_reads_or_refuses_mutated_input_for_half_an_hour(make: Callable[[Path], Target], tmp_path: Path) -> None:
     minutes = float(os.environ.get("FUZZ_MINUTES", "30"))
     tried, refused = fuzzed(make(tmp_path), minutes * 60, random.randrange(2**32))
     print(f"{make.__name__}: {tried:,} inputs in {minutes:g} min, {refused:,} refused")  # noqa: T201  (the figure that a run by hand is for)

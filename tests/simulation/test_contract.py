@@ -42,7 +42,7 @@ def _one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SEGMENT_RECORDS", 1_000_000)
 
 
-def test_both_answer_the_same(world: World, kafka: EmbeddedKafka) -> None:
+def test_simulated_kafka_answers_like_a_real_one(world: World, kafka: EmbeddedKafka) -> None:
     with sequences(world, kafka, range(8)) as run:
         for seed in range(8):
             run(seed)
@@ -50,7 +50,9 @@ def test_both_answer_the_same(world: World, kafka: EmbeddedKafka) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(1_000, 1_200, 50))
-def test_both_answer_the_same_in_many_sequences(world: World, kafka: EmbeddedKafka, first: int) -> None:
+def test_simulated_kafka_answers_like_a_real_one_in_many_sequences(
+    world: World, kafka: EmbeddedKafka, first: int
+) -> None:
     with sequences(world, kafka, range(first, first + 50)) as run:
         for seed in range(first, first + 50):
             run(seed)

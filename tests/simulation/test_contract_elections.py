@@ -77,7 +77,7 @@ def three() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(one, marks=pytest.mark.long) for one in range(6, 46))])
-def test_both_answer_the_same_with_leaders_that_move(
+def test_simulated_kafka_answers_like_a_real_one_across_elections(
     three: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(logs, "SEGMENT_RECORDS", 1_000_000)  # a real log of a few records is one segment

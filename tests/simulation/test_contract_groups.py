@@ -139,7 +139,7 @@ class BothGroups:
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.long) for one in range(4, 60))])
-def test_both_tell_the_same_of_a_groups_offsets(world: World, kafka: EmbeddedKafka, seed: int) -> None:
+def test_simulated_group_has_the_offsets_of_a_real_one(world: World, kafka: EmbeddedKafka, seed: int) -> None:
     with reader_for(kafka.bootstrap) as reader:
         both = BothGroups(world, reader)
         try:
@@ -154,7 +154,7 @@ def test_both_tell_the_same_of_a_groups_offsets(world: World, kafka: EmbeddedKaf
     ("kind", "subscribed"),  # a classic group's client evaluates an expression itself
     [("classic", "by name"), ("consumer", "by name"), ("consumer", "by a regular expression")],
 )
-def test_both_tell_the_same_of_its_members(
+def test_simulated_group_has_the_members_of_a_real_one(
     world: World, kafka: EmbeddedKafka, kind: Literal["classic", "consumer"], listed: GroupKind, subscribed: str
 ) -> None:
     """A group that was listed with another protocol than it has now is found all the same (F3)."""

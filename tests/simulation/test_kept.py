@@ -321,5 +321,5 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_kept_sequence_breaks_no_rule_any_more(name: str) -> None:
+def test_kept_sequence_breaks_no_rule(name: str) -> None:
     run(*KEPT[name])

@@ -81,11 +81,11 @@ for _name, _count in steps().items():
     setattr(Machine, f"step_{_name}", _rule_of(_name, _count))
 
 
-def test_no_sequence_that_hypothesis_draws_breaks_a_rule() -> None:
+def test_drawn_sequence_breaks_no_rule() -> None:
     run_state_machine_as_test(Machine, settings=QUICK)
 
 
 @pytest.mark.parametrize("first", range(0, 150, 50))
-def test_no_sequence_of_these_seeds_breaks_a_rule(first: int) -> None:
+def test_sequence_of_a_seed_breaks_no_rule(first: int) -> None:
     for seed in range(first, first + 50):
         run(*sequence_of(seed))

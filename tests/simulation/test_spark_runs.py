@@ -55,7 +55,7 @@ def _rows(plan: Plan) -> Rows:
 
 
 @pytest.mark.parametrize("first", range(0, 30, 10))
-def test_a_plan_over_spark_is_that_of_this_process_after_any_sequence(first: int) -> None:
+def test_spark_plan_equals_the_local_plan_after_any_sequence(first: int) -> None:
     """Each has a memory of its own, of all its plans so far: what a plan over Spark remembers is the same, too."""
     for seed in range(first, first + 10):
         rules, sequence = sequence_of(seed)
@@ -73,7 +73,7 @@ def test_a_plan_over_spark_is_that_of_this_process_after_any_sequence(first: int
 
 @pytest.mark.parametrize("how", [_here, _by_spark], ids=["here", "spark"])
 @pytest.mark.parametrize("after", ["list_groups 3", "read_commits", "metadata"])
-def test_a_group_that_is_gone_when_commits_are_read_again_counts(
+def test_group_deleted_before_spark_reads_commits_again_counts(
     how: Callable[..., Rows], after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F6: coordinators have moved (F9), and this run itself had seen it before."""
@@ -96,7 +96,7 @@ def test_a_group_that_is_gone_when_commits_are_read_again_counts(
 
 
 @pytest.mark.parametrize("memories", ["one", "cluster"])
-def test_a_group_that_another_run_saw_go_back_while_this_one_read_log_ends_counts_there(memories: str) -> None:
+def test_rewind_seen_by_another_run_during_the_read_counts(memories: str) -> None:
     """F6: a plan over Spark saw it unmoved before that, and remembers it after. Then the group is deleted."""
     rows: Rows = []
     with World(f"R1 @{memories}") as world:
@@ -127,7 +127,7 @@ def test_a_group_that_another_run_saw_go_back_while_this_one_read_log_ends_count
 
 @pytest.mark.parametrize("how", [_here, _by_spark], ids=["here", "spark"])
 @pytest.mark.parametrize("memories", ["one", "cluster"])
-def test_a_cut_below_what_another_run_saw_meanwhile_is_found(how: Callable[..., Rows], memories: str) -> None:
+def test_truncation_below_another_runs_observation_is_found(how: Callable[..., Rows], memories: str) -> None:
     """M2: a plan over Spark notes a log end later than it was read: another's look in between saw the log grow."""
     rows: Rows = []
 
@@ -161,7 +161,7 @@ def test_a_cut_below_what_another_run_saw_meanwhile_is_found(how: Callable[..., 
     assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])
 
 
-def test_a_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeypatch: pytest.MonkeyPatch) -> None:
     """F5: an executor was lost, and a group has moved on since its log's end was read. Then it stands still."""
     from retention_cli.engines.spark import giant
     from tests.simulation import spark_runs
@@ -189,7 +189,7 @@ def test_a_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monke
 
 
 @pytest.mark.parametrize("lost", ["0:", "client"])
-def test_a_slice_that_lacks_a_share_is_not_planned(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """F3: it may have had the lowest commit of any partition."""
     from retention_cli.engines.spark import giant_tasks
 

@@ -33,19 +33,19 @@ def after(rules: str, steps: list[Step]) -> Partition:
 
 
 @pytest.mark.parametrize("requests", range(10, 26))
-def test_a_cut_is_not_forgotten_where_the_leader_moves_in_the_very_pass_that_sees_it(requests: int) -> None:
+def test_truncation_is_remembered_when_the_leader_changes_in_the_same_pass(requests: int) -> None:
     moved = [("catch_up", 0), ("plan", 0, requests), ("elect", 0, 0), ("finish", 0)]
     assert after("R1", [*CUT, *moved, ("trim", 0, 0)]).log.start <= 6
 
 
 @pytest.mark.parametrize("requests", range(10, 26))
-def test_a_cut_is_not_forgotten_where_the_pass_that_sees_it_ends_in_an_error(requests: int) -> None:
+def test_truncation_is_remembered_when_its_pass_fails(requests: int) -> None:
     broken = [("plan", 0, requests), ("fail", 0, 0), ("finish", 0)]
     assert after("R1", [*CUT, *broken, ("trim", 0, 0)]).log.start <= 6
 
 
 @pytest.mark.parametrize("requests", range(1, 24))
-def test_a_cut_that_another_run_has_noted_meanwhile_is_not_missed(requests: int) -> None:
+def test_truncation_noted_by_another_run_is_used(requests: int) -> None:
     """One state directory: what this run read of groups before, and of partitions after, was of two moments."""
     cut = [("produce", 0, 5, 2, 0) if step[0] == "produce" else step for step in CUT[:-1]]
     steps = [*cut, ("trim", 0, requests), ("plan", 1, 0), ("finish", 0)]
@@ -63,14 +63,14 @@ def test_what_a_run_of_an_earlier_log_has_noted_is_asked_about_where_another_has
     assert after(f"R1 @{memories}", [*written, *both, ("time", 2), ("trim", 0, 0)]).log.start <= 6
 
 
-def test_a_cut_is_not_told_without_the_commits_that_it_refuses() -> None:
+def test_truncation_is_stored_together_with_the_commits_that_it_refuses() -> None:
     """What one has noted of the cut gets lost half way to the topic that all share."""
     told = [("fail", 10, 0), ("plan", 1, 0), ("trim", 0, 0)]
     assert after("R1 @cluster", [*CUT, *told]).log.start <= 6
 
 
 @pytest.mark.parametrize("requests", range(8, 24))
-def test_a_pass_that_ends_in_an_error_makes_no_cut_where_none_was(requests: int) -> None:
+def test_failed_pass_invents_no_truncation(requests: int) -> None:
     """The leader has written nothing, and the pass that was told so does not come to its end."""
     written = [("produce", 0, 3, 2, 0), ("read", 0, 0, 7, 0)]
     led = [*written, ("plan", 0, 0), ("elect", 0, 0), *written, ("elect", 0, 0)]
@@ -78,19 +78,19 @@ def test_a_pass_that_ends_in_an_error_makes_no_cut_where_none_was(requests: int)
     assert after("R1", [*led, *broken, ("plan", 0, 0), ("elect", 0, 0), ("trim", 0, 0)]).log.start == 8
 
 
-def test_where_it_cannot_be_asked_whether_the_log_was_cut_a_commit_without_an_epoch_holds() -> None:
+def test_commit_without_an_epoch_holds_when_truncation_cannot_be_checked() -> None:
     assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
 
 
 @pytest.mark.parametrize("requests", range(18, 40))
-def test_that_a_topic_was_create_time_is_not_forgotten_where_its_epoch_cannot_be_asked(requests: int) -> None:
+def test_create_time_history_is_kept_when_its_epoch_cannot_be_read(requests: int) -> None:
     """The first epoch question of the recheck gets lost, the one about the record at S does not."""
     asked = [("elect", 0, 0), ("fail", 6, 0), ("trim", 0, requests), ("fail", 6, 0), ("finish", 0)]
     assert after("R4 G3", [*SWITCHED, *asked]).log.start <= 4
 
 
 @pytest.mark.parametrize("untold", [[("elect", 0, 0), ("fail", 6, 1)], [("no_leader", 0)]])
-def test_a_switch_is_seen_in_a_pass_that_could_not_ask_for_anything_else(untold: list[Step]) -> None:
+def test_timestamp_type_switch_is_seen_in_a_pass_with_failed_reads(untold: list[Step]) -> None:
     first = [("append_time", 0), ("produce", 0, 3, 0, 0), ("plan", 0, 0), ("time", 4)]
     switch = [("append_time", 0), ("produce", 0, 5, 4, 4), *untold, ("plan", 0, 0)]
     back = [("no_leader", 0)] if ("no_leader", 0) in untold else []
@@ -98,7 +98,7 @@ def test_a_switch_is_seen_in_a_pass_that_could_not_ask_for_anything_else(untold:
     assert after("R4 G3", [*first, *switch, *then]).log.start <= 4
 
 
-def test_that_a_topic_was_create_time_is_not_forgotten_where_the_ledger_is_damaged() -> None:
+def test_create_time_history_is_kept_when_the_ledger_is_damaged() -> None:
     with World("R4 G3") as world:
         for step in SWITCHED:
             world.apply(step)

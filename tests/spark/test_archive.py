@@ -63,7 +63,7 @@ def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
 
 
 @pytest.mark.thorough
-def test_the_archive_is_the_local_one_file_for_file_and_what_is_in_it_is_trimmed(
+def test_spark_archive_equals_the_local_one_and_is_trimmed(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(monkeypatch)
@@ -93,7 +93,7 @@ def test_the_archive_is_the_local_one_file_for_file_and_what_is_in_it_is_trimmed
 
 
 @pytest.mark.thorough
-def test_what_can_not_be_written_holds_with_the_reason_and_the_others_are_trimmed(
+def test_unwritable_archive_holds_with_its_reason_and_others_are_trimmed(
     world: World, trim: Trim, tmp_path: Path
 ) -> None:
     topic, other = filled(world, 2), filled(world)
@@ -110,7 +110,7 @@ def test_what_can_not_be_written_holds_with_the_reason_and_the_others_are_trimme
         assert world.ends(topic, partition) == (0, 1_200)
 
 
-def test_an_archive_that_the_client_does_not_see_holds(
+def test_archive_invisible_to_the_client_holds(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same path on another machine is another disk: the tasks write there, and this machine finds nothing."""
@@ -128,7 +128,7 @@ def test_an_archive_that_the_client_does_not_see_holds(
     assert whole_and_tidy(tmp_path / "there")
 
 
-def test_a_file_that_is_damaged_after_it_was_read_back_is_found_from_here(
+def test_file_damaged_after_the_tasks_read_back_is_found_by_the_client(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = filled(world)
@@ -151,7 +151,7 @@ def test_a_file_that_is_damaged_after_it_was_read_back_is_found_from_here(
     assert world.ends(topic) == (0, 1_200)
 
 
-def test_a_topic_made_anew_meanwhile_is_held(
+def test_topic_recreated_during_a_spark_archive_holds(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = filled(world)
@@ -172,7 +172,7 @@ def test_a_topic_made_anew_meanwhile_is_held(
     assert world.ends(topic) == (0, 1_200)
 
 
-def test_a_job_that_fails_holds_its_partitions_with_one_line(
+def test_failed_archive_job_holds_its_partitions_with_one_line(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = filled(world)
@@ -194,9 +194,7 @@ def test_a_job_that_fails_holds_its_partitions_with_one_line(
 
 
 @pytest.mark.thorough
-def test_spark_is_opened_for_what_is_to_be_archived_alone_and_where_it_can_not_be_that_is_held(
-    world: World, tmp_path: Path
-) -> None:
+def test_spark_starts_only_for_archiving_and_holds_where_it_cannot_start(world: World, tmp_path: Path) -> None:
     topic, other = filled(world, records=10), filled(world, records=10)
     file, saved = tmp_path / "policy.yaml", tmp_path / "plan.json"
     free = [line for line in policy(other, "none").splitlines()[2:] if "archive" not in line]
@@ -215,7 +213,7 @@ def test_spark_is_opened_for_what_is_to_be_archived_alone_and_where_it_can_not_b
 
 
 @pytest.mark.long  # what is archived is tested on a local session
-def test_on_a_standalone_cluster_a_saved_plan_is_archived_and_the_url_stands_nowhere(
+def test_standalone_cluster_archives_a_saved_plan_without_logging_the_url(
     world: World, tmp_path: Path, spark_standalone: Standalone
 ) -> None:
     """Not in Spark's event log, which has every plan, job and setting."""
@@ -242,7 +240,7 @@ def test_on_a_standalone_cluster_a_saved_plan_is_archived_and_the_url_stands_now
 
 
 @pytest.mark.long  # a session of the command's own
-def test_over_spark_connect(world: World, tmp_path: Path, spark_connect: Connect) -> None:
+def test_spark_connect_archives(world: World, tmp_path: Path, spark_connect: Connect) -> None:
     topic = filled(world, 2)
     file, place = tmp_path / "policy.yaml", tmp_path / "archive"
     file.write_text(policy(topic, place))
@@ -255,7 +253,7 @@ def test_over_spark_connect(world: World, tmp_path: Path, spark_connect: Connect
 
 
 @pytest.mark.long  # a cluster of its own, and a worker that must be found dead
-def test_a_worker_that_dies_while_it_archives_takes_nothing_with_it(world: World, tmp_path: Path) -> None:
+def test_killed_worker_loses_nothing_of_an_archive(world: World, tmp_path: Path) -> None:
     """Its tasks run again elsewhere, and write the same segments under the same names."""
     topic = filled(world, 6, records=50_000)
     before = {partition: whole(world, topic, partition) for partition in range(6)}
@@ -275,9 +273,7 @@ def test_a_worker_that_dies_while_it_archives_takes_nothing_with_it(world: World
 
 
 @pytest.mark.long  # two sessions of the command's own
-def test_killed_while_tasks_archive_and_run_again_nothing_is_lost_and_nothing_twice(
-    world: World, tmp_path: Path
-) -> None:
+def test_client_killed_during_a_spark_archive_loses_nothing(world: World, tmp_path: Path) -> None:
     topic = filled(world, 6, records=20_000)
     before = {partition: whole(world, topic, partition) for partition in range(6)}
     file, place = tmp_path / "policy.yaml", tmp_path / "archive"

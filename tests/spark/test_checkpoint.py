@@ -45,7 +45,7 @@ class Query:
         return Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
 
 
-def test_a_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_path: Path) -> None:
+def test_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_path: Path) -> None:
     """Before its first batch is done nothing goes; then what the last committed batch holds, and no more."""
     orders, payments = world.topic(partitions=2), world.topic()
     everything: set[Place] = set()

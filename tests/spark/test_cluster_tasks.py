@@ -97,7 +97,7 @@ def workers() -> list[int]:
 
 
 @pytest.mark.thorough
-def test_a_task_that_is_killed_is_run_again_and_holds_nothing(engines: Engines, kafka: EmbeddedKafka) -> None:
+def test_killed_task_is_retried_and_holds_nothing(engines: Engines, kafka: EmbeddedKafka) -> None:
     """A broker is frozen meanwhile, so that the task is under way when its Python worker is killed."""
     topic = ready(engines.world, partitions=3)
     assert [one.trim_to for one in engines.spark(consumed(topic), now_ms()).decisions] == [4, 4, 4]
@@ -119,7 +119,7 @@ def test_a_task_that_is_killed_is_run_again_and_holds_nothing(engines: Engines, 
 
 
 @pytest.mark.thorough
-def test_a_cluster_that_a_task_can_not_reach_fails_alone(engines: Engines) -> None:
+def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
     with EmbeddedKafka(1) as other:
         topic, done = ready(engines.world), list[str]()
         made = planned(engines, [other.bootstrap, engines.world.bootstrap], consumed(topic), done, lost="0")
@@ -129,7 +129,7 @@ def test_a_cluster_that_a_task_can_not_reach_fails_alone(engines: Engines) -> No
 
 
 @pytest.mark.thorough
-def test_spark_failing_for_one_cluster_fails_that_one(engines: Engines) -> None:
+def test_spark_failure_for_one_cluster_fails_that_one(engines: Engines) -> None:
     """Its Python worker is killed until Spark gives up; the other's plan is made by then."""
     made, ended = list[SparkPlans](), threading.Event()
     topic = ready(engines.world)
@@ -171,14 +171,14 @@ def test_spark_failing_for_one_cluster_fails_that_one(engines: Engines) -> None:
     assert isinstance(found.failures["0"], SparkError)
 
 
-def test_two_names_of_one_cluster_are_refused(engines: Engines) -> None:
+def test_cluster_under_two_names_is_refused(engines: Engines) -> None:
     topic = ready(engines.world)
     with pytest.raises(SameClusterError, match="0 and 1 are one cluster"):
         planned(engines, [engines.world.bootstrap] * 2, consumed(topic), [])
     assert not list(engines.folder.glob("state-*"))
 
 
-def test_an_error_in_a_task_is_the_one_of_the_local_engine(engines: Engines) -> None:
+def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:
     from retention_cli.policy.selection import NothingMatchesError
 
     made = planned(engines, [engines.world.bootstrap], consumed("no-such-topic"), [])
@@ -190,7 +190,7 @@ def test_an_error_in_a_task_is_the_one_of_the_local_engine(engines: Engines) -> 
 
 
 @pytest.mark.thorough
-def test_a_cluster_that_is_too_large_for_a_task_has_the_same_plan(engines: Engines) -> None:
+def test_giant_cluster_cut_over_tasks_has_the_same_plan(engines: Engines) -> None:
     topic, done = ready(engines.world, partitions=2), list[str]()
     now = now_ms()
     made = planned(engines, [engines.world.bootstrap], consumed(topic), done, a_task=1)
@@ -200,7 +200,7 @@ def test_a_cluster_that_is_too_large_for_a_task_has_the_same_plan(engines: Engin
     assert text_of(replace(local, memory_since_ms=None)) == text_of(plan)
 
 
-def test_what_a_task_has_seen_is_remembered_by_the_client(engines: Engines) -> None:
+def test_client_remembers_what_a_task_observed(engines: Engines) -> None:
     """F6: its group is gone by the next plan, which is another task's."""
     world, topic = engines.world, ready(engines.world)
     world.commit(f"{topic}-ahead", topic, 9)
@@ -210,21 +210,21 @@ def test_what_a_task_has_seen_is_remembered_by_the_client(engines: Engines) -> N
     assert (decision.trim_to, [one.code for one in decision.reasons]) == (4, ["F6"])
 
 
-def test_an_executor_whose_clock_is_behind_is_refused() -> None:
+def test_executor_with_a_slow_clock_is_refused() -> None:
     """Else what it remembers would be forgotten too soon (F6), and be older than it is (G3)."""
     cluster_task.check_clock(now_ms() + 50_000)
     with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: set it right"):
         cluster_task.check_clock(now_ms() + 3_590_000)
 
 
-def test_the_clock_of_what_is_remembered_is_never_before_the_clients() -> None:
+def test_remembered_time_is_never_before_the_clients() -> None:
     sent_ms = now_ms() + 30_000
     clock = cluster_task.clock_since(sent_ms)
     assert sent_ms <= clock() < sent_ms + 10_000
     assert abs(cluster_task.clock_since(0)() - now_ms()) < 10_000
 
 
-def test_an_answer_that_is_none_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_answer_of_a_task_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client takes no plan of which rows are missing."""
     topic = ready(engines.world)
     honest = KeptRows.take

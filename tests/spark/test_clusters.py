@@ -50,13 +50,13 @@ def counted(url: str, environ: dict[str, str]) -> str:
 
 
 @pytest.mark.long  # as a plan does (test_remote.py)
-def test_a_client_counts_on_two_workers(spark_standalone: Standalone) -> None:
+def test_standalone_client_counts_on_two_workers(spark_standalone: Standalone) -> None:
     assert len(spark_standalone.alive_workers()) == 2
     assert counted(spark_standalone.url, spark_standalone.environment()) == "counted 10"
 
 
 @pytest.mark.long  # likewise
-def test_a_client_counts_through_connect(spark_connect: Connect) -> None:
+def test_connect_client_counts(spark_connect: Connect) -> None:
     assert counted(spark_connect.url, spark_connect.environment()) == "counted 10"
 
 
@@ -68,7 +68,7 @@ def group_is_gone(group: int) -> bool:
     return False
 
 
-def test_a_killed_worker_is_replaced_and_nothing_is_left_after_an_error(tmp_path: Path) -> None:
+def test_killed_worker_is_replaced_and_nothing_remains_after_an_error(tmp_path: Path) -> None:
     groups: list[int] = []
 
     def fail() -> None:
@@ -86,7 +86,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_left_after_an_error(tmp_path
         wait_until(partial(group_is_gone, group), f"the end of {group}")
 
 
-def test_what_can_not_start_is_said_with_its_last_words(tmp_path: Path) -> None:
+def test_failed_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with SparkProcesses(tmp_path) as processes:
         processes.start("nothing", "no.such.Class")
         with pytest.raises(SparkNotReadyError, match=r"nothing ended before it starts:[\s\S]*no.such.Class"):
@@ -105,7 +105,7 @@ with SparkProcesses(Path(sys.argv[1])) as processes:
 """
 
 
-def test_a_killed_test_run_leaves_no_spark_behind(tmp_path: Path) -> None:
+def test_killed_test_run_leaves_no_spark_process(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ORPHANED, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )

@@ -44,9 +44,7 @@ def rules_of(plan: Plan) -> dict[str, str | None]:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(900)  # brokers' own topics may change under several pairs of looks
-def test_the_same_plan_of_disks_with_and_without_an_inventory(
-    engines: Engines, kafka: EmbeddedKafka, tmp_path: Path
-) -> None:
+def test_spark_disk_plan_equals_the_local_one(engines: Engines, kafka: EmbeddedKafka, tmp_path: Path) -> None:
     world = engines.world
     names = topics_of_ages(world, 40, 30, 20, 10)
     compacted = world.topic("compacted", cleanup_policy="compact,delete", segment_ms=str(1000 * DAY))

@@ -32,7 +32,7 @@ def place(hadoop_files: Hdfs, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{hadoop_files.url}/archive-{uuid.uuid4().hex}"
 
 
-def test_files_are_replaced_and_what_can_not_be_told_is_an_error(place: str, tmp_path: Path) -> None:
+def test_hdfs_replaces_files_and_reports_doubt_as_an_error(place: str, tmp_path: Path) -> None:
     """HDFS that does not answer, or not to us, is no empty archive."""
     store = Store(place)
     assert (store.exists(), store.files(), store.files("a"), store.size("a/b")) == (False, [], [], None)
@@ -51,7 +51,7 @@ def test_files_are_replaced_and_what_can_not_be_told_is_an_error(place: str, tmp
 
 
 @pytest.mark.parametrize("where", ["here", "yarn"])
-def test_what_is_archived_is_trimmed(
+def test_hdfs_archive_is_trimmed(
     where: str, world: World, tmp_path: Path, place: str, hadoop_files: Hdfs, request: pytest.FixtureRequest
 ) -> None:
     """By this process, and by executors on YARN, who need of Hadoop's client what this machine needs."""
@@ -80,9 +80,7 @@ def test_what_is_archived_is_trimmed(
     assert not [path for path in store.files() if path.endswith((".tmp", ".old"))]
 
 
-def test_a_name_node_that_is_gone_holds_what_it_was_to_keep(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_name_node_holds(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = filled(world)
     with hdfs(tmp_path) as lost:
         environ = lost.environ

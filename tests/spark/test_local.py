@@ -34,7 +34,7 @@ def engines(local_spark: Any, world: World, tmp_path: Path, request: pytest.Fixt
 
 
 @pytest.mark.parametrize(("seed", "in_memory"), [pytest.param(11, 50_000, marks=pytest.mark.thorough), (12, 0)])
-def test_the_same_plan_of_random_topics_and_groups(
+def test_spark_plan_of_random_topics_equals_the_local_one(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
@@ -51,7 +51,7 @@ def test_the_same_plan_of_random_topics_and_groups(
         fleet.close()
 
 
-def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
+def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
     """F6: what a task has read of a group, the client's ledger remembers."""
     world = engines.world
     topic = world.topic()
@@ -67,7 +67,7 @@ def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
 
 
 @pytest.mark.thorough
-def test_a_group_that_stands_still_is_seen_again(engines: Engines) -> None:
+def test_spark_plan_notes_an_idle_group_again(engines: Engines) -> None:
     """F6: it counts for 30 days from when it was last there, not from when it last moved."""
     world = engines.world
     topic = world.topic()
@@ -86,7 +86,7 @@ def test_a_group_that_stands_still_is_seen_again(engines: Engines) -> None:
 
 
 @pytest.mark.thorough
-def test_a_plan_of_one_topic_keeps_what_is_remembered_of_the_others(engines: Engines) -> None:
+def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) -> None:
     """F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
     world = engines.world
     one, other = world.topic(), world.topic()
@@ -100,7 +100,7 @@ def test_a_plan_of_one_topic_keeps_what_is_remembered_of_the_others(engines: Eng
     assert engines.spark(consumed(other), now_ms()).decisions[0].trim_to == 6
 
 
-def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
+def test_spark_plan_remembers_a_leftover_until_it_changes(engines: Engines) -> None:
     """F5: seen beyond H once, it counts for nothing when H has passed it."""
     world = engines.world
     topic = world.topic()
@@ -114,7 +114,7 @@ def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
 
 
 @pytest.mark.thorough
-def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
+def test_spark_plan_returns_wall_clock_samples(engines: Engines) -> None:
     """G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
     world = engines.world
     topic = world.topic()
@@ -130,7 +130,7 @@ def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
 
 
 @pytest.mark.thorough
-def test_event_times_out_of_headers(engines: Engines) -> None:
+def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
     """R2: a scan in a task goes on where the last one ended."""
     world = engines.world
     topic = world.topic(message_timestamp_type="LogAppendTime")
@@ -145,7 +145,7 @@ def test_event_times_out_of_headers(engines: Engines) -> None:
     assert engines.same(policy, now_ms).decisions == plan.decisions
 
 
-def test_the_lowest_commit_is_the_floor_whatever_epochs_commits_carry(engines: Engines) -> None:
+def test_spark_floor_is_the_lowest_commit_whatever_its_epoch(engines: Engines) -> None:
     """F1: some clients send the leader epoch of what they have read, others none."""
     world = engines.world
     topic = world.topic(partitions=2)
@@ -159,7 +159,7 @@ def test_the_lowest_commit_is_the_floor_whatever_epochs_commits_carry(engines: E
 
 
 @pytest.mark.thorough
-def test_share_groups_count_over_spark_too(engines: Engines) -> None:
+def test_spark_plan_counts_share_groups(engines: Engines) -> None:
     """F1: by their start offsets; gone, where they stood (F6). Other topics are not held."""
     world = engines.world
     topic, other = world.topic("share"), world.topic("plain")
@@ -188,7 +188,7 @@ def test_share_groups_count_over_spark_too(engines: Engines) -> None:
 
 
 @pytest.mark.thorough
-def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
+def test_spark_plan_counts_unread_records_by_group(engines: Engines) -> None:
     """G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
     world = engines.world
     topic = world.topic(partitions=2)
@@ -206,7 +206,7 @@ def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     assert engines.same(policy, now_ms).unconsumed_by == {f"group:{topic}-g": 5 + 2, f"group:{topic}-gone": 2}
 
 
-def test_a_broken_audit_log_is_its_own_clusters_failure(engines: Engines) -> None:
+def test_broken_audit_log_fails_only_its_cluster(engines: Engines) -> None:
     """G6: the plans of a fleet's other clusters are made all the same."""
 
     def broken(_cluster: str) -> Amount:
@@ -222,19 +222,19 @@ def test_a_broken_audit_log_is_its_own_clusters_failure(engines: Engines) -> Non
     memories.close()
 
 
-def test_batches_are_counted_in_rows(local_spark: Any) -> None:
+def test_spark_counts_batches_in_rows(local_spark: Any) -> None:
     """With a limit in bytes Spark adds up a batch's buffers after every row: ten times the work, for rows like ours."""
     assert local_spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)
 
 
-def test_the_driver_has_memory_of_its_own_whatever_the_master(local_spark: Any) -> None:
+def test_driver_memory_is_set_for_every_master(local_spark: Any) -> None:
     """By Spark's default a standalone cluster's driver has 1 GiB: it must be set before its JVM starts."""
     assert local_spark.conf.get("spark.driver.memory") == DRIVER_MEMORY == "2g"
     jvm = local_spark.sparkContext._jvm  # noqa: SLF001  (nothing else tells what the JVM was started with)
     assert jvm.java.lang.Runtime.getRuntime().maxMemory() > 1.9 * 2**30
 
 
-def test_the_check_of_executors_keeps_the_python_that_has_imported_everything(local_spark: Any) -> None:
+def test_executor_check_keeps_the_warm_python(local_spark: Any) -> None:
     """Spark ends a worker that leaves input unread: each check, and each plan after it, imported all for seconds."""
 
     def where(batches: Iterator[Any]) -> Iterator[Any]:
@@ -247,14 +247,14 @@ def test_the_check_of_executors_keeps_the_python_that_has_imported_everything(lo
     assert len({one["host"] for one in checked}) < len(checked)
 
 
-def test_java_options_of_ones_own_stand_beside_ours(local_spark: Any) -> None:
+def test_users_java_options_are_kept(local_spark: Any) -> None:
     options = local_spark.conf.get("spark.driver.extraJavaOptions")
     assert "-Dlog4j2.configurationFile=" in options
     assert options.endswith(QUICK_START)
 
 
 @pytest.mark.thorough
-def test_consumers_outside_kafkas_groups_count_over_spark_too(engines: Engines, tmp_path: Path) -> None:
+def test_spark_plan_counts_external_consumers(engines: Engines, tmp_path: Path) -> None:
     """F7: the client reads them, before any task reads a log's end; what is gone counts (F6), what is broken holds (F3)."""
     world = engines.world
     topic, other = world.topic(), world.topic()

@@ -56,7 +56,9 @@ def odd(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize("how", ["stamps", "event times", "window"])
-def test_the_same_profile(how: str, local_spark: Any, odd: tuple[World, str], tmp_path: Path, capsys: Any) -> None:
+def test_spark_profile_equals_the_local_one(
+    how: str, local_spark: Any, odd: tuple[World, str], tmp_path: Path, capsys: Any
+) -> None:
     """Whatever is cut where; in the terminal, as JSON and as Parquet."""
     world, topic = odd
     now = now_ms()
@@ -86,7 +88,7 @@ def test_the_same_profile(how: str, local_spark: Any, odd: tuple[World, str], tm
     assert summarize(found.topics[topic].partitions).late_exact
 
 
-def test_records_that_go_while_they_are_come_to_are_named_as_ever(
+def test_spark_profile_names_records_deleted_before_they_were_read(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
     topic = world.topic()
@@ -101,7 +103,7 @@ def test_records_that_go_while_they_are_come_to_are_named_as_ever(
     assert not found.unread
 
 
-def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
+def test_spark_profile_names_partitions_that_executors_cannot_reach(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
     topic = world.topic(partitions=2)
@@ -114,7 +116,7 @@ def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
     assert "the connection's file no.json can't be read here" in unread.text
 
 
-def test_what_was_merged_by_then_is_shown_to_who_stops_it(
+def test_interrupted_spark_profile_shows_what_was_merged(
     local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_profile, "SLICES_A_JOB", 1)
@@ -140,7 +142,7 @@ def test_what_was_merged_by_then_is_shown_to_who_stops_it(
 
 
 @pytest.mark.thorough
-def test_the_command_says_the_same(world: World, tmp_path: Path) -> None:
+def test_profile_command_over_spark_prints_the_same(world: World, tmp_path: Path) -> None:
     topic = world.topic(partitions=3)
     for partition in range(2):
         world.produce(topic, [5 * HOUR, 2 * DAY, HOUR] * 50, partition)

@@ -31,7 +31,9 @@ STORE_KEY = "hush-s3-9c41"
 
 
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_the_same_plan(where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_remote_spark_plan_equals_the_local_one(
+    where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     spark = request.getfixturevalue(where)
     policy = tmp_path / "policy.yaml"
     policy.write_text(fleet.policy()[0])
@@ -45,7 +47,7 @@ def test_the_same_plan(where: str, fleet: Fleet, tmp_path: Path, request: pytest
 @pytest.mark.long  # internal topics grow and shrink, and what lies on disks with them: it takes several tries
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_the_same_plan_of_disks(
+def test_remote_spark_disk_plan_equals_the_local_one(
     where: str, fleet: Fleet, kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """With an inventory, which executors read."""
@@ -66,7 +68,9 @@ def test_the_same_plan_of_disks(
 
 @pytest.mark.long  # a session each; what is merged is tested on a local one
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_the_same_profile(where: str, world: World, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_remote_spark_profile_equals_the_local_one(
+    where: str, world: World, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     spark = request.getfixturevalue(where)
     topic = world.topic(partitions=3)
     for partition in range(2):
@@ -81,7 +85,9 @@ def test_the_same_profile(where: str, world: World, tmp_path: Path, request: pyt
 
 @pytest.mark.long  # a session each; what is printed is tested on a local one
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_the_same_floors(where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_remote_spark_offsets_equal_the_local_ones(
+    where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     spark = request.getfixturevalue(where)
     policy = tmp_path / "policy.yaml"
     policy.write_text(fleet.policy()[0])
@@ -97,7 +103,7 @@ def test_the_same_floors(where: str, fleet: Fleet, tmp_path: Path, request: pyte
         assert fleet.prefix in said[0].stdout
 
 
-def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path, spark_standalone: Standalone) -> None:
+def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standalone: Standalone) -> None:
     """Not into Spark's event log, which has every plan, job and setting; nor into any log or output."""
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
     settings = {
@@ -149,7 +155,7 @@ class OneOutOfReach(EmbeddedKafka):
 
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["one task", "in parts"])
-def test_an_executor_that_cannot_reach_one_broker_holds_what_it_can_not_know(
+def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
     tmp_path: Path, spark_standalone: Standalone, in_parts: bool
 ) -> None:
     """All partitions: that broker did not list its groups (F9)."""
@@ -189,7 +195,7 @@ def test_an_executor_that_cannot_reach_one_broker_holds_what_it_can_not_know(
         assert re.search("broker 2 |connection refused", row["reasons"][0]["text"]), row["reasons"]
 
 
-def test_an_executor_that_comes_to_another_cluster_reads_nothing_of_it(world: World, tmp_path: Path) -> None:
+def test_executor_that_reaches_another_cluster_reads_nothing(world: World, tmp_path: Path) -> None:
     """An address may mean another cluster there, whose groups are not those that count (F1)."""
     file = tmp_path / "client.properties"
     file.write_text(f"bootstrap.servers={world.bootstrap}\n")
@@ -212,7 +218,7 @@ def coordinator(world: World, group: str) -> int:
 
 
 @pytest.mark.long  # Spark tries a task four times before it gives up
-def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
+def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 3)
@@ -228,9 +234,7 @@ def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, 
 
 
 @pytest.mark.long  # it installs everything anew
-def test_executors_run_on_an_environment_that_was_packed(
-    world: World, tmp_path: Path, spark_standalone: Standalone
-) -> None:
+def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
     """As docs/spark.md says."""
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 3)
@@ -250,7 +254,7 @@ def test_executors_run_on_an_environment_that_was_packed(
 @pytest.mark.long
 @pytest.mark.parametrize("cut", [(), ("--partitions-per-task", "0")], ids=["one task", "giant"])
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0, 3.0, 5.0])
-def test_a_worker_that_is_killed_holds_nothing(
+def test_killed_worker_holds_nothing_in_a_plan(
     fleet: Fleet, tmp_path: Path, after_s: float, cut: tuple[str, ...]
 ) -> None:
     """Its task runs again elsewhere: it reads, and nothing else."""
@@ -288,7 +292,7 @@ def kill_one(spark: Standalone, after_s: float) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0, 3.0, 5.0])
-def test_a_worker_that_is_killed_holds_nothing_of_a_fleet(world: World, tmp_path: Path, after_s: float) -> None:
+def test_killed_worker_holds_nothing_in_a_fleet(world: World, tmp_path: Path, after_s: float) -> None:
     topic = world.topic(partitions=3)
     with EmbeddedKafka(1) as other, standalone(tmp_path, workers=2) as spark:
         second = World(other.bootstrap, tmp_path / "state")

@@ -56,7 +56,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 @pytest.mark.thorough
 @pytest.mark.long  # a session each
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_the_same_reads_elsewhere(where: str, world: World, request: pytest.FixtureRequest) -> None:
+def test_data_source_tests_pass_on_another_spark(where: str, world: World, request: pytest.FixtureRequest) -> None:
     """All that this file says of the sources, on a standalone cluster and over Connect."""
     spark = request.getfixturevalue(where)
     done = subprocess.run(
@@ -78,7 +78,7 @@ def load(notebook: Any, source: str, world: World, **options: str) -> Any:
     return reader.load()
 
 
-def test_commits_are_rows_and_what_a_group_lacks_is_one_too(notebook: Any, world: World) -> None:
+def test_commits_source_has_rows_and_lists_missing_commits(notebook: Any, world: World) -> None:
     """F2: a partition without a commit of a group that reads the topic is no gap in the rows."""
     topic = world.topic(partitions=3)
     for partition in range(3):
@@ -101,7 +101,7 @@ def test_commits_are_rows_and_what_a_group_lacks_is_one_too(notebook: Any, world
     assert one.count() == 3
 
 
-def test_offsets_are_the_ends_and_the_look_ups(notebook: Any, world: World) -> None:
+def test_offsets_source_has_ends_and_look_ups(notebook: Any, world: World) -> None:
     """docs/rules.md, Look-ups: the offset before which every record is older, the end of the log where all are."""
     topic, empty = world.topic(partitions=2), world.topic()
     now = now_ms()
@@ -129,18 +129,18 @@ def test_offsets_are_the_ends_and_the_look_ups(notebook: Any, world: World) -> N
         ({"command.config": "/nowhere/client.properties"}, "/nowhere/client.properties"),
     ],
 )
-def test_a_wrong_option_is_said(notebook: Any, world: World, options: dict[str, str], said: str) -> None:
+def test_data_source_names_a_wrong_option(notebook: Any, world: World, options: dict[str, str], said: str) -> None:
     with pytest.raises(Exception, match=said):
         load(notebook, "offsets", world, **options).collect()
 
 
-def test_a_cluster_that_is_not_there_is_an_error_and_no_empty_frame(notebook: Any, tmp_path: Path) -> None:
+def test_data_source_of_an_unreachable_cluster_is_an_error(notebook: Any, tmp_path: Path) -> None:
     nowhere = World("127.0.0.1:1", tmp_path)
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         load(notebook, "commits", nowhere, timeout="2s").count()
 
 
-def test_a_task_that_comes_to_another_cluster_reads_nothing_of_it(world: World) -> None:
+def test_data_source_task_that_reaches_another_cluster_reads_nothing(world: World) -> None:
     """An address may mean another cluster on an executor's machine: its groups are not those that count."""
     options = Options.of({"bootstrap.servers": world.bootstrap})
     with (

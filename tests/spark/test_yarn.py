@@ -38,7 +38,7 @@ def busy_containers(cluster: Yarn, application: str) -> int:
     return sum("Running task" in said for said in cluster.said(application))
 
 
-def test_the_same_plan(fleet: Fleet, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_yarn_plan_equals_the_local_one(fleet: Fleet, tmp_path: Path, spark_yarn: Yarn) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(fleet.policy()[0])
     plan = command(fleet.world, tmp_path, spark_yarn).same(file, "yarn", *INSTALLED)
@@ -49,7 +49,7 @@ def test_the_same_plan(fleet: Fleet, tmp_path: Path, spark_yarn: Yarn) -> None:
     assert busy_containers(spark_yarn, done["id"]) == 2
 
 
-def test_trim_archives_on_executors_and_trims_exactly(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_yarn_trim_archives_on_executors(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     topic = filled(world, 3)
     world.commit(f"{topic}-g", topic, {2: 700})
     before = {partition: whole(world, topic, partition) for partition in range(3)}
@@ -64,7 +64,7 @@ def test_trim_archives_on_executors_and_trims_exactly(world: World, tmp_path: Pa
     assert whole_and_tidy(place)
 
 
-def test_a_secret_is_in_the_file_that_executors_open_and_nowhere_else(tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_yarn_secret_is_only_in_the_executors_file(tmp_path: Path, spark_yarn: Yarn) -> None:
     """Not in what containers say or are started with, what YARN stages, Spark's event log, or the driver's own page."""
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
     settings = {
@@ -129,7 +129,7 @@ def own_page(cluster: Yarn, application: str) -> str:
 
 
 @pytest.mark.timeout(1500)  # it installs everything anew
-def test_executors_run_on_an_environment_that_was_packed(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_yarn_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     """As docs/spark.md has it, on machines whose Python has none of it."""
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 3)
@@ -147,7 +147,7 @@ def test_executors_run_on_an_environment_that_was_packed(world: World, tmp_path:
     assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
 
 
-def test_what_yarn_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_missing_yarn_requirement_is_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     """Nobody told where YARN is; and executors with a Python that has nothing: exit 1, one line, nothing planned."""
     file = tmp_path / "policy.yaml"
     file.write_text(consumed(world.topic()))
@@ -161,7 +161,7 @@ def test_what_yarn_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
 
 
-def test_an_application_that_somebody_ends_is_said_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_killed_yarn_application_is_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(consumed(world.topic()))
     earlier = {one["id"] for one in spark_yarn.applications()}

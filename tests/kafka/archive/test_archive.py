@@ -69,7 +69,7 @@ def topic(world: World) -> str:
 
 
 @pytest.mark.thorough
-def test_flights_of_every_kind_are_archived_record_for_record_and_then_trimmed(
+def test_records_of_every_kind_are_archived_one_for_one_before_they_are_trimmed(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every codec, transactions committed and aborted, nulls, headers; a partition is trimmed in its middle."""
@@ -99,7 +99,7 @@ def test_flights_of_every_kind_are_archived_record_for_record_and_then_trimmed(
         assert bool(left) == (partition == 2)
 
 
-def test_the_audit_log_and_a_rehearsal_say_what_is_archived(world: World, topic: str, place: Path) -> None:
+def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: str, place: Path) -> None:
     text = policy(topic, place)
     plan = world.plan(text)
     rehearsal = row(world.trim(plan, text, dry_run=True))
@@ -124,7 +124,7 @@ def test_the_audit_log_and_a_rehearsal_say_what_is_archived(world: World, topic:
     assert world.cli("history", "-o", "json", check=0).json()["runs"][0]["records"] == 1_200
 
 
-def test_the_same_again_archives_and_trims_nothing_more(world: World, topic: str, place: Path) -> None:
+def test_second_trim_archives_and_trims_nothing(world: World, topic: str, place: Path) -> None:
     text = policy(topic, place)
     plan = world.plan(text)
     world.trim(plan, text)
@@ -133,7 +133,7 @@ def test_the_same_again_archives_and_trims_nothing_more(world: World, topic: str
     assert files(place) == first
 
 
-def test_max_partitions_archives_those_few_alone(world: World, place: Path) -> None:
+def test_max_partitions_archives_only_the_partitions_that_it_trims(world: World, place: Path) -> None:
     name = world.topic("few", partitions=3)
     for partition in range(3):
         produce(world, name, odd_flights(20), partition)
@@ -144,7 +144,7 @@ def test_max_partitions_archives_those_few_alone(world: World, place: Path) -> N
     assert [len(archived(place, name, partition)) for partition in range(3)] == [20, 0, 0]
 
 
-def test_a_topic_that_must_be_archived_is_never_trimmed_without_an_archiver(
+def test_topic_with_an_archive_holds_when_there_is_no_archiver(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever makes a trimmer and forgets the archiver gets a hold."""
@@ -174,7 +174,7 @@ def test_a_topic_that_must_be_archived_is_never_trimmed_without_an_archiver(
         ("trimmed by another", ""),
     ],
 )
-def test_what_happens_while_it_is_archived_is_honoured(
+def test_changes_during_archiving_are_seen_by_the_recheck(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str, said: str
 ) -> None:
     """Archiving takes minutes; the recheck comes after it."""
@@ -216,7 +216,7 @@ def test_what_happens_while_it_is_archived_is_honoured(
     assert len(archived(place, topic)) == 1_200
 
 
-def test_a_topic_made_anew_while_it_is_read_leaves_no_manifest(
+def test_topic_recreated_during_archiving_leaves_no_manifest(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = ClusterReader.read_whole
@@ -234,7 +234,7 @@ def test_a_topic_made_anew_while_it_is_read_leaves_no_manifest(
     assert list(place.rglob("*.json")) == []
 
 
-def test_records_that_vanish_before_they_are_read_are_said_and_the_rest_is_archived(
+def test_records_deleted_before_archiving_are_reported_and_the_rest_archived(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers' own retention does not wait for us."""
@@ -257,7 +257,7 @@ def test_records_that_vanish_before_they_are_read_are_said_and_the_rest_is_archi
     assert "from 0 to 400 are not archived" in lines[1]["partitions"][0]["notes"][0]
 
 
-def test_what_vanished_while_it_was_read_is_not_said_to_be_archived(
+def test_records_deleted_during_archiving_are_not_reported_as_archived(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an election the log may begin before it again (M3): a trim must not take that for archived, too."""
@@ -279,7 +279,7 @@ def test_what_vanished_while_it_was_read_is_not_said_to_be_archived(
     assert (found.start, found.end) == (400, 1_200)
 
 
-def test_a_log_that_ends_before_the_target_is_not_taken_for_archived(
+def test_log_that_ends_before_the_target_is_not_archived(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading must have reached the offset that is trimmed to."""
@@ -296,7 +296,7 @@ def test_a_log_that_ends_before_the_target_is_not_taken_for_archived(
     assert world.ends(topic) == (0, 1_200)
 
 
-def test_what_is_written_must_be_what_was_read(
+def test_segment_that_reads_back_differently_holds(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that drops a header is found out by reading back, and nothing is trimmed."""
@@ -316,7 +316,7 @@ def test_what_is_written_must_be_what_was_read(
     assert world.ends(topic) == (0, 1_200)
 
 
-def test_without_pyarrow_it_holds_and_says_what_to_install(
+def test_missing_pyarrow_holds_and_names_the_package(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: object) -> None:
@@ -332,9 +332,7 @@ def test_without_pyarrow_it_holds_and_says_what_to_install(
 # -- archives that can't be written --------------------------------------------
 
 
-def test_an_archive_that_can_not_be_written_holds_and_the_others_go_on(
-    world: World, topic: str, tmp_path: Path
-) -> None:
+def test_unwritable_archive_holds_its_topic_and_no_other(world: World, topic: str, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where a folder should be")
     other = world.topic("free")
@@ -369,7 +367,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_holds_and_with_room_the_next_run_goes_on(
+def test_full_archive_disk_holds_and_the_next_run_continues(
     world: World, topic: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(monkeypatch, 300)
@@ -388,7 +386,7 @@ def test_a_full_disk_holds_and_with_room_the_next_run_goes_on(
     assert archived(tiny, topic)[:-1] == before
 
 
-def test_a_read_only_archive_holds(world: World, topic: str, tiny: Path) -> None:
+def test_read_only_archive_holds(world: World, topic: str, tiny: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
     text = policy(topic, tiny)
     got = row(world.trim(world.plan(text), text))
@@ -409,7 +407,7 @@ def harm(path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["*.parquet", "*.json"])
-def test_a_damaged_archive_is_not_trusted_and_is_written_anew_from_the_log(
+def test_damaged_archive_is_written_again_from_the_log(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """It was archived, then damaged, and the records are still there: the trim reads before it believes."""
@@ -424,7 +422,7 @@ def test_a_damaged_archive_is_not_trusted_and_is_written_anew_from_the_log(
     assert whole_and_tidy(place)
 
 
-def test_verify_names_the_damaged_file_and_list_what_there_is(world: World, topic: str, place: Path) -> None:
+def test_archive_verify_names_the_damaged_file_and_list_shows_segments(world: World, topic: str, place: Path) -> None:
     text = policy(topic, place)
     world.trim(world.plan(text), text)
     path = min(place.rglob("*.parquet"))
@@ -457,7 +455,7 @@ def test_verify_names_the_damaged_file_and_list_what_there_is(world: World, topi
         pytest.param("after-delete", 1, marks=pytest.mark.long),
     ],
 )
-def test_killed_at_any_step_and_run_again_nothing_is_lost_and_nothing_twice(
+def test_trim_killed_at_any_step_loses_and_duplicates_nothing_when_run_again(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
     """SIGKILL; segments of 500 records, so that there are three."""
@@ -482,7 +480,7 @@ def test_killed_at_any_step_and_run_again_nothing_is_lost_and_nothing_twice(
 # -- compaction -------------------------------------------------------------------
 
 
-def test_small_segments_are_joined_and_a_trim_believes_what_they_became(world: World, topic: str, place: Path) -> None:
+def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str, place: Path) -> None:
     """12 segments become one, by the command; a trim then writes nothing anew, and a damaged one is left alone."""
     before = whole(world, topic)
     archive(world, topic, place, segment=100)
@@ -506,7 +504,7 @@ def test_small_segments_are_joined_and_a_trim_believes_what_they_became(world: W
     assert files(place) == joined, "it was believed, so nothing was written again"
 
 
-def test_a_joined_segment_of_a_log_that_lost_its_tail_is_not_believed(world: World, topic: str, place: Path) -> None:
+def test_compacted_segment_of_a_truncated_log_is_rejected(world: World, topic: str, place: Path) -> None:
     """Each part's leader epoch is asked about: one that the leader does not know holds the partition."""
     archive(world, topic, place, segment=300)
     store = Store(str(place))
@@ -525,7 +523,7 @@ def test_a_joined_segment_of_a_log_that_lost_its_tail_is_not_believed(world: Wor
     assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
 
 
-def test_a_segment_that_is_gone_before_the_delete_holds(
+def test_segment_deleted_before_the_trim_holds(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody deletes in the archive just after it was written: what is not there any more is not trimmed."""

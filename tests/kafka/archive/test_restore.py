@@ -46,7 +46,7 @@ def topic(world: World, place: Path) -> str:
 
 
 @pytest.mark.thorough
-def test_flights_go_and_come_back_record_for_record(world: World, place: Path) -> None:
+def test_restore_brings_back_every_record(world: World, place: Path) -> None:
     """Archive, trim, restore: keys, values, headers, timestamps, order, in the same partitions (the issue's proof)."""
     name = world.topic("flights", partitions=3)
     log = list(odd_flights(4_500))
@@ -71,9 +71,7 @@ def test_flights_go_and_come_back_record_for_record(world: World, place: Path) -
 
 
 @pytest.mark.thorough
-def test_killed_at_every_step_and_run_again_nothing_is_lost_and_nothing_twice(
-    world: World, topic: str, place: Path
-) -> None:
+def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, topic: str, place: Path) -> None:
     """SIGKILL within and between transactions, one restore after the other, until one comes through."""
     target = world.topic("restored")
     before = archived(place, topic)
@@ -98,7 +96,7 @@ def test_killed_at_every_step_and_run_again_nothing_is_lost_and_nothing_twice(
     assert whole(world, target) == before
 
 
-def test_while_it_is_under_way_its_group_holds_the_floor_and_then_no_more(
+def test_restore_holds_the_floor_with_its_group_until_it_ends(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that was restored is trimmed before all is; what a plan saw of the group is forgotten (F6)."""
@@ -125,7 +123,7 @@ def test_while_it_is_under_way_its_group_holds_the_floor_and_then_no_more(
     world.delete(target)
 
 
-def test_the_command_forgets_its_group(world: World, topic: str, place: Path) -> None:
+def test_restore_command_deletes_its_group(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
     killed = Killer(world).run(
         "after-transaction-step", 5, "restore", topic, "--from", str(place), "--to", target, "--yes"
@@ -140,7 +138,7 @@ def test_the_command_forgets_its_group(world: World, topic: str, place: Path) ->
     assert (decision.action, decision.trim_to) == ("trim", end)
 
 
-def test_times_and_partitions_choose(world: World, place: Path) -> None:
+def test_restore_selects_by_time_and_partition(world: World, place: Path) -> None:
     name = world.topic("chosen", partitions=2)
     log = list(odd_flights(300))
     for partition in range(2):
@@ -153,7 +151,7 @@ def test_times_and_partitions_choose(world: World, place: Path) -> None:
     assert whole(world, target, 1) == [one for one in log if since <= one[0] < until]
 
 
-def test_appending_has_to_be_asked_for(world: World, topic: str, place: Path) -> None:
+def test_restore_into_a_filled_topic_needs_append(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
     there: list[Whole] = [(1_400_000_000_000, b"k", b"v", ())]
     produce(world, target, there)
@@ -170,7 +168,7 @@ def test_appending_has_to_be_asked_for(world: World, topic: str, place: Path) ->
         (1, {"message_timestamp_type": "LogAppendTime"}, "would stamp records anew"),
     ],
 )
-def test_a_target_that_can_not_take_it_is_refused(
+def test_restore_refuses_an_unsuitable_target(
     world: World, topic: str, place: Path, partitions: int, config: dict[str, Any], said: str
 ) -> None:
     target = world.topic("restored", partitions=partitions, **config)
@@ -180,7 +178,7 @@ def test_a_target_that_can_not_take_it_is_refused(
         run(world, place, Wanted(topic, f"{target}-none"))
 
 
-def test_a_target_that_would_delete_it_at_once_is_warned_of(world: World, topic: str, place: Path) -> None:
+def test_restore_warns_of_a_target_whose_retention_deletes_at_once(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored", retention_ms=str(HOUR), cleanup_policy="compact,delete")
     with reader_for(world.bootstrap) as reader:
         job = prepare(reader, Store(str(place)), Wanted(topic, target), now_ms())
@@ -188,7 +186,7 @@ def test_a_target_that_would_delete_it_at_once_is_warned_of(world: World, topic:
     assert "is compacted" in job.warnings[1]
 
 
-def test_what_is_not_in_the_archive_is_said(world: World, topic: str, place: Path) -> None:
+def test_restore_of_a_missing_topic_or_range_is_an_error(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
     with pytest.raises(ArchiveError, match=f"has no topic nothing; it has {topic}"):
         run(world, place, Wanted("nothing", target))
@@ -202,7 +200,7 @@ def test_what_is_not_in_the_archive_is_said(world: World, topic: str, place: Pat
         run(world, place, Wanted(topic, target))
 
 
-def test_a_damaged_segment_stops_it_before_any_of_it_is_written(world: World, topic: str, place: Path) -> None:
+def test_restore_of_a_damaged_segment_writes_nothing(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
     before = archived(place, topic)
     damaged = max(place.rglob("*.parquet"), key=lambda path: path.name)
@@ -220,7 +218,7 @@ def test_a_damaged_segment_stops_it_before_any_of_it_is_written(world: World, to
     assert whole(world, target) == before
 
 
-def test_a_person_is_asked_and_a_pipe_is_refused(world: World, topic: str, place: Path) -> None:
+def test_restore_asks_in_a_terminal_and_refuses_in_a_pipe(world: World, topic: str, place: Path) -> None:
     target = world.topic("restored")
     arguments = ("restore", topic, "--from", str(place), "--to", target)
     assert "give --yes" in world.cli(*arguments, check=6).err
@@ -232,7 +230,7 @@ def test_a_person_is_asked_and_a_pipe_is_refused(world: World, topic: str, place
     assert whole(world, target) == []
 
 
-def test_a_record_that_is_too_large_for_the_target_is_said(world: World, place: Path) -> None:
+def test_restore_names_a_record_too_large_for_the_target(world: World, place: Path) -> None:
     name = world.topic("large", max_message_bytes="3000000")
     produce(world, name, [(1_400_000_000_000, b"k", os.urandom(500_000), ())])
     archive(world, name, place)
@@ -243,6 +241,6 @@ def test_a_record_that_is_too_large_for_the_target_is_said(world: World, place: 
     assert whole(world, target) == []
 
 
-def test_the_archiver_for_trims_is_the_protocols() -> None:
+def test_archiver_implements_the_protocol_of_trims() -> None:
     """A protocol is only checked where it is used."""
     assert {"copy", "differing"} <= set(dir(PartitionArchiver))

@@ -35,7 +35,7 @@ def commands(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @pytest.mark.parametrize("spark", [(), ("--spark", "--master", "local[2]")], ids=["here", "spark"])
-def test_archived_trimmed_verified_and_restored(
+def test_archive_trim_verify_and_restore_work_on_s3(
     world: World, s3: S3, commands: list[Cli], tmp_path: Path, spark: tuple[str, ...]
 ) -> None:
     topic = world.topic("in-s3", partitions=2)
@@ -61,7 +61,7 @@ def test_archived_trimmed_verified_and_restored(
 
 
 @pytest.mark.parametrize("spark", [(), ("--spark", "--master", "local[2]")], ids=["here", "spark"])
-def test_who_may_not_write_there_is_told_so_and_trims_nothing(
+def test_missing_write_permission_on_s3_holds_and_is_named(
     world: World, s3: S3, commands: list[Cli], tmp_path: Path, spark: tuple[str, ...]
 ) -> None:
     topic = world.topic("refused")

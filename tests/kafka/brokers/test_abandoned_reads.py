@@ -42,7 +42,7 @@ def _fail() -> None:
 
 
 @pytest.mark.parametrize(("at_fifth", "error"), [(_interrupt, KeyboardInterrupt), (_fail, OSError)])
-def test_nothing_is_handed_over_to_who_waits_no_more(world: World, at_fifth: Any, error: type[BaseException]) -> None:
+def test_abandoned_read_hands_over_no_more_results(world: World, at_fifth: Any, error: type[BaseException]) -> None:
     """A caller closes its ledger then: while another thread uses it, SQLite ends the process with a SIGSEGV."""
     taken = Taken(at_fifth)
     with reader_for(world.bootstrap) as reader:

@@ -252,7 +252,7 @@ def _said(sign: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_documented_rights_are_enough_and_each_of_them_is_needed(guarded: Guarded, case: Case) -> None:
+def test_documented_acls_suffice_and_each_is_needed(guarded: Guarded, case: Case) -> None:
     """The docs' tables, row by row and column by column. Who may not make the topics tried before they were there."""
     done, doctor = guarded.tried.get(case.user) or (
         guarded.run(case, *COMMANDS[case.column]),
@@ -262,7 +262,7 @@ def test_the_documented_rights_are_enough_and_each_of_them_is_needed(guarded: Gu
     _expect_of_doctor(case, doctor)
 
 
-def test_a_trim_without_delete_on_one_topic_fails_for_that_one_alone(guarded: Guarded) -> None:
+def test_topic_without_delete_permission_fails_alone(guarded: Guarded) -> None:
     case = next(one for one in CASES if one.column == "trim" and one.lacks and one.lacks.operation == "DELETE")
     refused, allowed = guarded.ambiguous(), guarded.ambiguous()
     rights = [one for one in RIGHTS if "trim" in one.wanted_by and one.name is None]

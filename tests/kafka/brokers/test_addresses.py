@@ -27,7 +27,7 @@ def behind() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_brokers_that_give_an_address_which_leads_nowhere(behind: EmbeddedKafka, command: tuple[str, ...]) -> None:
+def test_unreachable_advertised_address_is_named(behind: EmbeddedKafka, command: tuple[str, ...]) -> None:
     done = run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s")
     assert (done.code, done.out) == (1, "")
     assert f"{behind.secure_bootstrap} answered, but no broker did" in done.err
@@ -35,7 +35,7 @@ def test_brokers_that_give_an_address_which_leads_nowhere(behind: EmbeddedKafka,
     assert "advertised.listeners" in done.err
 
 
-def test_a_controllers_port_is_told_at_once(behind: EmbeddedKafka) -> None:
+def test_controller_port_is_recognised_at_once(behind: EmbeddedKafka) -> None:
     controller = f"127.0.0.1:{behind.nodes[0].controller_port}"
     began = time.monotonic()
     done = run_cli("doctor", "-b", controller, "--timeout", "20s")

@@ -35,7 +35,7 @@ def told(bootstrap: str, folder: Path) -> list[Any]:
 
 
 @pytest.mark.thorough
-def test_the_synthetic_cluster_answers_as_a_real_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_synthetic_cluster_answers_like_a_real_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Plans, a trim and the plan after it are the same, commits beyond the end of empty partitions included."""
     seed(kafka.bootstrap, SHAPE, print)
     (tmp_path / "real").mkdir()

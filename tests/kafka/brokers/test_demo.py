@@ -100,7 +100,7 @@ def table(text: str, command: str) -> dict[str, list[str]]:
     }
 
 
-def test_in_a_terminal_no_leaves_everything_and_keep_leaves_the_broker_up_until_ctrl_c(
+def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
     tmp_path: Path,
 ) -> None:
     where = place(tmp_path)
@@ -148,7 +148,7 @@ def test_in_a_terminal_no_leaves_everything_and_keep_leaves_the_broker_up_until_
     where.check_that_nothing_stayed()
 
 
-def test_in_a_pipe_it_goes_through_all_steps_trims_and_says_that_it_does_not_ask(piped: Piped) -> None:
+def test_demo_in_a_pipe_runs_every_step_and_says_that_it_does_not_ask(piped: Piped) -> None:
     code = piped.process.wait(200)
     out, err = piped.out.read_text(), piped.err.read_text()
     assert code == 0, err

@@ -38,7 +38,7 @@ def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
 
 
 @pytest.mark.thorough
-def test_ports_log_dirs_and_settings_are_those_asked_for_and_a_killed_node_comes_back(scratch: Path) -> None:
+def test_embedded_kafka_honours_ports_dirs_and_settings_and_restarts_a_killed_node(scratch: Path) -> None:
     [port] = free_ports(1)
     # A killed broker is let in again when its session has ended.
     wanted = {"broker.session.timeout.ms": "3000", "num.io.threads": "3", "log.roll.jitter.ms": "77"}
@@ -69,7 +69,7 @@ def test_ports_log_dirs_and_settings_are_those_asked_for_and_a_killed_node_comes
         assert [world.ends(topic, partition)[1] for partition in range(6)] == [2] * 6
 
 
-def test_log_dirs_of_ones_own_stay(scratch: Path, tmp_path: Path) -> None:
+def test_embedded_kafka_keeps_log_dirs_that_it_did_not_make(scratch: Path, tmp_path: Path) -> None:
     """A folder that somebody named is not ours to remove."""
     dirs = [tmp_path / "disk-a", tmp_path / "disk-b"]
     with EmbeddedKafka(1, log_dirs=[dirs], directory=tmp_path / "home") as kafka:
@@ -85,7 +85,7 @@ def test_log_dirs_of_ones_own_stay(scratch: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_a_port_that_is_taken_is_named_and_nothing_is_started(scratch: Path, nodes: int) -> None:
+def test_port_in_use_is_named_and_nothing_starts(scratch: Path, nodes: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told: list[str] = []
@@ -95,18 +95,18 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_started(scratch: Path, nod
     assert told == [], "it was seen before anything that takes time"
 
 
-def test_a_setting_that_kafka_refuses_is_told_in_its_words(scratch: Path) -> None:
+def test_rejected_setting_is_reported_in_kafkas_words(scratch: Path) -> None:
     with pytest.raises(EmbeddedError, match=r"node 1 could not be formatted: .*num\.io\.threads"):
         EmbeddedKafka(1, settings={"num.io.threads": "-1"}).start()
 
 
-def test_a_broker_that_dies_while_starting_is_told_in_its_words(scratch: Path) -> None:
+def test_broker_that_dies_at_start_is_reported_in_its_words(scratch: Path) -> None:
     """Formatting does not see this one; the broker itself does."""
     with pytest.raises(EmbeddedError, match=r"Kafka node 1 ended while starting: .*NoSuchReporter"):
         EmbeddedKafka(1, settings={"metric.reporters": "org.example.NoSuchReporter"}).start()
 
 
-def test_an_exception_in_the_with_block_ends_the_brokers_and_goes_on(scratch: Path) -> None:
+def test_exception_in_the_with_block_stops_the_brokers_and_propagates(scratch: Path) -> None:
     kafka = EmbeddedKafka(1)
 
     def work() -> None:
@@ -151,7 +151,7 @@ def owner(scratch: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
 @pytest.mark.parametrize("when", [pytest.param("starting", marks=pytest.mark.thorough), "up"])
-def test_whatever_ends_the_owner_ends_the_brokers(
+def test_brokers_stop_however_their_owner_ends(
     scratch: Path, owner: subprocess.Popen[str], when: str, how: signal.Signals
 ) -> None:
     """Ctrl-C at any moment, and SIGKILL, after which only the reaper is left to do it: folder and all."""

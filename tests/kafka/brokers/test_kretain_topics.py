@@ -47,7 +47,7 @@ def alter(world: World, topic: str, line: str) -> None:
     world.configure(topic, dict(one.split("=", 1) for one in line.rpartition("--add-config ")[2].split(",")))
 
 
-def test_init_makes_both_and_says_the_second_time_that_they_were_there(fresh: World) -> None:
+def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(fresh: World) -> None:
     dry = run(fresh, "init", "--dry-run", check=0)
     assert re.search(r"_kretain_policy\s+would be made\s+1\s+3\n_kretain_state\s+would be made\s+1\s+3", dry.out)
     made = run(fresh, "init", check=0)
@@ -63,7 +63,7 @@ def test_init_makes_both_and_says_the_second_time_that_they_were_there(fresh: Wo
     assert settings == {topic: config(fresh, topic) for topic in OWN_TOPICS}
 
 
-def test_a_replication_factor_of_ones_own(fresh: World) -> None:
+def test_init_honours_the_replication_factor(fresh: World) -> None:
     run(fresh, "init", "--replication-factor", "1", check=0)
     topic = fresh.admin.list_topics(STATE_TOPIC, timeout=10).topics[STATE_TOPIC]
     assert len(topic.partitions[0].replicas) == 1
@@ -74,7 +74,7 @@ def test_a_replication_factor_of_ones_own(fresh: World) -> None:
     assert "fewer brokers than replicas were asked for" in refused.err
 
 
-def test_a_topic_that_is_there_and_wrong_is_an_error_that_says_how_to_mend_it(fresh: World) -> None:
+def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     """A topic that is not compacted forgets by age; one that brokers don't stamp can't check a clock."""
     fresh.topic(name=STATE_TOPIC, cleanup_policy="delete")
     done = run(fresh, "init", check=1)
@@ -92,7 +92,7 @@ def test_a_topic_that_is_there_and_wrong_is_an_error_that_says_how_to_mend_it(fr
     assert "was there" in run(fresh, "init", check=0).out
 
 
-def test_several_partitions_are_an_error_and_hold(fresh: World) -> None:
+def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None:
     """The order of messages in two partitions can't be told, so which is the last word can't either."""
     fresh.topic(name=POLICY_TOPIC, partitions=2, cleanup_policy="compact")
     wrong = "topic _kretain_policy has 2 partitions, not 1"
@@ -105,7 +105,7 @@ def test_several_partitions_are_an_error_and_hold(fresh: World) -> None:
     assert wrong in found.reasons[0].text
 
 
-def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Path) -> None:
+def test_doctor_names_the_topics_that_a_policy_needs(fresh: World, tmp_path: Path) -> None:
     topic = fresh.topic()
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
@@ -128,7 +128,7 @@ def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Pat
     assert after["clock"] == ["good: WRITE on _kretain_state"]
 
 
-def test_no_pattern_of_a_policy_touches_them(world: World) -> None:
+def test_policy_pattern_never_matches_kretains_topics(world: World) -> None:
     """G5."""
     make_kretain_topics(world.bootstrap)
     plan = world.plan('version: 1\ntopics:\n  - match: "*"\n    retention.ms: 1')
@@ -138,7 +138,7 @@ def test_no_pattern_of_a_policy_touches_them(world: World) -> None:
 # -- the writer ------------------------------------------------------------------------------
 
 
-def test_an_append_says_where_it_stands_and_when_the_broker_stamped_it(kafka: EmbeddedKafka, world: World) -> None:
+def test_append_returns_offset_and_broker_timestamp(kafka: EmbeddedKafka, world: World) -> None:
     make_kretain_topics(kafka.bootstrap)
     with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         before, end = now_ms(), world.ends(STATE_TOPIC)[1]
@@ -153,7 +153,7 @@ def test_an_append_says_where_it_stands_and_when_the_broker_stamped_it(kafka: Em
         assert writer.create(TopicSpec(STATE_TOPIC, 1, {})) is False
 
 
-def test_it_writes_to_the_topics_that_it_is_for_and_to_no_other(kafka: EmbeddedKafka, world: World) -> None:
+def test_writer_refuses_any_other_topic(kafka: EmbeddedKafka, world: World) -> None:
     topic = world.topic()
     with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, {STATE_TOPIC}, 30) as writer:
         for name in (topic, POLICY_TOPIC):
@@ -164,7 +164,7 @@ def test_it_writes_to_the_topics_that_it_is_for_and_to_no_other(kafka: EmbeddedK
     assert world.ends(topic) == (0, 0)
 
 
-def test_nobody_there_is_told_in_time_and_without_the_clients_own_log(capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_cluster_is_reported_in_time_without_client_logs(capfd: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
     settings = ConnectionSettings("127.0.0.1:1", password="hunter2")
     with ClusterWriter(settings, OWN_TOPICS, 1.0) as writer:
@@ -176,7 +176,7 @@ def test_nobody_there_is_told_in_time_and_without_the_clients_own_log(capfd: pyt
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_message_that_is_too_large_or_for_a_topic_that_is_gone_fails_alone(fresh: World) -> None:
+def test_undeliverable_message_fails_without_affecting_others(fresh: World) -> None:
     with reader_for(fresh.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         with pytest.raises(BrokerError, match="it is not there: kretain init makes it"):
             writer.append(STATE_TOPIC, b"k", b"v")

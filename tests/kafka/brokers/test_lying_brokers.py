@@ -21,7 +21,7 @@ MOST_KIB = 900 * 1024
     [1 << 30, 0x15030100, 100 << 20, 2 << 20, -1],
     ids=["a GiB", "a TLS alert", "100 MiB of versions", "2 MiB of versions", "less than nothing"],
 )
-def test_a_frame_that_claims_too_much_is_refused_before_any_memory_is_taken(length: int) -> None:
+def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: int) -> None:
     def answer() -> None:
         while True:
             try:
@@ -45,7 +45,7 @@ def test_a_frame_that_claims_too_much_is_refused_before_any_memory_is_taken(leng
     )
 
 
-def test_a_deadline_ends_a_run_as_ctrl_c_does() -> None:
+def test_deadline_ends_a_run_like_ctrl_c() -> None:
     """``--timeout`` is one request's; against a broker that never answers, ``--deadline`` is the whole run's."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -101,7 +101,7 @@ def start_of(oauth: EmbeddedKafka, topic: str, tmp_path: Path) -> int:
 
 
 @pytest.mark.parametrize("style", ["java", "librdkafka"])
-def test_plan_trim_and_doctor_work_with_tokens_and_show_no_secret(
+def test_oauth_plan_trim_and_doctor_work_without_showing_a_secret(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path, style: str
 ) -> None:
     config = java_file(tmp_path, idp) if style == "java" else librdkafka_file(tmp_path, idp)
@@ -151,7 +151,7 @@ def html() -> Answer:
     ],
     ids=["wrong secret", "down", "html", "huge", "expired", "slow", "not for this broker"],
 )
-def test_without_a_token_that_the_broker_takes_nothing_is_trimmed_and_one_line_says_why(
+def test_missing_or_rejected_token_trims_nothing_and_is_reported_in_one_line(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path, answer: str | None, change: dict, text: str
 ) -> None:
     config = librdkafka_file(tmp_path, idp, **change)
@@ -181,7 +181,7 @@ def test_without_a_token_that_the_broker_takes_nothing_is_trimmed_and_one_line_s
     assert start_of(oauth, topic, tmp_path) == 0
 
 
-def test_a_token_that_the_broker_refuses_fails_at_once(oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path) -> None:
+def test_token_rejected_by_the_broker_fails_at_once(oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path) -> None:
     # The broker may hang up before its last word: three times in ten a client that waits for it needs longer than this.
     foreign = json.dumps({"access_token": idp.jwt(aud="elsewhere"), "expires_in": 300}).encode()
     idp.answer = lambda: (200, {}, foreign)
@@ -196,7 +196,7 @@ def test_a_token_that_the_broker_refuses_fails_at_once(oauth: EmbeddedKafka, idp
         idp.answer = None
 
 
-def test_a_token_that_expires_during_a_run_is_renewed_and_a_session_is_authenticated_again(
+def test_expiring_token_is_renewed_and_the_session_reauthenticated(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:
     """Three lifetimes of a token, each two of the broker's sessions, on connections that stay open."""
@@ -217,7 +217,7 @@ def test_a_token_that_expires_during_a_run_is_renewed_and_a_session_is_authentic
 
 
 @pytest.mark.thorough
-def test_an_endpoint_that_goes_down_during_a_run_is_named_and_the_run_goes_on_once_it_is_back(
+def test_endpoint_outage_during_a_run_is_named_and_the_run_recovers(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:
     settings = translate(
@@ -253,9 +253,7 @@ def addresses(tmp_path: Path, oauth: EmbeddedKafka) -> Path:
 
 
 @pytest.mark.thorough
-def test_clients_of_librdkafka_that_nobody_polls_get_their_tokens_too(
-    oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path
-) -> None:
+def test_unpolled_librdkafka_clients_get_tokens(oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path) -> None:
     """A topic is made by an AdminClient, which is never polled; messages are appended after a token's end."""
     settings = translate(
         {**read_properties(librdkafka_file(tmp_path, idp)), **read_properties(addresses(tmp_path, oauth))}
@@ -275,7 +273,7 @@ def test_clients_of_librdkafka_that_nobody_polls_get_their_tokens_too(
 
 
 @pytest.mark.thorough
-def test_sparks_executors_get_tokens_of_their_own(
+def test_spark_executors_get_tokens_of_their_own(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:
     config = librdkafka_file(tmp_path, idp)

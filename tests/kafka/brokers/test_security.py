@@ -241,7 +241,7 @@ def jaas(mechanism: str, user: str) -> str:
     ("mechanism", "user"), [("PLAIN", "alice"), ("SCRAM-SHA-256", "carol"), ("SCRAM-SHA-512", "carol")]
 )
 @pytest.mark.parametrize("style", ["java", "librdkafka"])
-def test_a_clients_file_works_as_it_is(
+def test_java_client_file_works_unchanged(
     sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, mechanism: str, user: str, style: str
 ) -> None:
     if style == "java":
@@ -272,7 +272,9 @@ def test_a_clients_file_works_as_it_is(
 
 
 @pytest.mark.parametrize("trust", ["jks", "p12", "pem"])
-def test_every_kind_of_trust_store(sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, trust: str) -> None:
+def test_every_trust_store_format_connects(
+    sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, trust: str
+) -> None:
     kind = {"jks": "JKS", "p12": "PKCS12", "pem": "PEM"}[trust]
     name = "ca.pem" if trust == "pem" else f"trust.{trust}"
     more = {} if trust == "pem" else {"ssl_truststore_password": STORE}
@@ -299,7 +301,7 @@ def test_every_kind_of_trust_store(sasl: EmbeddedKafka, certificates: Certificat
         ({"security_protocol": "PLAINTEXT"}, "could not be reached"),
     ],
 )
-def test_who_is_refused_is_told_in_one_line_in_time_and_without_the_secret(
+def test_refused_principal_is_reported_in_one_line_without_the_secret(
     sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, change: dict, said: str
 ) -> None:
     given = {
@@ -328,7 +330,7 @@ def test_who_is_refused_is_told_in_one_line_in_time_and_without_the_secret(
         assert secret not in done.err + loud.err + loud.out
 
 
-def test_a_certificate_for_another_host_is_refused_unless_told(
+def test_certificate_of_another_host_is_refused_unless_checking_is_off(
     sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path
 ) -> None:
     """The broker's certificate is for 127.0.0.1; it is reached as localhost."""
@@ -403,9 +405,7 @@ def bobs(sasl: EmbeddedKafka, config: Path, *arguments: str) -> Cli:
     )
 
 
-def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(
-    sasl: EmbeddedKafka, bob: tuple[World, Path]
-) -> None:
+def test_principal_that_sees_only_some_groups_trims_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
     """The trap of F8: without DESCRIBE on the cluster the listing is short, and nothing says so."""
     world, config = bob
     topic = world.topic()
@@ -445,7 +445,7 @@ def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(
         world.delete_group(group)
 
 
-def test_a_hidden_offsets_topic_holds_even_if_no_group_is_listed(
+def test_hidden_offsets_topic_holds_when_no_group_is_listed(
     sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
 ) -> None:
     """F9: an authorization error is no answer to whether there are groups. It was taken for "no group" (F4)."""
@@ -478,7 +478,7 @@ def test_a_hidden_offsets_topic_holds_even_if_no_group_is_listed(
     wait_until(lambda: codes() == ["F4"], "the right to describe it")
 
 
-def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(
+def test_unreadable_topic_config_holds_and_a_missing_delete_right_fails(
     sasl: EmbeddedKafka, bob: tuple[World, Path]
 ) -> None:
     world, config = bob
@@ -513,7 +513,7 @@ def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(
     assert SECRET not in "".join(path.read_text() for path in (config.parent / "state").rglob("*.jsonl"))
 
 
-def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
+def test_missing_write_right_on_kretains_topics_names_the_acl(
     sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
 ) -> None:
     """Who may write the policy topic decides what may be trimmed: the brokers' ACLs say who, and we say what is missing."""
@@ -569,7 +569,7 @@ def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
     wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "what she may not")
 
 
-def test_a_topic_that_may_not_be_described_matches_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
+def test_topic_without_describe_right_matches_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
     world, config = bob
     topic = world.topic()
     done = bobs(sasl, config, "plan", topic, "--consumed-after", "1h")
@@ -593,7 +593,7 @@ def mutual(certificates: Certificates) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.mark.parametrize("kind", ["jks", "p12", "pem", "pem sealed", "pem store", "pem inline"])
-def test_a_client_certificate_of_every_kind(
+def test_every_client_certificate_format_connects(
     mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, kind: str
 ) -> None:
     given: dict[str, object] = {"security_protocol": "SSL", "ssl_ca_location": certificates["ca.pem"]}
@@ -626,7 +626,7 @@ def test_a_client_certificate_of_every_kind(
     assert done.code == 0, done.err
 
 
-def test_records_are_read_with_the_same_settings(
+def test_record_reads_use_the_same_security_settings(
     mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
 ) -> None:
     """The second client, which settles look-ups by reading, is let in as well."""
@@ -651,7 +651,9 @@ def test_records_are_read_with_the_same_settings(
     assert consumed(topic)
 
 
-def test_no_certificate_is_refused(mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> None:
+def test_connection_without_a_certificate_is_refused(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
+) -> None:
     done = ask(
         mutual.secure_bootstrap,
         properties(tmp_path, security_protocol="SSL", ssl_ca_location=certificates["ca.pem"]),
@@ -662,7 +664,7 @@ def test_no_certificate_is_refused(mutual: EmbeddedKafka, certificates: Certific
 
 
 @pytest.mark.parametrize("name", ["client.jks", "client.p12"])
-def test_a_wrong_store_password_names_the_key_and_not_the_password(
+def test_wrong_store_password_names_the_key_without_the_password(
     certificates: Certificates, tmp_path: Path, name: str
 ) -> None:
     config = properties(
@@ -700,7 +702,7 @@ def test_a_wrong_store_password_names_the_key_and_not_the_password(
     ],
     ids=["none", "a stranger's", "no passphrase", "a wrong passphrase", "another's key", "no such key", "no key"],
 )
-def test_a_missing_or_wrong_client_certificate_is_one_line_without_the_key(
+def test_missing_or_wrong_client_certificate_is_one_line_without_the_key(
     mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, change: dict[str, str], said: str
 ) -> None:
     given = {"security_protocol": "SSL", "ssl_ca_location": str(certificates["ca.pem"])}
@@ -717,7 +719,7 @@ def test_a_missing_or_wrong_client_certificate_is_one_line_without_the_key(
         assert secret not in done.err
 
 
-def test_no_secret_is_in_any_output_or_file_or_process_list(
+def test_no_secret_appears_in_output_files_or_process_list(
     mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
 ) -> None:
     """A passphrase, a key and a password, in a run that shows and writes all that it can, and in one that fails."""

@@ -57,9 +57,7 @@ def _leader(reader: ClusterReader, topic: str) -> int:
 
 
 @pytest.mark.parametrize(("waits_ms", "answered"), [(400, 4), (3_000, 0)])
-def test_the_time_of_a_request_begins_when_those_before_it_are_answered(
-    world: World, waits_ms: int, answered: int
-) -> None:
+def test_request_timeout_starts_once_earlier_requests_are_answered(world: World, waits_ms: int, answered: int) -> None:
     """A broker answers a connection's requests one by one: a slow one is not taken for a dead one, nor that for slow."""
     name = world.topic()
     replies: list[Any] = []
@@ -73,7 +71,7 @@ def test_the_time_of_a_request_begins_when_those_before_it_are_answered(
     assert 1.0 < seconds < 2.9
 
 
-def test_a_delete_that_waits_behind_others_is_given_up_when_its_recheck_is_too_old(world: World) -> None:
+def test_queued_delete_is_dropped_when_its_recheck_expires(world: World) -> None:
     """Its time ends, however fast the broker is with what was before it: facts are 30 s old at most (trim)."""
     name = world.topic()
     world.produce(name, [0] * 5)
@@ -94,7 +92,7 @@ def test_a_delete_that_waits_behind_others_is_given_up_when_its_recheck_is_too_o
     assert world.ends(name)[0] == 0, "nor does the broker come to it later"
 
 
-def test_a_delete_whose_recheck_is_too_old_when_it_would_be_written_is_never_sent(world: World) -> None:
+def test_delete_with_an_expired_recheck_is_never_written(world: World) -> None:
     """A process that was stopped, or a machine that was suspended, since its time was computed (trim)."""
     name = world.topic()
     world.produce(name, [0] * 5)
@@ -112,7 +110,7 @@ def test_a_delete_whose_recheck_is_too_old_when_it_would_be_written_is_never_sen
     assert said[1:] == [Answered(3)], "the next one goes out, on a new connection"
 
 
-def test_a_delete_that_is_half_written_when_its_time_is_over_is_cut_off() -> None:
+def test_half_written_delete_is_cut_off_at_its_deadline() -> None:
     """A socket that takes no more for a while: what a broker has not got whole, it can't execute."""
     late = False
     transport = SocketOf(room=5)
@@ -159,7 +157,7 @@ class SocketOf:
         return total, None
 
 
-def test_so_is_one_that_is_sent_as_the_connection_opens(world: World) -> None:
+def test_delete_written_while_the_connection_opens_is_cut_off_at_its_deadline(world: World) -> None:
     name = world.topic()
     world.produce(name, [0] * 5)
     with reader_for(world.bootstrap) as reader:
@@ -172,7 +170,7 @@ def test_so_is_one_that_is_sent_as_the_connection_opens(world: World) -> None:
         assert [_is_answered(one) for one in (*before, deletes, after)] == [True, False, False, False, False]
 
 
-def test_a_request_with_little_time_does_not_end_those_before_it(world: World) -> None:
+def test_short_request_does_not_end_earlier_ones(world: World) -> None:
     empty = world.topic()
     with reader_for(world.bootstrap) as reader:
         leader = _leader(reader, empty)
@@ -182,7 +180,7 @@ def test_a_request_with_little_time_does_not_end_those_before_it(world: World) -
         assert slow.result() is not None
 
 
-def test_a_broker_that_answers_one_request_and_then_nothing_is_given_up(world: World) -> None:
+def test_broker_that_stops_answering_is_given_up(world: World) -> None:
     name = world.topic()
     with reader_for(world.bootstrap) as reader:
         leader = _leader(reader, name)
@@ -218,7 +216,7 @@ def _throttled(world: World, client: str) -> Iterator[ClusterReader]:
             quota(0.0, remove=True)
 
 
-def test_what_is_asked_of_a_broker_that_throttles_is_answered_when_its_time_is_over(world: World) -> None:
+def test_throttled_request_is_answered_when_its_time_ends(world: World) -> None:
     """kafka-python refuses it, and what it would have answered would be unknown (KIP-219)."""
     name = world.topic()
     world.produce(name, [0] * 5)

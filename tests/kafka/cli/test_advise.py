@@ -27,7 +27,7 @@ DANGERS: dict[str, set[str]] = {
 """What is to be said of each topic without a policy, and nothing else."""
 
 
-def test_every_danger_is_said_of_its_topic_and_of_no_other(advised: Shop) -> None:
+def test_each_danger_is_reported_for_its_topic_only(advised: Shop) -> None:
     world, names = advised
     rows = world.cli("advise", *names.values(), "-o", "json", check=0).json()["topics"]
     stems = {name: stem for stem, name in names.items()}
@@ -35,7 +35,7 @@ def test_every_danger_is_said_of_its_topic_and_of_no_other(advised: Shop) -> Non
     assert all(row["unknown"] == [] for row in rows)
 
 
-def test_times_settings_and_traffic_are_the_clusters_own(advised: Shop) -> None:
+def test_advice_shows_times_settings_and_traffic_of_the_cluster(advised: Shop) -> None:
     world, names = advised
     row = advice(world, names["good"])
     assert (row["wanted_ms"], row["wanted_by"]) == (7 * DAY, "retention.ms")
@@ -74,7 +74,9 @@ def test_times_settings_and_traffic_are_the_clusters_own(advised: Shop) -> None:
         ),
     ],
 )
-def test_the_advised_line_ends_the_danger(advised: Shop, code: str, limit: int | None, wanted: dict[str, Any]) -> None:
+def test_advised_command_removes_the_danger(
+    advised: Shop, code: str, limit: int | None, wanted: dict[str, Any]
+) -> None:
     world, _ = advised
     config: dict[str, Any] = {"retention_ms": str(DAY), "segment_ms": str(HOUR)}
     if code == "segment-above-retention":
@@ -103,7 +105,7 @@ def test_the_advised_line_ends_the_danger(advised: Shop, code: str, limit: int |
     assert after["at_most"] == before["advice"]["then_at_most"]
 
 
-def test_a_future_stamp_is_refused_from_then_on_and_gone_once_it_is_trimmed_and_its_segment_closed(
+def test_future_timestamp_advice_refuses_new_ones_and_clears_after_trim(
     advised: Shop,
 ) -> None:
     world, _ = advised
@@ -141,7 +143,7 @@ def _refuses_the_future(world: World, topic: str) -> bool:
     return refused == ["INVALID_TIMESTAMP"]
 
 
-def test_after_a_trim_traffic_is_measured_over_what_the_log_still_covers(advised: Shop) -> None:
+def test_traffic_after_a_trim_is_measured_over_the_remaining_log(advised: Shop) -> None:
     """S > 0 within the window: the rate is not the remainder spread over a whole day."""
     world, _ = advised
     topic = world.topic("adv-trimmed", retention_ms=str(7 * DAY), segment_ms=str(DAY))
@@ -157,7 +159,7 @@ def _has_lost_some(world: World, topic: str) -> bool:
 
 
 @pytest.mark.thorough
-def test_a_broker_that_is_written_to_keeps_more_than_retention_and_at_most_what_is_said(advised: Shop) -> None:
+def test_active_topic_keeps_between_retention_and_the_advised_maximum(advised: Shop) -> None:
     """The guide's formula, watched: the oldest record that can be read, over some rounds of segments."""
     world, _ = advised
     topics = [
@@ -202,7 +204,7 @@ def test_a_broker_that_is_written_to_keeps_more_than_retention_and_at_most_what_
         assert seen < 4000 + 1000, "and no more than is said; a busy machine's broker may be late"
 
 
-def test_a_line_that_does_not_fit_the_broker_fails_in_this_test(advised: Shop) -> None:
+def test_advised_command_that_the_broker_rejects_fails_the_test(advised: Shop) -> None:
     """So that carry_out can fail at all."""
     world, names = advised
     with pytest.raises(AssertionError):

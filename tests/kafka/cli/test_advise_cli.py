@@ -13,7 +13,7 @@ from tests.support.advising import Shop, advice, codes
 from tests.support.world import DAY, HOUR, run_cli
 
 
-def test_a_person_reads_a_line_a_topic_then_dangers_then_what_to_type(advised: Shop) -> None:
+def test_advise_table_shows_topics_then_dangers_then_commands(advised: Shop) -> None:
     world, names = advised
     done = world.cli("advise", *names.values(), check=0)
     lines = {line.split()[0]: " ".join(line.split()) for line in done.out.splitlines() if line.startswith("adv-")}
@@ -35,7 +35,7 @@ def test_a_person_reads_a_line_a_topic_then_dangers_then_what_to_type(advised: S
     assert done.err == ""
 
 
-def test_the_policy_that_is_printed_is_one_that_kretain_takes(advised: Shop, tmp_path: Path) -> None:
+def test_advised_policy_is_valid(advised: Shop, tmp_path: Path) -> None:
     world, names = advised
     chosen = [names[stem] for stem in ("good", "segment", "compacted")]
     out = world.cli("advise", *chosen, check=0).out
@@ -54,7 +54,7 @@ def test_the_policy_that_is_printed_is_one_that_kretain_takes(advised: Shop, tmp
     assert advice(world, names["segment"], "-p", str(policy))["advice"]["policy_entry"] is None, "it says so already"
 
 
-def test_with_a_policy_its_topics_are_judged_by_it_and_others_without(advised: Shop, tmp_path: Path) -> None:
+def test_advise_judges_topics_by_the_given_policy(advised: Shop, tmp_path: Path) -> None:
     world, names = advised
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"version: 1\ntopics: [{{match: {names['good']}, retention.ms: 10d}}]\n")
@@ -69,7 +69,7 @@ def test_with_a_policy_its_topics_are_judged_by_it_and_others_without(advised: S
     assert "no entry matches" in world.cli("advise", "-p", str(policy), check=1).err
 
 
-def test_what_is_wanted_decides_and_the_least_segment_is_kept(advised: Shop) -> None:
+def test_advise_wanted_retention_changes_the_settings(advised: Shop) -> None:
     """The guide's second row, on a cluster that takes no segment.ms below a day."""
     world, names = advised
     row = advice(world, names["good"], "--want", "12h", "--min-segment", "1d")
@@ -80,7 +80,7 @@ def test_what_is_wanted_decides_and_the_least_segment_is_kept(advised: Shop) -> 
     assert row["advice"]["policy_at_most_ms"] == 12 * HOUR
 
 
-def test_other_formats_have_the_same_rows(advised: Shop) -> None:
+def test_advise_formats_have_the_same_rows(advised: Shop) -> None:
     world, names = advised
     base = ("advise", names["good"], names["segment"], "-o")
     as_json = world.cli(*base, "json", check=0).json()["topics"]
@@ -104,20 +104,18 @@ def test_other_formats_have_the_same_rows(advised: Shop) -> None:
         (("x", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),
     ],
 )
-def test_what_goes_wrong_is_said_with_its_exit_code(
-    advised: Shop, arguments: tuple[str, ...], code: int, said: str
-) -> None:
+def test_advise_errors_have_their_exit_codes(advised: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:
     done = advised[0].cli("advise", *arguments)
     assert (done.code, done.out) == (code, "")
     assert said in " ".join(done.err.split())
 
 
-def test_an_unreachable_cluster_is_one_line() -> None:
+def test_advise_on_an_unreachable_cluster_is_one_line() -> None:
     done = run_cli("advise", "-b", "127.0.0.1:1", "--timeout", "1s")
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
 
 
-def test_a_long_table_is_what_matters_and_says_how_to_see_all(advised: Shop) -> None:
+def test_advise_truncates_a_long_table_and_says_how_to_see_all(advised: Shop) -> None:
     world, _ = advised
     stem = world.topic("adv-many", retention_ms=str(DAY))
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
@@ -138,7 +136,7 @@ def test_a_long_table_is_what_matters_and_says_how_to_see_all(advised: Shop) -> 
     assert whole.count("kafka-configs.sh") == 50
 
 
-def test_internal_topics_are_looked_at_where_they_are_named(advised: Shop) -> None:
+def test_advise_covers_internal_topics_only_when_named(advised: Shop) -> None:
     world, names = advised
     world.commit("adv-any", names["good"], 1)
     assert "__consumer_offsets" not in world.cli("advise", "-o", "csv", check=0).out

@@ -55,7 +55,7 @@ def allow(world: World, kind: ResourceType, name: str, operation: AclOperation) 
         future.result(30)
 
 
-def test_rights_that_are_missing_make_facts_unknown_and_each_is_named(guarded: tuple[World, str, Path]) -> None:
+def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, str, Path]) -> None:
     """From no setting and no size to all, one right after the other."""
     world, topic, config = guarded
 
@@ -98,7 +98,7 @@ def test_rights_that_are_missing_make_facts_unknown_and_each_is_named(guarded: t
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["2.8.2", "3.3.2", "3.9.1"])
-def test_older_brokers_tell_what_they_know(version: str, tmp_path: Path) -> None:
+def test_old_brokers_give_the_advice_that_they_can(version: str, tmp_path: Path) -> None:
     """Before 3.0 the newest record can't be asked for; before 3.6 one setting bounds stamps on both sides."""
     with EmbeddedKafka(1, version=version, settings=QUICK) as cluster:
         world = World(cluster.bootstrap, tmp_path)
@@ -119,7 +119,7 @@ def test_older_brokers_tell_what_they_know(version: str, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_a_partition_without_a_leader_is_unknown_and_the_others_are_judged(tmp_path: Path) -> None:
+def test_partition_without_a_leader_is_unknown_and_others_are_judged(tmp_path: Path) -> None:
     with EmbeddedKafka(3, settings=QUICK) as cluster:
         world = World(",".join(node.address for node in cluster.nodes[:2]), tmp_path)
         config = {"retention.ms": str(HOUR), "segment.ms": str(7 * DAY)}

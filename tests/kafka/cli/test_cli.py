@@ -40,7 +40,7 @@ def shop(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[World
 Shop = tuple[World, str, str, Path]
 
 
-def test_plan_as_a_table_in_a_pipe(shop: Shop) -> None:
+def test_plan_table_in_a_pipe_is_plain(shop: Shop) -> None:
     world, topic, _, policy = shop
     done = world.cli("plan", "-p", str(policy), check=0)
     lines = done.out.splitlines()
@@ -70,7 +70,7 @@ def test_plan_as_a_table_in_a_pipe(shop: Shop) -> None:
     assert done.err == ""
 
 
-def test_plan_in_every_format(shop: Shop) -> None:
+def test_plan_prints_every_format(shop: Shop) -> None:
     world, topic, billing, policy = shop
     base = ("plan", "-p", str(policy), "-o")
     whole = world.cli(*base, "json", check=0).json()
@@ -91,7 +91,7 @@ def test_plan_in_every_format(shop: Shop) -> None:
 
 
 @pytest.mark.thorough
-def test_what_delete_records_prints_is_what_kafkas_own_tool_takes(shop: Shop, tmp_path: Path) -> None:
+def test_plan_delete_records_format_is_accepted_by_kafkas_tool(shop: Shop, tmp_path: Path) -> None:
     """Read by Kafka's own parser, against the cluster, for a topic of its own."""
     from kretain.embedded import DEFAULT_VERSION, jars
     from kretain.embedded.java import find_java
@@ -133,12 +133,12 @@ def test_what_delete_records_prints_is_what_kafkas_own_tool_takes(shop: Shop, tm
         (("--detailed-exitcode", "--fail-on-hold"), 4),
     ],
 )
-def test_plans_exit_codes(shop: Shop, arguments: tuple[str, ...], code: int) -> None:
+def test_plan_exit_codes(shop: Shop, arguments: tuple[str, ...], code: int) -> None:
     world, _, _, policy = shop
     world.cli("plan", "-p", str(policy), *arguments, check=code)
 
 
-def test_a_plan_without_changes_leaves_with_0_also_in_detail(shop: Shop) -> None:
+def test_plan_without_changes_exits_0_with_detail(shop: Shop) -> None:
     world, *_ = shop
     topic = world.topic()
     assert world.cli("plan", topic, "--consumed-after", "1h", "--detailed-exitcode", check=0).out.count("keep") == 2
@@ -171,7 +171,7 @@ def test_a_plan_without_changes_leaves_with_0_also_in_detail(shop: Shop) -> None
         (("trim", "x", "--plan", "nowhere.parquet", "--consumed-after", "1d"), 1, "nowhere.parquet cannot be read"),
     ],
 )
-def test_what_goes_wrong_is_said_once_on_stderr_with_its_exit_code(
+def test_error_is_reported_once_on_stderr_with_its_exit_code(
     shop: Shop, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     world, *_ = shop
@@ -184,7 +184,7 @@ def test_what_goes_wrong_is_said_once_on_stderr_with_its_exit_code(
         assert done.err.count("\n") == 1
 
 
-def test_an_unreachable_cluster_is_one_line_within_its_time_out() -> None:
+def test_unreachable_cluster_is_one_line_within_the_timeout() -> None:
     for bootstrap in ("127.0.0.1:1", "no-such-host.invalid:9092"):
         began = time.monotonic()
         done = run_cli("plan", "x", "--consumed-after", "1d", "-b", bootstrap, "--timeout", "1500ms")
@@ -194,13 +194,13 @@ def test_an_unreachable_cluster_is_one_line_within_its_time_out() -> None:
         assert done.err.count("\n") == 1
 
 
-def test_a_traceback_is_shown_when_asked_for() -> None:
+def test_traceback_is_shown_on_request() -> None:
     done = run_cli("plan", "x", "--consumed-after", "1d", "-b", "127.0.0.1:1", "--timeout", "1s", "-vv")
     assert done.code == 1
     assert "Traceback" in done.err
 
 
-def test_without_a_cluster_the_message_says_how_to_name_one() -> None:
+def test_missing_cluster_address_explains_how_to_give_one() -> None:
     done = run_cli("plan", "x", "--consumed-after", "1d")
     assert (done.code, done.err) == (
         1,
@@ -217,14 +217,14 @@ class TestTrim:
         world.commit(f"{name}-a", name, 8)
         return name
 
-    def test_without_a_terminal_it_refuses(self, shop: Shop, topic: str) -> None:
+    def test_trim_without_a_terminal_needs_yes(self, shop: Shop, topic: str) -> None:
         world, *_ = shop
         done = world.cli("trim", topic, "--consumed-after", "1h", check=6)
         assert "--yes" in done.err
         assert done.out == ""
         assert world.ends(topic) == (0, 10)
 
-    def test_a_rehearsal_needs_no_yes_and_sends_nothing(self, shop: Shop, topic: str) -> None:
+    def test_dry_run_needs_no_yes_and_sends_nothing(self, shop: Shop, topic: str) -> None:
         world, *_ = shop
         report = world.cli("trim", topic, "--consumed-after", "1h", "--dry-run", "-o", "json", check=0).json()
         assert report["format"] == "kretain.trim/v1"
@@ -243,7 +243,7 @@ class TestTrim:
         ]
         assert world.ends(topic) == (0, 10)
 
-    def test_a_saved_plan_end_to_end(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+    def test_saved_plan_is_trimmed_end_to_end(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world, *_ = shop
         rules = (topic, "--consumed-after", "1h")
         saved = str(tmp_path / "plan.json")
@@ -271,7 +271,7 @@ class TestTrim:
         one = world.cli("history", "--run", done["run"], "-o", "json", check=0).json()
         assert [(row["from"], row["target"], row["outcome"]) for row in one["partitions"]] == [(0, 8, "trimmed")]
 
-    def test_a_plan_for_another_cluster_is_refused(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+    def test_saved_plan_of_another_cluster_is_refused(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world, *_ = shop
         saved = tmp_path / "plan.json"
         world.cli("plan", topic, "--consumed-after", "1h", "--out", str(saved), check=0)
@@ -284,7 +284,7 @@ class TestTrim:
         )
         assert world.ends(topic) == (0, 10)
 
-    def test_a_plan_of_a_policy_file_wants_the_policy_again(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+    def test_saved_plan_needs_its_policy_file(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world, *_ = shop
         policy = tmp_path / "p.yaml"
         policy.write_text(consumed(topic))
@@ -299,13 +299,13 @@ class TestTrim:
         world.cli("trim", "--plan", saved, "-p", str(policy), "--yes", check=0)
         assert world.ends(topic) == (8, 10)
 
-    def test_holds_can_fail_a_script(self, shop: Shop) -> None:
+    def test_hold_changes_the_exit_code_on_request(self, shop: Shop) -> None:
         world, topic, _, policy = shop
         done = world.cli("trim", "-p", str(policy), "--dry-run", "--fail-on-hold", "-o", "json", check=4)
         assert [row["outcome"] for row in done.json()["partitions"]] == ["would-trim", "held", "unchanged"]
         assert topic
 
-    def test_a_limit_is_shown_by_plan_and_refused_by_trim(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+    def test_plan_over_a_limit_is_shown_and_its_trim_refused(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world = World(shop[0].bootstrap, tmp_path / "state")  # a day's trims count: this one starts with none
         policy = tmp_path / "p.yaml"
         policy.write_text(consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
@@ -316,7 +316,7 @@ class TestTrim:
         assert world.ends(topic) == (0, 10)
 
     @pytest.mark.parametrize(("answer", "code", "start"), [("y\n", 0, 8), ("n\n", 6, 0), ("\n", 6, 0), ("\x04", 6, 0)])
-    def test_in_a_terminal_it_asks_and_says_what_nobody_has_read(
+    def test_trim_in_a_terminal_asks_and_names_unread_records(
         self, shop: Shop, topic: str, answer: str, code: int, start: int
     ) -> None:
         world, *_ = shop
@@ -330,7 +330,7 @@ class TestTrim:
         assert "\x1b[" in said, "a terminal gets color"
         assert world.ends(topic)[0] == start
 
-    def test_the_question_names_unread_records(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+    def test_confirmation_names_unread_records(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world, *_ = shop
         policy = tmp_path / "p.yaml"
         policy.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
@@ -340,7 +340,7 @@ class TestTrim:
         assert left_with == 6
         assert f"2 of them have NOT been read by {topic}-a (2)" in " ".join(said.split())
 
-    def test_a_plan_past_a_limit_is_refused_before_the_question(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+    def test_trim_over_a_limit_is_refused_before_it_asks(self, shop: Shop, topic: str, tmp_path: Path) -> None:
         world = World(shop[0].bootstrap, tmp_path / "state")
         policy = tmp_path / "p.yaml"
         policy.write_text(consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
@@ -352,9 +352,7 @@ class TestTrim:
         assert "[y/N]" not in said
         assert world.ends(topic) == (0, 10)
 
-    def test_the_plan_that_is_asked_about_is_shown_with_those_partitions_alone(
-        self, shop: Shop, tmp_path: Path
-    ) -> None:
+    def test_confirmation_shows_only_the_selected_partitions(self, shop: Shop, tmp_path: Path) -> None:
         """Though stdout is a file, and -q says nothing else."""
         world = World(shop[0].bootstrap, tmp_path / "state")
         topic = world.topic(partitions=2)
@@ -378,7 +376,7 @@ class TestTrim:
         assert f"{topic}-0" in (tmp_path / "out").read_text()
 
     @pytest.mark.parametrize(("typed", "code"), [("y", 6), ("prod", 0)])
-    def test_a_context_may_want_its_name_typed(
+    def test_context_with_confirm_wants_its_name_typed(
         self, shop: Shop, topic: str, tmp_path: Path, typed: str, code: int
     ) -> None:
         world = shop[0]
@@ -441,14 +439,14 @@ def test_offsets_by_floor_and_by_group(shop: Shop) -> None:
     assert "3 partitions: 2 with a floor, 1 unknown." in table
 
 
-def test_offsets_of_everything_leaves_internal_topics_out(shop: Shop) -> None:
+def test_offsets_of_all_topics_leaves_out_internal_ones(shop: Shop) -> None:
     world, *_ = shop
     rows = world.cli("offsets", "-o", "csv", check=0).out
     assert "__consumer_offsets" not in rows
     assert "__consumer_offsets" in world.cli("offsets", "__consumer_offsets", "-o", "csv", check=0).out
 
 
-def test_offsets_shows_compacted_topics_too(shop: Shop) -> None:
+def test_offsets_includes_compacted_topics(shop: Shop) -> None:
     world, *_ = shop
     topic = world.topic(cleanup_policy="compact")
     world.produce(topic, 3)
@@ -456,7 +454,7 @@ def test_offsets_shows_compacted_topics_too(shop: Shop) -> None:
     assert world.cli("offsets", topic, "-o", "json", check=0).json()["partitions"][0]["min_commit"] == 2
 
 
-def test_explain_draws_the_log_and_says_why(shop: Shop) -> None:
+def test_explain_draws_the_log_with_reasons(shop: Shop) -> None:
     world, topic, billing, policy = shop
     done = world.cli("explain", f"{topic}:0", "-p", str(policy), check=0).out
     assert f"{topic}-0  trim" in done
@@ -475,7 +473,7 @@ def test_explain_draws_the_log_and_says_why(shop: Shop) -> None:
     assert "no partition 9" in world.cli("explain", f"{topic}:9", "-p", str(policy), check=1).err
 
 
-def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
+def test_policy_check_against_a_cluster(shop: Shop, tmp_path: Path) -> None:
     world, topic, _, policy = shop
     good = world.cli("policy", "check", "-p", str(policy), check=0)
     assert "1 topic managed" in good.out
@@ -508,7 +506,7 @@ def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
     assert topic
 
 
-def test_a_policy_that_matches_no_topic_is_an_error_with_lines_and_near_names(shop: Shop, tmp_path: Path) -> None:
+def test_policy_without_a_matching_topic_is_an_error_with_near_names(shop: Shop, tmp_path: Path) -> None:
     world, topic, *_ = shop
     policy = tmp_path / "p.yaml"
     policy.write_text(
@@ -525,7 +523,7 @@ def test_a_policy_that_matches_no_topic_is_an_error_with_lines_and_near_names(sh
     assert near + far in checked.err
 
 
-def test_policy_show_tells_where_each_value_comes_from(shop: Shop) -> None:
+def test_policy_show_names_the_source_of_each_value(shop: Shop) -> None:
     world, topic, _, policy = shop
     shown = world.cli("policy", "show", topic, "-p", str(policy), "-o", "json", check=0).json()["settings"]
     by_key = {row["key"]: row for row in shown}
@@ -538,7 +536,7 @@ def test_policy_show_tells_where_each_value_comes_from(shop: Shop) -> None:
     assert "no entry matches topic other" in world.cli("policy", "show", "other", "-p", str(policy), check=1).err
 
 
-def test_doctor_looks_at_everything_and_changes_nothing(shop: Shop) -> None:
+def test_doctor_checks_everything_and_changes_nothing(shop: Shop) -> None:
     world, topic, _, policy = shop
     done = world.cli("doctor", "-p", str(policy), "-o", "json", check=0).json()
     assert set(done["commands"]) == {"plan", "trim", "offsets", "explain", "groups"}
@@ -554,7 +552,7 @@ def test_doctor_looks_at_everything_and_changes_nothing(shop: Shop) -> None:
     assert "works" in world.cli("doctor", topic, check=0).out
 
 
-def test_settings_come_from_flags_over_variables_over_the_context(shop: Shop, tmp_path: Path) -> None:
+def test_flags_override_variables_and_variables_the_context(shop: Shop, tmp_path: Path) -> None:
     world, topic, _, policy = shop
     (tmp_path / "client.properties").write_text("client.id=from-the-file\nsasl.password=hunter2\n")
     config = tmp_path / "config.yaml"
@@ -630,7 +628,7 @@ def test_options_may_stand_before_or_after_the_arguments(shop: Shop) -> None:
     assert one.out == other.out
 
 
-def test_an_option_that_deletes_nothing_has_a_variable(shop: Shop) -> None:
+def test_every_option_but_those_that_delete_has_a_variable(shop: Shop) -> None:
     world, topic, *_ = shop
     done = run_cli(
         "plan",
@@ -651,7 +649,7 @@ def test_an_option_that_deletes_nothing_has_a_variable(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("level", ["1", "2"])
-def test_a_python_without_assertions_reads_the_same(shop: Shop, level: str) -> None:
+def test_python_without_assertions_plans_the_same(shop: Shop, level: str) -> None:
     world, topic, *_ = shop
     command = [
         sys.executable,
@@ -674,7 +672,7 @@ def test_a_python_without_assertions_reads_the_same(shop: Shop, level: str) -> N
     assert (told[1].stdout, told[1].returncode) == (told[0].stdout, told[0].returncode), told[1].stderr
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:
+def test_closed_pipe_is_no_error(shop: Shop) -> None:
     world, topic, *_ = shop
     command = f"{sys.executable} -m kretain plan {topic} --consumed-after 1h -o json -b {world.bootstrap} | head -1"
     done = subprocess.run(
@@ -685,7 +683,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:
     assert "Broken pipe" not in done.stderr
 
 
-def test_long_tables_are_what_matters_and_say_how_to_see_all(shop: Shop) -> None:
+def test_long_table_is_truncated_and_says_how_to_see_all(shop: Shop) -> None:
     world, *_ = shop
     topic = world.topic("long", partitions=60)
     for partition in range(60):

@@ -124,7 +124,7 @@ def shell(request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Pat
         assert not (tmp_path / "pwned").exists(), "a name was run as a command"
 
 
-def test_the_first_tab_completes(shell: Shell, names: Names) -> None:
+def test_first_tab_completes(shell: Shell, names: Names) -> None:
     """Also where the file was found in fpath, and is loaded by that TAB."""
     assert shell.words("kretain expl\t", seconds=0) == ["explain"]
     assert shell.words(f"kretain plan {names.stem}-orders.\t") == ["plan", f"{names.stem}-orders.eu"]
@@ -132,7 +132,7 @@ def test_the_first_tab_completes(shell: Shell, names: Names) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
-def test_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:
+def test_tab_completes_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:
     (tmp_path / "my-policy.yaml").touch()
     stem = names.stem
     assert shell.words("kretain plan --consumed\t") == ["plan", "--consumed-after"]
@@ -144,7 +144,7 @@ def test_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_pat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
-def test_a_group_may_be_called_anything_and_stays_a_word(shell: Shell, names: Names) -> None:
+def test_group_of_any_name_completes_to_one_word(shell: Shell, names: Names) -> None:
     """What is offered is never run: names come from whoever may join a group."""
     for kind, name in names.evil.items():
         line = f"kretain groups --group {names.stem}-evil-{kind}\t"
@@ -187,16 +187,14 @@ def eventually(ask: Callable[[], list[str]]) -> list[str]:
         ("kretain groups --group {}-b", ["-bill:odd", "-billing"]),
     ],
 )
-def test_bash_is_offered_all_names_that_begin_so(
+def test_bash_lists_all_names_with_the_prefix(
     names: Names, environ: dict[str, str], line: str, ends: list[str]
 ) -> None:
     found = eventually(lambda: listed(line.replace("{}", names.stem), environ))
     assert found == [names.stem + end for end in ends]
 
 
-def test_partitions_come_in_their_order_and_without_what_bash_has_already(
-    names: Names, environ: dict[str, str]
-) -> None:
+def test_partitions_complete_in_order_without_the_given_ones(names: Names, environ: dict[str, str]) -> None:
     """COMP_WORDBREAKS has the colon: to bash what follows it is a word of its own."""
     line = f"kretain explain {names.stem}-orders.eu:"
     assert eventually(lambda: listed(line, environ)) == [str(number) for number in range(11)]
@@ -204,7 +202,7 @@ def test_partitions_come_in_their_order_and_without_what_bash_has_already(
     assert eventually(lambda: listed(line.replace("explain", "trim") + "1", environ)) == ["1", "10"]
 
 
-def test_the_connection_is_that_of_the_line(names: Names, environ: dict[str, str]) -> None:
+def test_completion_uses_the_connection_of_the_line(names: Names, environ: dict[str, str]) -> None:
     del environ["KRETAIN_BOOTSTRAP_SERVER"]
     line = f"kretain plan -b {names.world.bootstrap} {names.stem}-so"
     assert eventually(lambda: listed(line, environ)) == [f"{names.stem}-solo"]
@@ -231,7 +229,7 @@ def asked(line: str, environ: dict[str, str]) -> tuple[float, subprocess.Complet
 
 
 @pytest.mark.parametrize("cluster", ["nobody listens", "nobody answers", "no such host", "a broken configuration"])
-def test_what_can_not_be_reached_is_silence_within_a_second(
+def test_completion_of_an_unreachable_cluster_is_silent_within_a_second(
     environ: dict[str, str], tmp_path: Path, cluster: str
 ) -> None:
     """0.9 s on an idle machine; on a busy one what starting takes there, and half a second for the cluster."""

@@ -55,7 +55,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_name_is_shown_as_it_is(world: World, topic: str, command: str) -> None:
+def test_hostile_names_are_escaped_in_every_output(world: World, topic: str, command: str) -> None:
     words = [command, topic, *COMMANDS[command]]
     table = world.cli(*words)
     assert (table.code, odd(table)) == (0, set()), table.out + table.err
@@ -72,7 +72,7 @@ def test_no_name_is_shown_as_it_is(world: World, topic: str, command: str) -> No
     assert any(HOSTILE in text for text in strings(yaml.safe_load(found.out)))
 
 
-def test_nor_in_lists_of_groups_and_in_remedies(world: World, topic: str) -> None:
+def test_hostile_names_are_escaped_in_group_lists_and_remedies(world: World, topic: str) -> None:
     for words in (["groups", "--group", "evil*", "--group", "=*"], ["doctor"]):
         for output in ("table", "csv", "json", "yaml"):
             assert odd(world.cli(*words, "-o", output)) == set()
@@ -87,7 +87,7 @@ def test_nor_in_lists_of_groups_and_in_remedies(world: World, topic: str) -> Non
     assert remedy in world.cli("plan", topic, *RULE, "-o", "csv").out
 
 
-def test_an_error_and_an_unknown_option_show_no_such_name_either(world: World) -> None:
+def test_hostile_names_are_escaped_in_errors(world: World) -> None:
     for words in (["plan", HOSTILE, *RULE], ["groups", "forget", HOSTILE], ["plan", "--policy", f"/no/{HOSTILE}"]):
         said = world.cli(*words)
         # With its colon the name is taken for TOPIC:PARTITION, and no number stands behind it.

@@ -89,7 +89,7 @@ def committed(world: World, group: str, topic: str, offset: int) -> None:
     wait_until(done, f"a commit of {group!r}")
 
 
-def test_every_printed_command_runs_as_it_stands(odd: tuple[World, list[str]], path: str, tmp_path: Path) -> None:
+def test_printed_commands_run_as_printed(odd: tuple[World, list[str]], path: str, tmp_path: Path) -> None:
     world, options = odd
     told: dict[str, None] = {}
     for command in (("plan",), ("plan", "-o", "json"), ("plan", "-o", "yaml"), ("plan", "-o", "csv"), ("offsets",)):

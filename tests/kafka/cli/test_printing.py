@@ -37,7 +37,7 @@ def run_of(world: World) -> dict:
 
 @pytest.mark.parametrize(("outlet", "why"), [(FULL, "No space left on device"), (CLOSED, "stdout is closed")])
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_a_trim_whose_report_is_lost_is_partial_and_says_what_went(
+def test_lost_report_after_a_trim_exits_partial_and_says_what_was_deleted(
     world: World, topic: str, outlet: str, why: str, output: str
 ) -> None:
     done = run_into(outlet, *arguments(world, "trim", topic, "--yes", "-o", output, "-q"))
@@ -51,7 +51,7 @@ def test_a_trim_whose_report_is_lost_is_partial_and_says_what_went(
     assert (run["records"], run["exit"]) == (8, 0), "the log has what was done"
 
 
-def test_where_nothing_was_sent_a_lost_report_is_a_failure(world: World, topic: str) -> None:
+def test_lost_report_without_a_delete_is_a_failure(world: World, topic: str) -> None:
     """A rehearsal, a plan, and a trim that finds nothing to do."""
     world.cli("trim", topic, "--consumed-after", "1h", "--yes", check=0)
     for command, *more in (("plan",), ("trim", "--dry-run"), ("trim", "--yes")):
@@ -71,16 +71,14 @@ def test_where_nothing_was_sent_a_lost_report_is_a_failure(world: World, topic: 
         ("trim", [], 6),
     ],
 )
-def test_a_reader_that_is_gone_changes_no_exit_code(
-    world: World, topic: str, command: str, more: list[str], code: int
-) -> None:
+def test_closed_pipe_keeps_the_exit_code(world: World, topic: str, command: str, more: list[str], code: int) -> None:
     done = run_into(UNREAD, *arguments(world, command, topic, *more))
     assert done.code == code, done.err
     assert "Broken pipe" not in done.err
     assert world.ends(topic)[0] == (8 if command == "trim" and code != 6 else 0)
 
 
-def test_a_pipeline_leaves_with_what_was_done(world: World, topic: str) -> None:
+def test_pipeline_exits_with_the_trims_code(world: World, topic: str) -> None:
     trim = " ".join([sys.executable, "-m", "kretain", *arguments(world, "trim", topic, "--yes", "--fail-on-hold")])
     script = f"{trim} -o json | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
@@ -115,7 +113,7 @@ NOTING = ("retention_cli.trim.journal", "AuditJournal.result")
         (NOTING, 'KeyError("x")', 5, "kretain: internal error: KeyError: 'x'"),
     ],
 )
-def test_what_fails_behind_a_delete_is_partial_and_a_ctrl_c_stays_one(
+def test_failure_after_a_delete_is_partial_and_ctrl_c_stays_130(
     world: World, topic: str, where: tuple[str, str], error: str, code: int, words: str
 ) -> None:
     script = BREAKING.format(module=where[0], name=where[1], error=error)
@@ -132,14 +130,16 @@ def test_what_fails_behind_a_delete_is_partial_and_a_ctrl_c_stays_one(
         assert (report["totals"]["trimmed"], report["partitions"][0]["log_start"]) == (1, 8), "the report is there"
 
 
-def test_an_interrupted_trim_whose_report_is_lost_too_stays_interrupted(world: World, topic: str) -> None:
+def test_interrupted_trim_with_a_lost_report_exits_as_interrupted(world: World, topic: str) -> None:
     script = BREAKING.format(module=WAITING[0], name=WAITING[1], error="KeyboardInterrupt")
     done = run_into(FULL, *arguments(world, "trim", topic, "--yes", "--wait"), program=("-c", script))
     assert done.code == 130
     assert "1 partition trimmed; 8 records trimmed" in done.err
 
 
-def test_a_fleets_trim_whose_report_is_lost_says_what_went_where(world: World, topic: str, tmp_path: Path) -> None:
+def test_fleet_trim_with_a_lost_report_says_what_was_deleted_in_each_cluster(
+    world: World, topic: str, tmp_path: Path
+) -> None:
     (tmp_path / "policy.yaml").write_text(consumed(topic))
     (tmp_path / "fleet.yaml").write_text(
         "version: 1\npolicy: policy.yaml\nclusters:\n"
@@ -156,9 +156,7 @@ def test_a_fleets_trim_whose_report_is_lost_says_what_went_where(world: World, t
     )
 
 
-def test_what_fails_behind_one_clusters_trim_is_not_said_to_have_done_nothing(
-    world: World, topic: str, tmp_path: Path
-) -> None:
+def test_failure_after_one_clusters_trim_reports_its_deletes(world: World, topic: str, tmp_path: Path) -> None:
     """Its report stands; what went wrong afterwards is a line, and exit 5."""
     (tmp_path / "policy.yaml").write_text(consumed(topic))
     (tmp_path / "fleet.yaml").write_text(

@@ -110,7 +110,7 @@ def equal(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     )
 
 
-def test_the_flights_are_what_pandas_groups_them_to(world: World, flown: tuple[str, pd.DataFrame]) -> None:
+def test_profile_counts_what_pandas_counts(world: World, flown: tuple[str, pd.DataFrame]) -> None:
     topic, rows = flown
     found = frame(profiled(world, topic))
     assert set(found.kind) == {"hour"}
@@ -118,7 +118,7 @@ def test_the_flights_are_what_pandas_groups_them_to(world: World, flown: tuple[s
     assert found.out_of_order.sum() > 1000, "this data was to be out of order"
 
 
-def test_small_slices_come_to_the_same(
+def test_profile_in_small_slices_is_the_same(
     world: World, flown: tuple[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, rows = flown
@@ -128,7 +128,7 @@ def test_small_slices_come_to_the_same(
     equal(frame(profiled(world, topic)), by_pandas(rows))
 
 
-def test_by_event_time_the_hours_are_those_of_the_header(world: World, flown: tuple[str, pd.DataFrame]) -> None:
+def test_profile_by_event_time_uses_the_header(world: World, flown: tuple[str, pd.DataFrame]) -> None:
     topic, rows = flown
     policy = f'version: 1\ntopics: [{{match: {topic}, retention.eventtime.source: "header:et", retention.ms: 1d}}]'
     found = frame(profiled(world, topic, policy=policy, by_event_time=True))
@@ -142,7 +142,7 @@ def test_by_event_time_the_hours_are_those_of_the_header(world: World, flown: tu
     assert by_stamp.no_event_time.sum() == rows.bare.sum()
 
 
-def test_a_window_holds_what_is_stamped_in_it(world: World, flown: tuple[str, pd.DataFrame]) -> None:
+def test_profile_window_selects_by_timestamp(world: World, flown: tuple[str, pd.DataFrame]) -> None:
     topic, rows = flown
     from_ms, to_ms = (int(rows.time.quantile(q)) for q in (0.3, 0.6))
     found = frame(profiled(world, topic, from_ms=from_ms, to_ms=to_ms))
@@ -155,7 +155,7 @@ def test_a_window_holds_what_is_stamped_in_it(world: World, flown: tuple[str, pd
     assert found[found.hour.isin(whole)].out_of_order.sum() == late[late.hour.isin(whole)].out_of_order.sum()
 
 
-def test_a_window_after_everything_reads_nothing(world: World) -> None:
+def test_profile_window_beyond_the_log_reads_nothing(world: World) -> None:
     """A −1 is not taken for the end, unless the newest stamp says so (docs/rules.md, Look-ups)."""
     topic = world.topic()
     world.produce(topic, [5 * DAY] * 10)
@@ -167,7 +167,7 @@ def test_a_window_after_everything_reads_nothing(world: World) -> None:
     assert summarize(found.topics[topic].partitions).records == 1
 
 
-def test_markers_aborted_and_open_records_are_not_counted(world: World) -> None:
+def test_profile_skips_markers_and_aborted_and_open_records(world: World) -> None:
     topic = world.topic()
     now = now_ms()
     world.transaction(topic, [now - HOUR] * 3, end="commit")
@@ -187,7 +187,7 @@ def test_markers_aborted_and_open_records_are_not_counted(world: World) -> None:
         open_one.abort_transaction(30)
 
 
-def test_what_compaction_took_is_not_counted_and_tombstones_are(world: World) -> None:
+def test_profile_counts_tombstones_and_not_compacted_records(world: World) -> None:
     topic = world.topic(
         cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", delete_retention_ms="86400000"
     )
@@ -208,7 +208,9 @@ def test_what_compaction_took_is_not_counted_and_tombstones_are(world: World) ->
     assert not found.unread
 
 
-def test_odd_stamps_are_named_and_take_no_room(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_names_implausible_timestamps_without_widening_the_chart(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     topic = world.topic("odd", partitions=2, message_timestamp_after_max_ms=ANY_STAMP)
     now = now_ms()
     world.produce_at(topic, [now - HOUR] * 50, 1)
@@ -228,7 +230,7 @@ def test_odd_stamps_are_named_and_take_no_room(world: World, capsys: pytest.Capt
     assert (window.records, window.kinds, window.late) == (51, {}, 0)
 
 
-def test_parquet_carries_every_row_and_what_they_are(
+def test_profile_parquet_has_every_row_and_its_metadata(
     world: World, flown: tuple[str, pd.DataFrame], tmp_path: Path
 ) -> None:
     topic, rows = flown
@@ -247,7 +249,7 @@ def test_parquet_carries_every_row_and_what_they_are(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_what_can_not_be_found_is_said(world: World) -> None:
+def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> None:
     done = world.cli("profile", "no-such-topic", check=1)
     assert done.err == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
     for pattern in ("__consumer_offset*", "re:no.*"):
@@ -256,7 +258,7 @@ def test_what_can_not_be_found_is_said(world: World) -> None:
     assert list(profiled(world, "__consumer_offsets").topics) == ["__consumer_offsets"]
 
 
-def test_event_times_want_a_source(world: World) -> None:
+def test_profile_by_event_time_needs_a_source(world: World) -> None:
     topic = world.topic()
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1d}}]"
     with pytest.raises(NoEventTimeError, match=f"retention.eventtime.source is not set for {topic}"):
@@ -286,7 +288,7 @@ main()
 """
 
 
-def test_ctrl_c_shows_what_was_read_and_says_that_it_is_partial(world: World, tmp_path: Path) -> None:
+def test_interrupted_profile_shows_what_it_read_as_partial(world: World, tmp_path: Path) -> None:
     topic = world.topic()
     world.produce(topic, [HOUR] * 5000)
     file = tmp_path / "part.parquet"
@@ -306,7 +308,7 @@ def test_ctrl_c_shows_what_was_read_and_says_that_it_is_partial(world: World, tm
     assert sum(arrow("pyarrow.parquet").read_table(file).column("records").to_pylist()) == reached
 
 
-def test_records_that_go_while_they_are_come_to_are_named(world: World) -> None:
+def test_profile_names_records_deleted_before_they_were_read(world: World) -> None:
     """Retention does not wait for a profile: what is left is read."""
     topic = world.topic()
     world.produce(topic, [HOUR] * 100)
@@ -320,7 +322,7 @@ def test_records_that_go_while_they_are_come_to_are_named(world: World) -> None:
 
 
 @pytest.mark.thorough
-def test_a_partition_that_can_not_be_read_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Path) -> None:
     """One has no leader, and one has a leader that answers no more: exit 5, and what was read is right."""
     with EmbeddedKafka(3, settings=SETTINGS) as three:
         world = World(three.bootstrap, tmp_path / "state")
@@ -348,7 +350,7 @@ def test_a_partition_that_can_not_be_read_is_named_and_the_others_go_on(tmp_path
         assert "partial: 1 partition" in done.out
 
 
-def test_a_pipe_gets_eighty_plain_columns_and_a_terminal_its_own_width_and_color(world: World) -> None:
+def test_profile_is_plain_in_a_pipe_and_fits_the_terminal(world: World) -> None:
     topic = world.topic()
     world.produce(topic, [HOUR * n for n in range(300, 0, -1)])
     for encoding, sign in (("utf-8", "█"), ("ascii", "#")):

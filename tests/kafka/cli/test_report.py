@@ -17,7 +17,7 @@ def tags(page: Path) -> set[str]:
     return {one.tag.rpartition("}")[2] for one in root.iter() if isinstance(one.tag, str)}
 
 
-def test_a_plan_and_its_trim_as_pages(world: World, tmp_path: Path) -> None:
+def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> None:
     topic, held = world.topic("shown"), world.topic("held")
     world.produce(topic, [2 * HOUR] * 40)
     world.produce(held, [2 * HOUR] * 40)
@@ -57,7 +57,7 @@ def test_a_plan_and_its_trim_as_pages(world: World, tmp_path: Path) -> None:
         world.delete_group(HOSTILE)
 
 
-def test_what_is_no_plan_is_one_clear_line(tmp_path: Path, world: World) -> None:
+def test_report_of_a_file_that_is_no_plan_is_one_line(tmp_path: Path, world: World) -> None:
     file, out = tmp_path / "plan.json", tmp_path / "page.html"
     file.write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
     said = world.cli("report", "--plan", str(file), "--out", str(out), check=1)

@@ -82,9 +82,7 @@ def disk_policy(topic: str, after: str, more: str = "") -> str:
     return consumed(topic, after) + f"\ndisks: {{capacity: 10MiB}}\n{more}"
 
 
-def test_a_filling_disk_is_relieved_of_what_the_policy_allows_and_of_nothing_else(
-    here: World, filling: str, shell: Shell
-) -> None:
+def test_disk_runbook_frees_only_what_the_policy_allows(here: World, filling: str, shell: Shell) -> None:
     other = read_topic(here, "other", reader=9)
     here.commit("slow", filling, 700)
     here.commit("fast", filling, 800)
@@ -100,7 +98,7 @@ def test_a_filling_disk_is_relieved_of_what_the_policy_allows_and_of_nothing_els
 
 
 @pytest.mark.thorough
-def test_where_the_policy_frees_too_little_only_what_is_asked_for_by_name_goes(
+def test_disk_runbook_frees_named_topics_when_the_policy_frees_too_little(
     here: World, filling: str, shell: Shell
 ) -> None:
     """What every consumer has read is a plan at first; what one has yet to read stays, and it is named."""
@@ -120,7 +118,7 @@ def test_where_the_policy_frees_too_little_only_what_is_asked_for_by_name_goes(
     assert here.ends(filling) == (800, 800)
 
 
-def test_a_limit_and_a_missing_yes_stop_the_disk_runbook(here: World, filling: str, shell: Shell) -> None:
+def test_disk_runbook_stops_at_a_limit_and_without_yes(here: World, filling: str, shell: Shell) -> None:
     here.commit("slow", filling, 700)
     books = shell(disk_policy(filling, "1h", "limits: {max.records: 100}\n"))
     assert "limits.max.records" in books.run("disk-filling", "--below", "50", "--yes", check=6).out
@@ -132,7 +130,7 @@ def test_a_limit_and_a_missing_yes_stop_the_disk_runbook(here: World, filling: s
 
 
 @pytest.mark.thorough
-def test_a_broker_that_does_not_answer_stops_the_disk_runbook(tmp_path: Path) -> None:
+def test_disk_runbook_stops_when_a_broker_is_silent(tmp_path: Path) -> None:
     """How full its disk is, nobody knows: who goes on all the same says so, and is told that it stays unknown."""
     with EmbeddedKafka(3, settings=QUICK) as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")
@@ -159,7 +157,7 @@ def test_a_broker_that_does_not_answer_stops_the_disk_runbook(tmp_path: Path) ->
 
 
 @pytest.mark.thorough
-def test_a_dead_group_is_let_go_of_and_its_positions_can_be_given_back(here: World, shell: Shell) -> None:
+def test_group_runbook_removes_a_dead_group_and_can_restore_its_offsets(here: World, shell: Shell) -> None:
     topic = read_topic(here, "dead", 2, live=9, dead=3)
     other = read_topic(here, "elsewhere")
     here.commit(f"{topic}-dead", other, 4)
@@ -187,7 +185,7 @@ def test_a_dead_group_is_let_go_of_and_its_positions_can_be_given_back(here: Wor
     assert "no group" in books.run("dead-consumer", "nobody-of-that-name", check=1).out
 
 
-def test_a_group_that_may_live_is_left_alone(here: World, shell: Shell) -> None:
+def test_group_runbook_leaves_a_live_group_alone(here: World, shell: Shell) -> None:
     topic = read_topic(here, "alive", live=9, slow=3)
     books = shell(consumed(topic))
     arguments = ("dead-consumer", f"{topic}-slow", "--release", "--yes")
@@ -204,7 +202,7 @@ def test_a_group_that_may_live_is_left_alone(here: World, shell: Shell) -> None:
     assert not list(books.saves.glob("*.json"))
 
 
-def test_a_group_that_comes_back_is_not_trimmed_past(here: World, shell: Shell) -> None:
+def test_group_runbook_protects_a_group_that_returns(here: World, shell: Shell) -> None:
     """Right after it was deleted, and once more between the plan and its trim."""
     topic = read_topic(here, "back", live=9, slow=3)
     group = f"{topic}-slow"
@@ -224,7 +222,7 @@ def test_a_group_that_comes_back_is_not_trimmed_past(here: World, shell: Shell) 
     assert here.ends(topic) == (0, 10)
 
 
-def test_in_a_terminal_it_asks_before_each_change_and_any_answer_but_y_is_no(here: World, shell: Shell) -> None:
+def test_runbook_in_a_terminal_asks_before_each_change(here: World, shell: Shell) -> None:
     """Of two questions the second may be answered otherwise: the group is gone then, and nothing is trimmed."""
     topic = read_topic(here, "asked", live=9, slow=3)
     group = f"{topic}-slow"
@@ -246,7 +244,7 @@ def test_in_a_terminal_it_asks_before_each_change_and_any_answer_but_y_is_no(her
     assert here.ends(topic) == (0, 10)
 
 
-def test_a_group_that_is_gone_and_remembered_is_forgotten_too(here: World, shell: Shell) -> None:
+def test_group_runbook_forgets_a_remembered_group(here: World, shell: Shell) -> None:
     """F6: its positions are those of the ledger."""
     topic = read_topic(here, "gone", live=9, slow=3)
     books = shell(consumed(topic))
@@ -263,7 +261,7 @@ def test_a_group_that_is_gone_and_remembered_is_forgotten_too(here: World, shell
 
 
 @pytest.mark.thorough
-def test_a_topic_goes_from_the_brokers_retention_to_kretain_and_back(here: World, shell: Shell) -> None:
+def test_handover_runbook_moves_a_topic_to_kretain_and_back(here: World, shell: Shell) -> None:
     topic = read_topic(here, "moving", 2, live=9)
     here.configure(topic, {"retention.ms": str(100 * HOUR)})
     books = shell(consumed(topic, "1h"))
@@ -292,7 +290,7 @@ def test_a_topic_goes_from_the_brokers_retention_to_kretain_and_back(here: World
     assert [here.ends(topic, one)[1] for one in (0, 1)] == [10, 10]
 
 
-def test_what_brokers_would_delete_on_the_way_back_is_shown_before(here: World, shell: Shell) -> None:
+def test_handover_runbook_shows_what_brokers_would_delete_on_the_way_back(here: World, shell: Shell) -> None:
     """Unread or not, and whatever the policy holds: they know nothing of either."""
     topic = read_topic(here, "shorter", live=2)
     books = shell(consumed(topic, "1h", hold="migration"))
@@ -307,9 +305,7 @@ def test_what_brokers_would_delete_on_the_way_back_is_shown_before(here: World, 
     assert own_settings(here, topic)["retention.ms"] == own_settings(here, other)["retention.ms"] == "-1"
 
 
-def test_a_topic_is_not_handed_over_where_the_policy_is_wrong_or_something_is_unknown(
-    here: World, shell: Shell
-) -> None:
+def test_handover_runbook_stops_on_a_wrong_policy_or_unknown_facts(here: World, shell: Shell) -> None:
     topic = read_topic(here, "unready", live=9)
     here.configure(topic, {"retention.ms": str(100 * HOUR)})
     books = shell(consumed(topic, "200h"))
@@ -325,7 +321,7 @@ def test_a_topic_is_not_handed_over_where_the_policy_is_wrong_or_something_is_un
 # -- legal hold ----------------------------------------------------------------------------------
 
 
-def test_a_legal_hold_stops_saved_plans_and_the_brokers_and_can_be_lifted(here: World, shell: Shell) -> None:
+def test_hold_runbook_stops_saved_plans_and_retention_and_can_be_lifted(here: World, shell: Shell) -> None:
     topic = read_topic(here, "held", live=9)
     sibling = read_topic(here, f"{topic}-sibling", live=9)
     here.configure(topic, {"retention.ms": str(100 * HOUR)})
@@ -358,7 +354,7 @@ def test_a_legal_hold_stops_saved_plans_and_the_brokers_and_can_be_lifted(here: 
     assert here.ends(topic) == (9, 10)
 
 
-def test_a_hold_that_does_not_hold_is_said_to_be_none(here: World, shell: Shell) -> None:
+def test_hold_runbook_reports_an_ineffective_hold(here: World, shell: Shell) -> None:
     """A policy that the runbook can't change, brokers that go on deleting, and a compacted topic."""
     topic = read_topic(here, "loose", live=9)
     policy = consumed(topic)
@@ -396,7 +392,9 @@ def archived(world: World, shell: Shell, folder: Path) -> tuple[str, Runbooks, l
     return topic, books, before[:300]
 
 
-def test_what_was_archived_comes_back_and_nothing_else_is_touched(here: World, shell: Shell, tmp_path: Path) -> None:
+def test_restore_runbook_brings_back_the_archive_and_nothing_else_changes(
+    here: World, shell: Shell, tmp_path: Path
+) -> None:
     topic, books, gone = archived(here, shell, tmp_path / "archive")
     said = books.run("undo", topic).out
     assert "It is whole" in said
@@ -410,7 +408,7 @@ def test_what_was_archived_comes_back_and_nothing_else_is_touched(here: World, s
     assert "is not empty" in books.run("undo", topic, "--to", target, "--yes", check=6).out
 
 
-def test_an_archive_that_lacks_a_file_is_not_restored(here: World, shell: Shell, tmp_path: Path) -> None:
+def test_restore_runbook_stops_at_a_missing_file(here: World, shell: Shell, tmp_path: Path) -> None:
     topic, books, _gone = archived(here, shell, tmp_path / "archive")
     (lost,) = (tmp_path / "archive").rglob("*.parquet")
     lost.rename(tmp_path / lost.name)
@@ -424,7 +422,7 @@ def test_an_archive_that_lacks_a_file_is_not_restored(here: World, shell: Shell,
     assert here.ends(target)[1] > 0
 
 
-def test_without_an_archive_there_is_no_undo(here: World, shell: Shell, tmp_path: Path) -> None:
+def test_restore_runbook_stops_without_an_archive(here: World, shell: Shell, tmp_path: Path) -> None:
     """Whether the policy names none, or the one that it names has nothing of the topic."""
     topic = read_topic(here, "lost", live=9)
     books = shell(consumed(topic))
@@ -435,7 +433,7 @@ def test_without_an_archive_there_is_no_undo(here: World, shell: Shell, tmp_path
         assert "9" in said, "what went is told"
 
 
-def test_what_was_trimmed_of_a_segment_that_is_still_there_can_be_read_from_its_file(
+def test_trimmed_records_can_be_dumped_from_a_segment_that_remains(
     here: World, single: EmbeddedKafka, shell: Shell, tmp_path: Path
 ) -> None:
     """As docs/runbooks/undo.md says, for who has no archive; also once a broker has called the file ``.deleted``."""

@@ -115,7 +115,7 @@ def bounds_of(plan: Cli) -> dict[str, int]:
     return {row["topic"]: row["trim_to"] for row in plan.json()["partitions"] if row["action"] == "trim"}
 
 
-def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(stuffed: Stuffed, tmp_path: Path) -> None:
+def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: Stuffed, tmp_path: Path) -> None:
     """The issue's figure, on each disk of a real cluster; and the plan says that it is estimated."""
     policy, inventory = stuffed.policy(tmp_path, "unconsumed: trim"), stuffed.inventory(tmp_path)
     exact = stuffed.world.cli("plan", "-p", str(policy), "--inventory", str(inventory), "-o", "json", check=0)
@@ -141,7 +141,7 @@ def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(stuffed
     assert f"Brokers give back about {freed} of their disks, all replicas counted, within 1 h" in table
 
 
-def test_it_never_goes_past_what_was_read_and_says_who_stands_in_the_way(stuffed: Stuffed, tmp_path: Path) -> None:
+def test_disk_estimate_stops_at_the_floor_and_names_the_group(stuffed: Stuffed, tmp_path: Path) -> None:
     """G2: the group has read 120 of each; an unknown floor holds."""
     read = dict.fromkeys(stuffed.topics[1:], 120)
     for name, offset in read.items():
@@ -157,7 +157,7 @@ def test_it_never_goes_past_what_was_read_and_says_who_stands_in_the_way(stuffed
     assert "short by" in made.err
 
 
-def test_what_a_trim_took_is_not_taken_again(stuffed: Stuffed, tmp_path: Path) -> None:
+def test_disk_estimate_does_not_count_a_previous_trim_twice(stuffed: Stuffed, tmp_path: Path) -> None:
     """Last in this module: data goes. Nothing is swept yet: its bytes count as on their way, and its topics hold."""
     policy = str(stuffed.policy(tmp_path, "unconsumed: trim"))
     first = stuffed.world.cli("trim", "-p", policy, "--yes", "-o", "json", check=0)
@@ -178,7 +178,7 @@ def test_what_a_trim_took_is_not_taken_again(stuffed: Stuffed, tmp_path: Path) -
     assert stuffed.starts() == after
 
 
-def test_after_the_brokers_have_swept_it_goes_on(world: World, tmp_path: Path) -> None:
+def test_disk_estimate_continues_after_brokers_have_swept(world: World, tmp_path: Path) -> None:
     """R6: once the size has fallen it is known again; ``--wait`` stays until then."""
     name = world.topic("stages", replicas=2, segment_bytes=str(MIB))
     world.produce_at(name, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=20)
@@ -198,7 +198,7 @@ def test_after_the_brokers_have_swept_it_goes_on(world: World, tmp_path: Path) -
     wait_until(goes_on, "sizes of both replicas that fell")
 
 
-def test_a_size_limit_is_kept_without_an_inventory_and_nothing_goes_twice(world: World) -> None:
+def test_size_limit_without_an_inventory_trims_once(world: World) -> None:
     """R5: until the size has fallen it is unknown; then it fits, but for the segment in which S stands."""
     name = world.topic("sized", segment_bytes=str(MIB))
     world.produce_at(name, [now_ms()] * 600, value=lambda: os.urandom(RECORD), batch=20)
@@ -223,7 +223,7 @@ def test_a_size_limit_is_kept_without_an_inventory_and_nothing_goes_twice(world:
     assert 2.5 * MIB <= (900 - more.trim_to) * RECORD <= 4 * MIB
 
 
-def test_a_topics_size_is_kept_without_an_inventory_its_oldest_records_first(world: World, tmp_path: Path) -> None:
+def test_topic_size_limit_without_an_inventory_trims_the_oldest_records(world: World, tmp_path: Path) -> None:
     """R5: all of a topic's partitions together; and until sizes have fallen nothing goes twice."""
     name = world.topic("together", partitions=3, segment_bytes=str(MIB))
     for partition, age in enumerate((10 * HOUR, 30 * HOUR, 20 * HOUR)):

@@ -123,7 +123,7 @@ def disks_in(plan: Cli) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_without_an_inventory_it_is_estimated_and_comes_close(full: Full, tmp_path: Path) -> None:
+def test_r6_without_an_inventory_estimates_closely(full: Full, tmp_path: Path) -> None:
     """R6: by bisected times; the issue's 80 to 120 percent, on volumes that really are full."""
     policy = policy_of(tmp_path, entry="unconsumed: trim")
     made = full.run("plan", policy, "-o", "json", check=0)
@@ -139,13 +139,13 @@ def test_without_an_inventory_it_is_estimated_and_comes_close(full: Full, tmp_pa
 
 
 @pytest.mark.long
-def test_a_disk_below_its_ceiling_asks_for_nothing(full: Full, tmp_path: Path) -> None:
+def test_disk_below_its_ceiling_trims_nothing(full: Full, tmp_path: Path) -> None:
     made = full.run("plan", policy_of(tmp_path, percent=99), "--inventory", str(full.inventory), "-o", "json")
     assert {row["action"] for row in made.json()["partitions"]} == {"keep"}
     assert [one["excess_bytes"] for one in disks_in(made)] == [0, 0, 0]
 
 
-def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(full: Full, tmp_path: Path) -> None:
+def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tmp_path: Path) -> None:
     """Never past G2; what could not be reached is said, and exit codes are README.md's."""
     policy, inventory = policy_of(tmp_path, percent=10), full.inventory
     made = full.run("plan", policy, "--inventory", str(inventory), "-o", "json", "--fail-on-hold", check=4)
@@ -168,7 +168,7 @@ def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(
 
 
 @pytest.mark.long
-def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: Full, tmp_path: Path) -> None:
+def test_disks_command_shows_ceilings_and_largest_topics(full: Full, tmp_path: Path) -> None:
     inventory = str(full.inventory)
     seen = full.run("disk", policy_of(tmp_path, entry="unconsumed: trim"), "--inventory", inventory, check=0)
     assert "█" in seen.out
@@ -182,7 +182,7 @@ def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: F
 
 
 @pytest.mark.long
-def test_rounding_to_segments_and_sizes_by_the_inventory(full: Full, tmp_path: Path) -> None:
+def test_inventory_rounds_trims_and_sizes_to_segments(full: Full, tmp_path: Path) -> None:
     """R5: the smallest offset whose tail fits, where a segment begins, and no more than that goes."""
     inventory = str(full.inventory)
     entry = "retention.bytes: 5MiB\n    unconsumed: trim\n    granularity: segment"
@@ -198,7 +198,7 @@ def test_rounding_to_segments_and_sizes_by_the_inventory(full: Full, tmp_path: P
 
 
 @pytest.mark.long
-def test_a_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None:
+def test_disk_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None:
     """R7: at 15 % already every disk has reached the mark; what it adds is guarded by the floor."""
     marks = "  watermarks: [{percent: 15, factor: 0.5, minimum: 1h}]"
     path = tmp_path / "policy.yaml"
@@ -212,7 +212,7 @@ def test_a_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None
     assert young["action"] == "keep"
 
 
-def test_an_inventory_of_another_cluster_or_of_too_few_brokers_trims_nothing(full: Full, tmp_path: Path) -> None:
+def test_inventory_of_another_cluster_or_missing_brokers_trims_nothing(full: Full, tmp_path: Path) -> None:
     policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), full.inventory
     one = full.run("plan", policy, "--inventory", str(inventory / "1.parquet"), "-o", "json", check=0)
     known = [disk["broker"] for disk in disks_in(one) if not disk["reasons"]]

@@ -17,7 +17,7 @@ from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, trim
 from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
 
 
-def test_what_was_swept_or_deleted_is_not_trimmed_again(tmp_path: Path) -> None:
+def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
     """R6: ``.deleted`` files and ``-delete`` folders leave; whoever remembers nothing waits for them, and says so."""
     with filled(tmp_path) as one:
         old = one.topic("old", 16, 30)
@@ -55,7 +55,7 @@ def test_what_was_swept_or_deleted_is_not_trimmed_again(tmp_path: Path) -> None:
         assert 0 < disk_in(made)["freed_bytes"] <= 22 * MIB - (8 + 10 - 4) * MIB
 
 
-def test_what_others_trim_is_not_taken_from_a_topic_instead(tmp_path: Path) -> None:
+def test_bytes_that_others_delete_are_not_taken_from_another_topic(tmp_path: Path) -> None:
     """R6: by other rules behind a scan's end or in segments rolled by time; by another policy, and not swept yet."""
     with filled(tmp_path, check_ms=300_000) as one:
         slow = one.topic("slow", 16, 30)
@@ -89,7 +89,7 @@ def test_what_others_trim_is_not_taken_from_a_topic_instead(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_a_scan_of_a_log_that_was_cut_and_has_grown_again_is_not_believed(tmp_path: Path) -> None:
+def test_inventory_of_a_truncated_and_regrown_log_is_rejected(tmp_path: Path) -> None:
     """M1: a disk is restored from a backup, and the log gets as many records again: others, by the same offsets."""
     with filled(tmp_path) as one:
         torn, [node] = one.topic("torn", 2, 30), one.kafka.nodes
@@ -154,7 +154,7 @@ def forged(path: str, name: str, **columns: Any) -> str:
     return target
 
 
-def test_an_inventory_is_believed_only_as_far_as_the_cluster_bears_it_out(tmp_path: Path) -> None:
+def test_inventory_is_used_only_where_the_cluster_confirms_it(tmp_path: Path) -> None:
     """R6: topic ids, active segments and bytes; what is not believed is on hold, and the reason says what to do."""
     with filled(tmp_path) as one:
         old, again = one.topic("old", 12, 30), one.topic("again", 8, 20)
@@ -186,7 +186,7 @@ def test_an_inventory_is_believed_only_as_far_as_the_cluster_bears_it_out(tmp_pa
 
 
 @pytest.mark.thorough
-def test_a_broker_that_is_down_is_named_and_what_it_holds_is_left_alone(tmp_path: Path) -> None:
+def test_broker_that_is_down_is_named_and_its_partitions_hold(tmp_path: Path) -> None:
     """R6: its disks may be the ones that are full; ``disk`` exits with 5."""
     with EmbeddedKafka(3, settings={"log.index.size.max.bytes": "65536"}) as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")

@@ -160,7 +160,7 @@ def loop(root: Path) -> Iterator[Loop]:
 
 @pytest.mark.long
 @pytest.mark.timeout(60 * MINUTES + 300)
-def test_no_disk_overflows_and_none_is_trimmed_below_its_ceiling(tmp_path: Path) -> None:
+def test_disk_loop_never_overflows_nor_trims_below_the_ceiling(tmp_path: Path) -> None:
     """R6, for LOOP_MINUTES: never above 95 %, nor two segments a partition below the ceiling; what is unread stays."""
     with loop(tmp_path) as one:
         world = one.world

@@ -25,7 +25,7 @@ from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
 pytestmark = pytest.mark.thorough
 
 
-def test_an_open_transaction_keeps_what_is_behind_it_on_a_full_disk(tmp_path: Path) -> None:
+def test_open_transaction_protects_records_behind_it_on_a_full_disk(tmp_path: Path) -> None:
     """G1: nothing past the last stable offset, however full the disk is, and the plan says what is in the way."""
     with filled(tmp_path) as one:
         topic = one.topic("open", 4, 30)
@@ -60,7 +60,7 @@ def two_volumes(tmp_path: Path) -> Iterator[Filled]:
         yield Filled(kafka, World(kafka.bootstrap, tmp_path / "state"), tmp_path)
 
 
-def test_a_replica_that_moves_between_dirs_is_left_alone_until_it_is_there(two_volumes: Filled) -> None:
+def test_replica_moving_between_dirs_is_left_until_it_arrives(two_volumes: Filled) -> None:
     """Its copy (``-future``) counts where it grows; what it leaves behind goes by itself."""
     one = two_volumes
     topics = [one.topic(stem, 10, age) for stem, age in (("moving", 30), ("second", 20), ("third", 10))]
@@ -102,7 +102,7 @@ def test_a_replica_that_moves_between_dirs_is_left_alone_until_it_is_there(two_v
     assert one.world.ends(moving)[0] == 0
 
 
-def test_a_broker_that_hangs_is_not_made_up_for_by_others(tmp_path: Path) -> None:
+def test_hanging_broker_is_not_compensated_by_others(tmp_path: Path) -> None:
     """R6 holds what has a replica on it, and says which broker it is; nothing is trimmed in its stead."""
     with EmbeddedKafka(3, settings={"log.index.size.max.bytes": "65536"}) as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")
@@ -129,7 +129,7 @@ def test_a_broker_that_hangs_is_not_made_up_for_by_others(tmp_path: Path) -> Non
         wait_until(lambda: trimmed(world.cli("plan", *options)).keys() == {topic}, "it answers again", 90)
 
 
-def test_a_volume_without_any_room_ends_in_words(tmp_path: Path) -> None:
+def test_volume_without_any_space_is_reported_in_words(tmp_path: Path) -> None:
     """A broker takes its dir offline where it can't write: what was asked for is said not to be known, or failed."""
     with filled(tmp_path) as one:
         topic = one.topic("old", 20, 30)
@@ -157,7 +157,7 @@ def test_a_volume_without_any_room_ends_in_words(tmp_path: Path) -> None:
         assert one.world.ends(topic)[0] <= one.world.ends(topic)[1]
 
 
-def test_two_operators_at_once_free_what_one_would(tmp_path: Path) -> None:
+def test_two_trims_at_once_free_as_much_as_one(tmp_path: Path) -> None:
     """Each with a state dir of its own, at the same moment: twice the same offsets, not twice the bytes."""
     with filled(tmp_path) as one:
         old, young = one.topic("old", 12, 30), one.topic("young", 12, 10)
@@ -182,7 +182,7 @@ def test_two_operators_at_once_free_what_one_would(tmp_path: Path) -> None:
         assert 600 <= one.world.ends(old)[0] <= 900
 
 
-def test_a_log_that_is_all_read_is_believed_after_others_have_led_it(tmp_path: Path) -> None:
+def test_fully_read_log_is_trusted_after_leader_changes(tmp_path: Path) -> None:
     """Nothing is left in it but a dead active segment: a fresh scan says under which epoch, and nobody waits for it."""
     with filled(tmp_path) as one:
         read, old = one.topic("read", 3, 40), one.topic("old", 14, 30)

@@ -55,7 +55,7 @@ def planned(folder: Path, *more: str, check: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda flags: "spark" if flags else "here")
-def test_each_cluster_is_planned_by_the_inventory_of_its_policy(
+def test_each_cluster_uses_the_inventory_of_its_policy(
     fleet: tuple[list[World], str], tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
     found = planned(tmp_path, *engine)
@@ -72,7 +72,7 @@ def test_each_cluster_is_planned_by_the_inventory_of_its_policy(
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda flags: "spark" if flags else "here")
-def test_an_inventory_of_another_cluster_costs_only_the_cluster_that_names_it(
+def test_foreign_inventory_fails_only_the_cluster_that_names_it(
     fleet: tuple[list[World], str], tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
     (tmp_path / "policy-1.yaml").write_text(policy(fleet[1], "inventory-0"))
@@ -81,7 +81,7 @@ def test_an_inventory_of_another_cluster_costs_only_the_cluster_that_names_it(
     assert "the inventory is of cluster" in found["c1"]["error"]
 
 
-def test_a_fleets_trim_uses_each_inventory_and_refuses_one_that_can_not_be_read(
+def test_fleet_trim_uses_each_inventory_and_refuses_an_unreadable_one(
     fleet: tuple[list[World], str], tmp_path: Path
 ) -> None:
     """Bad input never trims anything, and costs only its cluster."""

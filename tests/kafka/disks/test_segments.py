@@ -121,9 +121,7 @@ def fill(world: World, topic: str, stamps: Sequence[int], *, compression: str = 
 
 
 @pytest.mark.thorough
-def test_every_segment_of_running_brokers_is_what_dump_log_segments_says(
-    kafka: EmbeddedKafka, world: World, tmp_path: Path
-) -> None:
+def test_inventory_matches_dump_log_segments(kafka: EmbeddedKafka, world: World, tmp_path: Path) -> None:
     """Codecs, both kinds of timestamps, out of order, transactions, a compacted topic; rolled and active segments."""
     began, count = now_ms() - 24 * HOUR, 2500
     in_order = [began + 1000 * n for n in range(count)]
@@ -211,9 +209,7 @@ def own() -> Iterator[EmbeddedKafka]:
         yield cluster
 
 
-def test_a_scan_beside_producers_and_deletes_tells_a_log_as_it_was_meanwhile(
-    own: EmbeddedKafka, tmp_path: Path
-) -> None:
+def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: EmbeddedKafka, tmp_path: Path) -> None:
     """Segments are rolled, trimmed and deleted all the time: rows always join, and end between two looks at H."""
     world = World(own.bootstrap, tmp_path / "state")
     topic = world.topic("busy", segment_bytes=MIB, file_delete_delay_ms="0", retention_ms="-1")
@@ -271,7 +267,7 @@ def test_a_scan_beside_producers_and_deletes_tells_a_log_as_it_was_meanwhile(
 
 
 @pytest.mark.thorough
-def test_a_broker_that_was_stopped_or_killed_leaves_what_is_told_the_same(own: EmbeddedKafka, tmp_path: Path) -> None:
+def test_stopped_and_killed_brokers_leave_the_same_inventory(own: EmbeddedKafka, tmp_path: Path) -> None:
     """A clean shutdown cuts indexes to their size; after a kill they are full of zeros. Then the log loses its end."""
     world = World(own.bootstrap, tmp_path / "state")
     node = own.node(1)

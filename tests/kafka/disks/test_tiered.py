@@ -68,7 +68,7 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
         yield one
 
 
-def test_what_is_remote_goes_only_where_the_policy_says_so(far: Tiered) -> None:
+def test_remote_segments_are_trimmed_only_if_the_policy_says_so(far: Tiered) -> None:
     """R6 leaves the topic alone; ``tiered: trim`` lets it go, and then what is remote goes, too; bytes are not known."""
     assert far.world.ends(far.topic_name)[0] == 0, "what is remote is still there to be read"
     begins = far.near()[0]
@@ -96,7 +96,7 @@ def test_what_is_remote_goes_only_where_the_policy_says_so(far: Tiered) -> None:
     wait_until(lambda: len(far.far()) < before - 4, "what was remote before it is deleted, too", 120)
 
 
-def test_a_trim_by_time_counts_no_local_bytes_for_what_is_remote(far: Tiered) -> None:
+def test_trim_by_time_counts_no_local_bytes_for_remote_segments(far: Tiered) -> None:
     """R4 of half of the log: records are counted, bytes are not known (``size``)."""
     path = far.root / "forced.yaml"
     path.write_text(f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m}}\n')

@@ -29,7 +29,7 @@ SETTINGS = {
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 
 
-def test_a_round_follows_from_its_seed_and_every_fault_has_its_turn() -> None:
+def test_fault_round_is_determined_by_its_seed_and_covers_every_fault() -> None:
     assert list(rounds(7, 40)) == list(rounds(7, 40))
     assert list(rounds(7, 40))[:10] == list(rounds(7, 10))
     assert list(rounds(7, 40)) != list(rounds(8, 40))
@@ -64,7 +64,9 @@ def volume() -> Iterator[Path | None]:
     ],
     ids=["few", "many"],
 )
-def test_no_protected_record_goes_and_every_report_is_true(count: int, volume: Path | None, tmp_path: Path) -> None:
+def test_faults_delete_no_protected_record_and_reports_are_true(
+    count: int, volume: Path | None, tmp_path: Path
+) -> None:
     with LinkedKafka(3, settings=SETTINGS) as kafka:
         world = World(kafka.bootstrap, (volume or tmp_path) / "state")
         arena = Arena(kafka, world, tmp_path, volume, SEED)

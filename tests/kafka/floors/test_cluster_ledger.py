@@ -43,7 +43,7 @@ def store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
 # -- another machine -----------------------------------------------------------------------
 
 
-def test_a_new_machine_knows_when_records_were_written(world: World) -> None:
+def test_new_machine_knows_record_ages(world: World) -> None:
     """G3: what another pod saw is as good as what this one saw. On its own it would hold."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -56,7 +56,7 @@ def test_a_new_machine_knows_when_records_were_written(world: World) -> None:
     assert decide(world, policy, topic, "second").trim_to == 6
 
 
-def test_a_new_machine_knows_the_groups_that_are_gone(world: World) -> None:
+def test_new_machine_knows_deleted_groups(world: World) -> None:
     """F6: a group that another pod saw still counts here. On its own this machine would trim past it."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -70,7 +70,7 @@ def test_a_new_machine_knows_the_groups_that_are_gone(world: World) -> None:
     assert codes(found) == {"F6"}
 
 
-def test_a_new_machine_knows_which_partitions_are_younger_than_a_group(world: World) -> None:
+def test_new_machine_knows_partitions_younger_than_a_group(world: World) -> None:
     """F2: ``groups.latest`` does not cover them, as the group may read them from 0 (KIP-1327). A newer group it does."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -97,7 +97,7 @@ def test_a_new_machine_knows_which_partitions_are_younger_than_a_group(world: Wo
         assert added(machine).trim_to == 4
 
 
-def test_a_plan_says_that_its_memory_is_the_clusters_and_since_when(world: World) -> None:
+def test_plan_says_that_its_memory_is_shared_and_since_when(world: World) -> None:
     topic = world.topic()
     world.produce(topic, OLD)
     first, second = (plan(world, consumed(topic), machine) for machine in ("first", "second"))
@@ -105,7 +105,7 @@ def test_a_plan_says_that_its_memory_is_the_clusters_and_since_when(world: World
     assert first.memory_since_ms == second.memory_since_ms is not None
 
 
-def test_what_was_remembered_locally_is_told_to_all_once_the_state_is_the_clusters(store: Store) -> None:
+def test_local_memory_is_shared_when_state_becomes_cluster(store: Store) -> None:
     topic_id, group = new_topic_id(), new_topic_id()
     with Store("local", store.bootstrap, store.state_dir).opened() as (ledger, memories):
         ledger.begin({"orders": topic_id})
@@ -119,7 +119,7 @@ def test_what_was_remembered_locally_is_told_to_all_once_the_state_is_the_cluste
         assert group in ledger.groups()
 
 
-def test_the_last_word_on_each_key_says_all_that_anybody_said(store: Store) -> None:
+def test_last_message_of_each_key_contains_all_earlier_ones(store: Store) -> None:
     """Compaction leaves one message a key: a fact that only an earlier one has would be lost."""
     topic_id, other = new_topic_id(), store.elsewhere("other")
     with store.opened() as (mine, my_memories), other.opened() as (theirs, their_memories):
@@ -138,7 +138,7 @@ def test_the_last_word_on_each_key_says_all_that_anybody_said(store: Store) -> N
 
 
 @pytest.mark.parametrize("looked", [False, True])
-def test_a_recheck_hears_what_others_have_told_since_its_plan(store: Store, *, looked: bool) -> None:
+def test_recheck_reads_what_others_wrote_since_the_plan(store: Store, *, looked: bool) -> None:
     """F6: its process may have waited for a person's answer, while a group was seen elsewhere and then deleted.
 
     So may a second recheck, whose process ``looked`` before and has not saved that yet.
@@ -158,7 +158,7 @@ def test_a_recheck_hears_what_others_have_told_since_its_plan(store: Store, *, l
         assert mine.lost is None
 
 
-def test_a_group_that_does_not_move_is_told_of_again_so_that_it_counts_long_enough(store: Store) -> None:
+def test_idle_group_is_written_again_before_it_would_expire(store: Store) -> None:
     """F6: 30 days from when it was last seen, by whomever, not from when it last committed."""
     group, at = new_topic_id(), now_ms()
     for hours in (0, 2):
@@ -169,7 +169,7 @@ def test_a_group_that_does_not_move_is_told_of_again_so_that_it_counts_long_enou
         assert ledger.groups()[group].seen_ms == at + 2 * HOUR
 
 
-def test_within_the_hour_in_which_it_is_not_told_of_again_a_group_still_counts_elsewhere(store: Store) -> None:
+def test_idle_group_counts_elsewhere_within_the_hour_between_writes(store: Store) -> None:
     """F6: seen 50 minutes after it was told of, and gone since, with an hour to remember it."""
     group, at, minute = new_topic_id(), now_ms(), 60_000
     for minutes in (0, 50):
@@ -182,7 +182,7 @@ def test_within_the_hour_in_which_it_is_not_told_of_again_a_group_still_counts_e
         assert group not in {name for name, *_ in ledger.gone_groups([], at + 1 + HOUR)}
 
 
-def test_what_a_local_run_saw_in_between_is_told_too(store: Store) -> None:
+def test_memory_of_a_local_run_in_between_is_shared(store: Store) -> None:
     """One machine, two policies: the cache knows when somebody wrote to it who tells nobody."""
     topic_id, local = new_topic_id(), Store("local", store.bootstrap, store.state_dir)
     for number, place in enumerate((store, local, store), start=1):
@@ -199,7 +199,7 @@ def test_what_a_local_run_saw_in_between_is_told_too(store: Store) -> None:
 # -- a kill, a lost topic ----------------------------------------------------------------------
 
 
-def test_what_a_kill_kept_from_the_topic_the_next_run_sends(store: Store) -> None:
+def test_next_run_sends_what_a_killed_run_did_not(store: Store) -> None:
     """The cache notes in one transaction what it learns and what it has to tell."""
     topic_id = new_topic_id()
     body = f"""
@@ -216,7 +216,7 @@ store.save(memories)
     assert samples_of(store.elsewhere("other"), topic_id) == (Sample(1_000, 10),)
 
 
-def test_without_its_topic_the_memory_is_unknown_and_holds_and_afterwards_nothing_is_lost(world: World) -> None:
+def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     """Unknown means hold; what a machine saw meanwhile, and all that it knew, is told once the topic is there again."""
     topic = world.topic()
     world.produce(topic, OLD)

@@ -43,7 +43,7 @@ def reject_some(world: World, group: str, topic: str, letters: str) -> None:
     share.close()
 
 
-def test_letters_that_only_point_to_records_hold_them(world: World) -> None:
+def test_dead_letters_that_point_to_records_hold_them(world: World) -> None:
     topic = world.topic("share")
     letters = world.topic(name=f"dlq.{topic}", errors_deadletterqueue_group_enable="true")
     world.produce(topic, OLD)

@@ -41,7 +41,7 @@ def said(decision: Any) -> list[str]:
     return [f"{one.code}: {one.text}" for one in decision.reasons]
 
 
-def test_positions_as_kafkas_own_tool_exports_them(world: World, topic: str, tmp_path: Path) -> None:
+def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, tmp_path: Path) -> None:
     """Of a group in another cluster, say: its file counts here. Its age is the file's."""
     world.commit(f"{topic}-slow", topic, 3)
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, find_java(), print)
@@ -66,7 +66,7 @@ def test_positions_as_kafkas_own_tool_exports_them(world: World, topic: str, tmp
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
 
 
-def test_a_policy_that_no_longer_names_a_source_says_so(world: World, topic: str, tmp_path: Path) -> None:
+def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, tmp_path: Path) -> None:
     """Its positions count for nothing then (F7); the ledger knows them still."""
     place = tmp_path / "flink.json"
     write(place, **{topic: 4})
@@ -89,7 +89,7 @@ def test_a_policy_that_no_longer_names_a_source_says_so(world: World, topic: str
     assert world.plan(consumed(topic)).notes == []
 
 
-def test_a_first_look_says_what_it_cannot_know(world: World, topic: str) -> None:
+def test_first_read_of_a_source_says_what_it_cannot_know(world: World, topic: str) -> None:
     """Groups whose offsets had expired left no trace (F6): the plans of the first week say so, and groups before them."""
     for looked in (False, True):
         table = world.cli("groups", "--group", f"{topic}*", check=0).out
@@ -99,7 +99,7 @@ def test_a_first_look_says_what_it_cannot_know(world: World, topic: str) -> None
         assert len(re.findall(r"First look at this cluster [\w ]+ ago:", plan)) == looked
 
 
-def test_the_file_is_read_again_before_anything_is_deleted(world: World, topic: str, tmp_path: Path) -> None:
+def test_recheck_reads_the_file_again(world: World, topic: str, tmp_path: Path) -> None:
     place = tmp_path / "flink.json"
     policy = with_file(topic, place)
     write(place, **{topic: 6})
@@ -116,7 +116,7 @@ def test_the_file_is_read_again_before_anything_is_deleted(world: World, topic: 
     assert (trimmed.outcome, world.ends(topic)[0]) == ("trimmed", 6)
 
 
-def test_a_position_that_is_gone_counts_until_it_is_forgotten(world: World, topic: str, tmp_path: Path) -> None:
+def test_missing_position_counts_until_it_is_forgotten(world: World, topic: str, tmp_path: Path) -> None:
     """F6: the job's export lost a topic; what it had yet to read stays."""
     other, place = world.topic(), tmp_path / "flink.json"
     world.produce(other, OLD)
@@ -131,7 +131,7 @@ def test_a_position_that_is_gone_counts_until_it_is_forgotten(world: World, topi
     assert world.decide(policy, topic).trim_to == 8
 
 
-def test_a_position_beyond_the_end_is_of_another_log(world: World, topic: str, tmp_path: Path) -> None:
+def test_position_beyond_the_end_belongs_to_another_log(world: World, topic: str, tmp_path: Path) -> None:
     """F5: and it stays refused when the log has grown past it."""
     place = tmp_path / "flink.json"
     policy = with_file(topic, place)
@@ -144,9 +144,7 @@ def test_a_position_beyond_the_end_is_of_another_log(world: World, topic: str, t
 
 
 @pytest.mark.parametrize("broken", ["missing", "cut short", "old", "foreign"])
-def test_a_source_that_cannot_be_read_holds_what_it_may_read(
-    world: World, topic: str, tmp_path: Path, broken: str
-) -> None:
+def test_unreadable_source_holds_its_topics(world: World, topic: str, tmp_path: Path, broken: str) -> None:
     other, place = world.topic(), tmp_path / "flink.json"
     world.produce(other, OLD)
     world.commit(f"{other}-g", other, 8)
@@ -164,7 +162,7 @@ def test_a_source_that_cannot_be_read_holds_what_it_may_read(
     assert rows[other].trim_to == 8
 
 
-def test_every_report_names_it(world: World, topic: str, tmp_path: Path) -> None:
+def test_every_report_names_the_source(world: World, topic: str, tmp_path: Path) -> None:
     place, script, policy = tmp_path / "flink.json", tmp_path / "positions", tmp_path / "policy.yaml"
     write(place, **{topic: 3})
     script.write_text(f"#!/bin/sh\necho '{topic},0,5'\n")
@@ -196,7 +194,7 @@ def test_every_report_names_it(world: World, topic: str, tmp_path: Path) -> None
     assert "unreadable, so it holds" in table
 
 
-def test_unread_records_that_would_go_are_counted_for_it_too(world: World, topic: str, tmp_path: Path) -> None:
+def test_confirmation_counts_records_unread_by_a_source(world: World, topic: str, tmp_path: Path) -> None:
     place = tmp_path / "flink.json"
     write(place, **{topic: 3})
     forced = with_file(topic, place).replace("commitoffset.ms: 1h", "commitoffset.ms: 1h\n    retention.ms: 1h")
@@ -206,7 +204,7 @@ def test_unread_records_that_would_go_are_counted_for_it_too(world: World, topic
     assert plan.unconsumed_by == {f"group:{topic}-g": 2, "file:flink": 7}
 
 
-def test_a_group_cannot_speak_for_a_source(world: World, topic: str, tmp_path: Path) -> None:
+def test_group_named_like_a_source_does_not_replace_it(world: World, topic: str, tmp_path: Path) -> None:
     """A group whose id is a source's own key: it holds while it is there (F3), and what it commits is never recalled."""
     other, place = world.topic(), tmp_path / "flink.json"
     policy = with_file(topic, place)
@@ -223,7 +221,7 @@ def test_a_group_cannot_speak_for_a_source(world: World, topic: str, tmp_path: P
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
 
 
-def test_groups_lists_a_group_beside_the_source_whose_name_it_has(world: World, topic: str, tmp_path: Path) -> None:
+def test_groups_lists_a_group_and_a_source_of_one_name(world: World, topic: str, tmp_path: Path) -> None:
     place, policy = tmp_path / "flink.json", tmp_path / "policy.yaml"
     policy.write_text(with_file(topic, place))
     write(place, **{topic: 3})

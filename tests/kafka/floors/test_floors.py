@@ -52,7 +52,7 @@ def codes(decision: Decision) -> set[str]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_live_groups_commits_count_whatever_its_protocol(world: World, protocol: str) -> None:
+def test_live_groups_commit_counts_in_every_protocol(world: World, protocol: str) -> None:
     topic = world.topic()
     world.produce(topic, OLD)
     member = world.member(f"{topic}-live", [topic], group_protocol=protocol)
@@ -62,7 +62,7 @@ def test_a_live_groups_commits_count_whatever_its_protocol(world: World, protoco
     assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{topic}-live")
 
 
-def test_a_group_that_was_reset_by_an_offset_below_zero_holds_until_it_commits(world: World) -> None:
+def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -> None:
     """F1, F2: KafkaJS stores −2 to read from the start. The ledger remembers 10, and that does not count."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -79,7 +79,7 @@ def test_a_group_that_was_reset_by_an_offset_below_zero_holds_until_it_commits(w
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
+def test_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
     topic, other = world.topic(), world.topic()
     for name in (topic, other):
         world.produce(name, OLD)
@@ -96,7 +96,7 @@ def test_a_live_member_without_a_commit_holds_its_topic(world: World, protocol: 
     assert (decision.action, decision.trim_to) == ("trim", 10)
 
 
-def test_a_kip_848_group_that_subscribes_by_regex_holds_what_it_reads(world: World) -> None:
+def test_kip_848_regex_subscription_holds_the_topics_it_reads(world: World) -> None:
     topic = world.topic("regex")
     world.produce(topic, OLD)
     world.commit(f"{topic}-done", topic, 10)
@@ -105,7 +105,7 @@ def test_a_kip_848_group_that_subscribes_by_regex_holds_what_it_reads(world: Wor
     assert codes(decision) == {"F2"}
 
 
-def test_a_kip_848_group_that_subscribes_by_regex_holds_topics_that_it_has_not_been_assigned(world: World) -> None:
+def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> None:
     """F2: the broker looks for new topics only now and then; the group reads them from the start once it has."""
     topic = world.topic("regex")
     group = f"{topic}-all"
@@ -125,7 +125,7 @@ def group_topics(world: World, group: str) -> set[str]:
     return {one.topic for member in found.members for one in member.assignment.topic_partitions}
 
 
-def test_a_group_with_commits_on_other_partitions_only_holds_this_one(world: World) -> None:
+def test_group_with_commits_only_on_other_partitions_holds(world: World) -> None:
     topic = world.topic(partitions=3)
     for partition in range(3):
         world.produce(topic, OLD, partition)
@@ -144,7 +144,7 @@ def test_a_group_with_commits_on_other_partitions_only_holds_this_one(world: Wor
     assert [one.trim_to for one in world.plan(ignored).decisions] == [9, 9, 9]
 
 
-def test_an_empty_partition_needs_no_commit(world: World) -> None:
+def test_empty_partition_needs_no_commit(world: World) -> None:
     topic = world.topic(partitions=2)
     world.produce(topic, OLD, 0)
     world.commit(f"{topic}-a", topic, {0: 10})
@@ -152,7 +152,7 @@ def test_an_empty_partition_needs_no_commit(world: World) -> None:
     assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 10), ("keep", None)]
 
 
-def test_share_groups_count_by_their_start_offsets(world: World) -> None:
+def test_share_group_counts_by_its_start_offset(world: World) -> None:
     """F1: what none of its members has acknowledged stays. A partition that it has not touched is unknown (F2)."""
     topic, other = world.topic("share"), world.topic("plain")
     for name in (topic, other):
@@ -194,7 +194,7 @@ def test_share_groups_count_by_their_start_offsets(world: World) -> None:
     assert world.decide(consumed(topic), topic).trim_to == end
 
 
-def test_a_share_group_that_has_touched_nothing_holds_what_it_reads(world: World) -> None:
+def test_share_group_without_any_read_holds_its_topics(world: World) -> None:
     topic, other = world.topic("share"), world.topic("plain")
     for name in (topic, other):
         world.produce(name, OLD)
@@ -211,7 +211,7 @@ def test_a_share_group_that_has_touched_nothing_holds_what_it_reads(world: World
         assert world.decide(consumed(other), other).trim_to == 10
 
 
-def test_a_share_group_whose_only_member_left_before_it_read_holds(world: World) -> None:
+def test_share_group_whose_member_left_before_reading_holds(world: World) -> None:
     """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
     topic = world.topic("share")
     world.produce(topic, OLD)
@@ -282,7 +282,7 @@ def pend(world: World, group: str, source: str, offset: int, sink: str) -> Any:
     return producer
 
 
-def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topics(world: World) -> None:
+def test_pending_transactional_commit_is_awaited_then_holds(world: World) -> None:
     """A group whose offsets a transaction may still lower: the stable ones are asked for (require_stable)."""
     topic, source = world.topic("sink"), world.topic("source")
     world.produce(source, OLD)
@@ -297,7 +297,7 @@ def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topi
     assert world.decide(consumed(source), source).trim_to == 3
 
 
-def test_a_first_offset_that_is_pending_holds_its_topic_and_no_other(world: World) -> None:
+def test_pending_first_offset_holds_only_its_topic(world: World) -> None:
     """F3: the answer to "all offsets" omits it, and the group has no live member that would show it."""
     sink, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
     group = f"{sink}-tx"
@@ -322,7 +322,7 @@ def test_a_first_offset_that_is_pending_holds_its_topic_and_no_other(world: Worl
     assert world.decide(consumed(source), source).trim_to == 7
 
 
-def test_kafka_puts_a_group_where_kretain_looks_for_its_transaction(world: World) -> None:
+def test_transaction_coordinator_of_a_group_is_where_kafka_puts_it(world: World) -> None:
     """F3: half of these names have a negative hash in Java."""
     groups = [f"{world.topic('of')}-{number}" for number in range(100)]
     with reader_for(world.bootstrap) as reader:
@@ -370,7 +370,7 @@ def test_doubts_about_one_group_add_up(world: World) -> None:
     assert world.decide(policy, source).trim_to == 8
 
 
-def test_a_group_that_is_not_found_by_its_type_is_listed_and_described_again(world: World) -> None:
+def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
     """F3: a group that changed its type since it was listed has members all the same; one that is gone has none."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -381,7 +381,7 @@ def test_a_group_that_is_not_found_by_its_type_is_listed_and_described_again(wor
     assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}
 
 
-def test_a_group_that_rewinds_lowers_the_floor(world: World) -> None:
+def test_rewinding_group_lowers_the_floor(world: World) -> None:
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-a", topic, 9)
@@ -390,7 +390,7 @@ def test_a_group_that_rewinds_lowers_the_floor(world: World) -> None:
     assert world.decide(consumed(topic), topic).trim_to == 2
 
 
-def test_odd_group_and_topic_names(world: World) -> None:
+def test_unusual_group_and_topic_names_are_read(world: World) -> None:
     topic = world.topic(name="T.o_p-i" + "c" * 230)
     world.produce(topic, OLD)
     for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x", ""):
@@ -404,7 +404,7 @@ def test_odd_group_and_topic_names(world: World) -> None:
         world.delete_group(group)
 
 
-def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(world: World) -> None:
+def test_group_without_any_commit_is_listed_and_does_not_count(world: World) -> None:
     """Members of another protocol type: their assignment is not a consumer's, and says nothing of topics."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -416,7 +416,7 @@ def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(
         assert world.decide(consumed(topic), topic).trim_to == 10
 
 
-def test_a_member_that_does_not_say_what_it_reads_may_read_anything(world: World) -> None:
+def test_member_with_an_unknown_subscription_may_read_any_topic(world: World) -> None:
     """F3: a consumer without metadata and assignment is not one that reads nothing."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -429,7 +429,7 @@ def test_a_member_that_does_not_say_what_it_reads_may_read_anything(world: World
     assert plan_row(world, topic)["trim_to"] == 10
 
 
-def test_a_group_whose_members_do_not_tell_counts_by_its_commits_if_the_policy_says_so(world: World) -> None:
+def test_group_with_opaque_members_counts_by_commits_if_the_policy_says_so(world: World) -> None:
     """F3: ``groups.by.commits`` waives what members might read. A stored offset that is no position still holds."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -445,7 +445,7 @@ def test_a_group_whose_members_do_not_tell_counts_by_its_commits_if_the_policy_s
     assert codes(world.decide(by_commits, topic)) == {"F2"}
 
 
-def test_a_client_that_commits_a_stale_leader_epoch_counts_if_the_policy_says_so(world: World) -> None:
+def test_stale_leader_epoch_in_a_commit_counts_if_the_policy_says_so(world: World) -> None:
     """F5: ``groups.stale.epochs``. What the ledger saw with its epoch is judged by it until it moves."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -522,7 +522,7 @@ def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned:
             wire.run(leave, *joined)
 
 
-def test_a_live_streams_group_holds_its_source_topics_and_counts_by_its_commits(world: World) -> None:
+def test_live_streams_group_holds_its_sources_and_counts_by_commits(world: World) -> None:
     topic, other = world.topic("source"), world.topic("other")
     for name in (topic, other):
         world.produce(name, OLD)
@@ -603,7 +603,7 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
             thread.join()
 
 
-def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_deleted(world: World) -> None:
+def test_commit_with_a_foreign_leader_epoch_holds_until_deleted(world: World) -> None:
     """F5: above the partition's epoch. Once the remedy was carried out it counts for nothing (F6)."""
     topic = world.topic()
     ahead = f"{topic}-ahead"
@@ -619,7 +619,7 @@ def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_de
 
 
 @pytest.mark.parametrize("remedy", ["offsets", "group"])
-def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: World, remedy: str) -> None:
+def test_refused_commit_is_no_position_after_its_deletion(world: World, remedy: str) -> None:
     """F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
     topic = world.topic()
     group = f"{topic}-g"
@@ -644,7 +644,7 @@ def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: Worl
     assert plan_row(world, topic)["trim_to"] == 20
 
 
-def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) -> None:
+def test_last_valid_commit_stands_behind_a_refused_one(world: World) -> None:
     """F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
     topic = world.topic()
     group = f"{topic}-g"
@@ -662,7 +662,7 @@ def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) 
     assert [reason["code"] for reason in row["reasons"]] == ["F6"]
 
 
-def test_a_refused_commit_that_is_made_again_as_it_was_stays_refused(world: World) -> None:
+def test_refused_commit_that_is_repeated_stays_refused(world: World) -> None:
     """Deleted and committed anew between two looks: nothing tells it from the one that was refused."""
     topic = world.topic()
     group = f"{topic}-g"
@@ -678,9 +678,7 @@ def test_a_refused_commit_that_is_made_again_as_it_was_stays_refused(world: Worl
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(90, None), (90, 99), (7, 99)])
-def test_one_commit_is_told_once_and_two_plans_of_the_same_facts_are_equal(
-    world: World, offset: int, epoch: int | None
-) -> None:
+def test_commit_is_reported_once_and_equal_facts_give_equal_plans(world: World, offset: int, epoch: int | None) -> None:
     """Beyond the end, in an epoch that this log never had, or both: one reason, also once it is remembered (F5)."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -691,7 +689,7 @@ def test_one_commit_is_told_once_and_two_plans_of_the_same_facts_are_equal(
         assert plan_row(world, topic) == first
 
 
-def test_a_commit_below_the_log_start_is_told_on_an_empty_partition_too(world: World) -> None:
+def test_commit_below_the_log_start_is_reported_on_an_empty_partition(world: World) -> None:
     """F5: the group has lost records, and nothing is left that could say so."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -702,9 +700,7 @@ def test_a_commit_below_the_log_start_is_told_on_an_empty_partition_too(world: W
     assert f"group {topic}-slow stands at 4: 6 records were gone before it read them" in row["reasons"][0]["text"]
 
 
-def test_a_metadata_read_without_ids_makes_no_leftover_of_a_commit(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not recreated by that (F5)."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -741,7 +737,7 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
         admin.close()
 
 
-def test_a_late_commit_of_a_consumer_that_outlived_its_topic_is_not_one_of_the_new_log(world: World) -> None:
+def test_late_commit_from_before_a_topics_deletion_is_refused(world: World) -> None:
     """The topic was recreated meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -792,7 +788,7 @@ def move_leader(world: World, topic: str) -> None:
     wait_until(lambda: replicas() == (to,), f"{topic} on broker {to}")
 
 
-def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
+def test_unread_records_are_counted_from_the_log_start(world: World) -> None:
     """What a group had lost before is not lost again."""
     topic = world.topic()
     world.produce(topic, OLD)
@@ -805,7 +801,7 @@ def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
     assert plan.unconsumed_by == {f"group:{topic}-a": 4, f"group:{topic}-slow": 6}
 
 
-def test_groups_that_are_gone_are_among_the_unread_and_in_the_question_before_a_trim(world: World) -> None:
+def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> None:
     """F6, G2: a whole group, and one that lost its commit on this topic alone. Where no group ever was, a note says so."""
     topic, other = world.topic(), world.topic()
     world.produce(topic, OLD)

@@ -9,7 +9,7 @@ from kretain.embedded import EmbeddedKafka
 from tests.support.world import World, now_ms, reader_for
 
 
-def test_who_holds_back_how_much_alone(tmp_path: Path) -> None:
+def test_groups_shows_what_each_group_alone_holds_back(tmp_path: Path) -> None:
     """Bytes are those of the leader's replica, spread evenly; what a second group has yet to read too is nobody's alone."""
     with EmbeddedKafka(1) as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")

@@ -41,7 +41,7 @@ def shop(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> tuple[
 Shop = tuple[World, str, str]
 
 
-def test_show_says_what_is_remembered_of_each_partition(shop: Shop) -> None:
+def test_ledger_show_lists_what_is_remembered_of_each_partition(shop: Shop) -> None:
     world, topic, policy = shop
     stamps = [stamp for _, stamp in world.records(topic)]
     base = ("ledger", "show", topic, "-p", policy)
@@ -64,7 +64,7 @@ def test_show_says_what_is_remembered_of_each_partition(shop: Shop) -> None:
     assert f"{topic}-gone 3, {topic}-there 7" in table
 
 
-def test_a_topic_that_was_made_anew_has_nothing_to_show_and_one_that_is_gone_still_has(shop: Shop) -> None:
+def test_ledger_show_is_empty_for_a_recreated_topic_and_not_for_a_deleted_one(shop: Shop) -> None:
     world, topic, policy = shop
     world.delete(topic)
     assert f"{topic}-1" in run(world, "ledger", "show", topic, "-p", policy, check=0).out
@@ -72,7 +72,7 @@ def test_a_topic_that_was_made_anew_has_nothing_to_show_and_one_that_is_gone_sti
     assert f"nothing is remembered of topic {topic}" in run(world, "ledger", "show", topic, "-p", policy, check=1).err
 
 
-def test_groups_lists_the_gone_and_forget_takes_them_out_of_every_decision(shop: Shop) -> None:
+def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> None:
     """F6: until kretain groups forget."""
     world, topic, policy = shop
 
@@ -118,7 +118,7 @@ def test_groups_lists_the_gone_and_forget_takes_them_out_of_every_decision(shop:
     assert floors() == [7, 8]
 
 
-def test_prune_forgets_what_is_gone_and_old_enough_and_says_how_much(shop: Shop) -> None:
+def test_ledger_prune_forgets_old_deleted_groups_and_counts_them(shop: Shop) -> None:
     world, topic, policy = shop
     assert run(world, "ledger", "prune", "--older-than", "1h", "-p", policy, check=0).out == (
         "Forgotten: 0 topics that are gone, 0 groups.\n"
@@ -137,12 +137,12 @@ def test_prune_forgets_what_is_gone_and_old_enough_and_says_how_much(shop: Shop)
     run(world, "ledger", "show", topic, "-p", policy, check=1)
 
 
-def test_pruning_needs_to_be_told_how_old(shop: Shop) -> None:
+def test_ledger_prune_needs_an_age(shop: Shop) -> None:
     world, _, policy = shop
     assert "--older-than" in run(world, "ledger", "prune", "-p", policy, check=2).err
 
 
-def test_forget_takes_patterns_of_groups_that_are_gone(shop: Shop) -> None:
+def test_groups_forget_accepts_patterns(shop: Shop) -> None:
     """A pattern leaves groups that exist alone, and one that matches none of those that are gone is refused."""
     world, topic, policy = shop
     dry = run(world, "groups", "forget", f"{topic}-*", "--dry-run", "-p", policy, check=0)

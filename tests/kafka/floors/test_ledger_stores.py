@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest, kafka: EmbeddedKafka, topics: None, tm
     return Store(kind, kafka.bootstrap, tmp_path / "state")
 
 
-def test_everything_that_is_remembered_of_a_partition_comes_back(store: Store) -> None:
+def test_partition_memory_survives_a_reopen(store: Store) -> None:
     """Samples (G3), the largest event time (R2), where data stands (look-ups), how far records were read (R2)."""
     topic_id = new_topic_id()
     scan = EventScan("header:at", 0, 0)
@@ -61,7 +61,7 @@ def test_everything_that_is_remembered_of_a_partition_comes_back(store: Store) -
             assert ledger.since_ms is not None
 
 
-def test_sizes_of_replicas_and_looks_at_disks_are_there_for_the_next_run(store: Store) -> None:
+def test_replica_sizes_and_disk_readings_survive_a_reopen(store: Store) -> None:
     """R5 and R6 without an inventory, and ``kretain disk``: of each the later look counts, whoever looked."""
     topic_id, disk = new_topic_id(), f"1:/{new_topic_id()}"
     other, at = store.elsewhere("other"), now_ms()
@@ -79,7 +79,7 @@ def test_sizes_of_replicas_and_looks_at_disks_are_there_for_the_next_run(store: 
             assert [look.used_bytes for look in ledger.disk(disk).looks] == [4, 5]
 
 
-def test_a_topic_made_anew_starts_anew(store: Store) -> None:
+def test_recreated_topic_starts_without_memory(store: Store) -> None:
     """Facts belong to a topic id, not to a name."""
     old, new = new_topic_id(), new_topic_id()
     with store.opened() as (ledger, memories):
@@ -92,7 +92,7 @@ def test_a_topic_made_anew_starts_anew(store: Store) -> None:
         assert ledger.partition("orders", old, 0).samples == (Sample(1_000, 10),)
 
 
-def test_a_group_that_is_gone_is_recalled_with_its_last_commits(store: Store) -> None:
+def test_deleted_group_is_remembered_with_its_last_commits(store: Store) -> None:
     """F6, and what F5 refused; a commit that vanished alone is gone too."""
     orders, stem = new_topic_id(), new_topic_id()
     gone, shrunk = f"{stem}-gone", f"{stem}-shrunk"
@@ -116,7 +116,7 @@ def test_a_group_that_is_gone_is_recalled_with_its_last_commits(store: Store) ->
         assert ledger.groups()[shrunk].gone == {("orders", 0): Gone(Position(5, None, 3), at)}
 
 
-def test_two_that_look_at_the_same_time_lose_nothing(store: Store) -> None:
+def test_two_concurrent_observers_lose_nothing(store: Store) -> None:
     """Both opened before either saved: what each saw is there for a third, whoever came last."""
     topic_id, stem = new_topic_id(), new_topic_id()
     other = store.elsewhere("other")
@@ -145,7 +145,7 @@ def test_two_that_look_at_the_same_time_lose_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_what_was_read_and_not_changed_does_not_come_back_over_what_others_wrote(store: Store, *, anew: bool) -> None:
+def test_unchanged_memory_does_not_overwrite_what_others_wrote(store: Store, *, anew: bool) -> None:
     """Of two processes on one file, one reads a fact, the other changes it, the first one writes twice."""
     topic_id, other = new_topic_id(), store.elsewhere("other")
     with store.opened() as (ledger, memories):
@@ -171,7 +171,7 @@ def test_what_was_read_and_not_changed_does_not_come_back_over_what_others_wrote
             assert ledger.partitions_of(topic_id)[0].newest == EventMax(9_000, 9)
 
 
-def test_processes_that_save_over_and_over_lose_nothing(store: Store) -> None:
+def test_processes_saving_repeatedly_lose_nothing(store: Store) -> None:
     """A race between processes: of the same document, each with facts that only it has."""
     topic_id = new_topic_id()
     body = f"""
@@ -192,7 +192,7 @@ for turn in range(6):
             assert found[number].samples == tuple(Sample(1_000 + turn, turn) for turn in range(6))
 
 
-def test_a_kill_in_the_midst_of_saving_leaves_a_readable_ledger_with_all_that_was_saved(store: Store) -> None:
+def test_kill_during_a_save_leaves_all_earlier_saves_readable(store: Store) -> None:
     """Kill −9: what a save has returned from is there, and nothing is half there."""
     topic_id = new_topic_id()
     body = f"""
@@ -224,7 +224,7 @@ while True:
     assert len(samples_of(store.elsewhere("new-pod"), topic_id, 199)) == len(found[199].samples)
 
 
-def test_a_ledger_of_a_newer_kretain_is_refused_and_left_alone(store: Store) -> None:
+def test_ledger_of_a_newer_version_is_refused_unchanged(store: Store) -> None:
     """What can't be understood is not new: everything that depends on it is unknown, and held."""
     with store.opened() as (_, memories):
         store.save(memories)
@@ -241,7 +241,7 @@ def test_a_ledger_of_a_newer_kretain_is_refused_and_left_alone(store: Store) -> 
     assert store.file.read_bytes() == before
 
 
-def test_pruning_forgets_what_was_not_seen_for_long_and_is_not_there(store: Store) -> None:
+def test_prune_forgets_what_is_old_and_no_longer_exists(store: Store) -> None:
     old, there, new = new_topic_id(), new_topic_id(), new_topic_id()
     stem = new_topic_id()
     long_ago = now_ms() - 40 * DAY
@@ -269,7 +269,7 @@ def test_pruning_forgets_what_was_not_seen_for_long_and_is_not_there(store: Stor
             assert {name for name in ledger.groups() if name.startswith(stem)} == {f"{stem}-new"}
 
 
-def test_a_forgotten_group_is_forgotten_everywhere_until_it_is_seen_again(store: Store) -> None:
+def test_forgotten_group_stays_forgotten_until_it_is_seen_again(store: Store) -> None:
     """F6: until kretain groups forget."""
     group, other = new_topic_id(), store.elsewhere("other")
     with store.opened() as (ledger, memories):

@@ -147,7 +147,7 @@ def alone(world: World, topic: str) -> bool:
         return False
 
 
-def test_event_times_of_a_lost_tail_let_nothing_go_that_came_in_its_place(torn: Harmed) -> None:
+def test_event_times_of_a_truncated_tail_release_no_new_record(torn: Harmed) -> None:
     """The scan was read up to 1,000; the records at 900 to 999 are others by now, and young (M2)."""
     row = torn.trim("scanned")
     assert (row["outcome"], row["target"], row["log_start"], row["records"]) == ("trimmed", 900, 900, 900)
@@ -155,13 +155,13 @@ def test_event_times_of_a_lost_tail_let_nothing_go_that_came_in_its_place(torn: 
     assert torn.world.ends("scanned") == (900, 1_200)
 
 
-def test_the_largest_event_time_of_a_lost_record_makes_nothing_old(torn: Harmed) -> None:
+def test_largest_event_time_of_a_lost_record_ages_nothing(torn: Harmed) -> None:
     """Six records of now were lost: without them nothing that is there is 24 h older than the newest."""
     row = torn.trim("newest")
     assert (row["outcome"], torn.world.ends("newest")) == ("unchanged", (0, 13)), said(row)
 
 
-def test_a_saved_plan_of_a_log_that_was_cut_since_is_held(torn: Harmed) -> None:
+def test_saved_plan_of_a_log_truncated_since_holds(torn: Harmed) -> None:
     """Its target is 10, and the log was cut at 4: today's floor and rules would let 10 go, but nobody was shown those."""
     world = torn.world
     world.commit("saved-g", "saved", {0: 13}, epochs={0: epoch_now(world, "saved")})
@@ -172,7 +172,7 @@ def test_a_saved_plan_of_a_log_that_was_cut_since_is_held(torn: Harmed) -> None:
     assert torn.trim("saved")["log_start"] == 13, "a plan of today's log goes"
 
 
-def test_what_was_archived_of_a_lost_tail_is_not_taken_for_what_is_there(torn: Harmed) -> None:
+def test_archive_of_a_truncated_tail_does_not_cover_new_records(torn: Harmed) -> None:
     """An interrupted trim had archived 0 to 8, data up to 3 and aborted records: 4 to 8 are data by now."""
     world = torn.world
     world.commit("archived-g", "archived", {0: 13}, epochs={0: epoch_now(world, "archived")})
@@ -186,7 +186,7 @@ def test_what_was_archived_of_a_lost_tail_is_not_taken_for_what_is_there(torn: H
 
 
 @pytest.mark.parametrize("topic", ["gone", "gone-bare"])
-def test_a_group_that_is_gone_counts_where_its_log_was_cut_and_not_beyond(torn: Harmed, topic: str) -> None:
+def test_deleted_groups_commit_counts_up_to_the_truncation_only(torn: Harmed, topic: str) -> None:
     """It had read up to 10; of what stands at 4 to 9 now it has read nothing, with or without an epoch (F6, M2)."""
     world = torn.world
     world.commit(f"{topic}-other", topic, {0: 13}, epochs={0: epoch_now(world, topic)})
@@ -195,7 +195,7 @@ def test_a_group_that_is_gone_counts_where_its_log_was_cut_and_not_beyond(torn: 
     assert torn.plan(topic)[topic]["min_commit"] == 4
 
 
-def test_a_commit_without_an_epoch_is_refused_where_its_log_was_cut_before_it(torn: Harmed) -> None:
+def test_commit_without_an_epoch_is_refused_beyond_a_truncation(torn: Harmed) -> None:
     """It has not changed since: whether it was looked at once or twice, nothing beyond the cut goes by it (F5)."""
     for _again in range(2):
         row = torn.trim("bare")
@@ -205,7 +205,7 @@ def test_a_commit_without_an_epoch_is_refused_where_its_log_was_cut_before_it(to
     assert torn.trim("bare")["log_start"] == 12
 
 
-def test_a_cut_is_not_forgotten_where_the_leader_moves_on_while_it_is_read(
+def test_truncation_is_remembered_when_the_leader_changes_during_the_read(
     torn: Harmed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first reading finds the cut, and is void; the second one must know of it, too, and so must the next run."""
@@ -231,7 +231,7 @@ def test_a_cut_is_not_forgotten_where_the_leader_moves_on_while_it_is_read(
     assert (row["outcome"], torn.start(topic)) == ("held", 0), said(row)
 
 
-def test_a_commit_beyond_the_end_of_its_epoch_counts_at_that_end_once_its_group_is_deleted(torn: Harmed) -> None:
+def test_commit_beyond_its_epochs_end_counts_at_that_end_after_group_deletion(torn: Harmed) -> None:
     """Refused while it is there (F5); deleted as told, its group has read what lies before the cut, and no more (F6)."""
     world = torn.world
     world.commit("beyond-other", "beyond", {0: 13}, epochs={0: epoch_now(world, "beyond")})
@@ -290,13 +290,13 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         yield harmed
 
 
-def test_a_prefix_that_was_read_from_a_later_log_start_does_not_vouch_for_what_came_back(restored: Harmed) -> None:
+def test_event_time_scan_from_a_later_start_does_not_cover_restored_records(restored: Harmed) -> None:
     """500 to 999 are old; 0 to 499 are young, and lie before them again (M3)."""
     row = restored.trim("scan-back")
     assert (row["outcome"], restored.world.ends("scan-back")) == ("unchanged", (0, 1_010)), said(row)
 
 
-def test_nor_does_it_where_the_log_was_trimmed_again_in_between(restored: Harmed) -> None:
+def test_event_time_scan_does_not_cover_restored_records_after_another_trim(restored: Harmed) -> None:
     """Up to 200 it goes once more by hand: 200 to 499 are young."""
     assert restored.plan("scan-back-two")["scan-back-two"]["action"] == "keep"
     restored.world.delete_records("scan-back-two", 200)
@@ -306,12 +306,12 @@ def test_nor_does_it_where_the_log_was_trimmed_again_in_between(restored: Harmed
     assert restored.trim("scan-back-two")["log_start"] == 1_000
 
 
-def test_a_group_that_had_lost_records_gets_them_back(restored: Harmed) -> None:
+def test_group_whose_lost_records_return_can_read_them(restored: Harmed) -> None:
     """Its commit lay below S; now it lies within the log, and counts as any."""
     assert restored.trim("read-back")["log_start"] == 2
 
 
-def test_a_refused_commit_that_expires_is_no_position(restored: Harmed) -> None:
+def test_expired_refused_commit_is_no_position(restored: Harmed) -> None:
     """F5, F6: it lay beyond the end of the log; the broker forgot it, and the log has grown past it unread."""
     world, topic = restored.world, "expiring"
     world.topic(name=topic)

@@ -96,14 +96,14 @@ def until(world: World, topic: str, so: Callable[[Any], bool], **more: str) -> A
     return found[0]
 
 
-def test_before_anything_is_copied_nothing_goes(world: World) -> None:
+def test_replica_without_any_copy_trims_nothing(world: World) -> None:
     topic = make(world)
     held = world.decide(policy(topic, source__alias="primary", offset__syncs="mm2-none"), topic)
     assert held.action == "hold"
     assert "has no topic mm2-none, or this user may not describe it: write offset.syncs" in said(held)
 
 
-def test_what_is_copied_goes_and_what_is_not_stays(world: World, dr: World, copying: subprocess.Popen[bytes]) -> None:
+def test_copied_records_are_trimmed_and_others_kept(world: World, dr: World, copying: subprocess.Popen[bytes]) -> None:
     topic = make(world)
     done = until(world, topic, lambda one: one.trim_to == 10)
     assert done.min_commit == 10
@@ -124,7 +124,7 @@ def test_what_is_copied_goes_and_what_is_not_stays(world: World, dr: World, copy
     assert len(dr.records(f"primary.{topic}")) == 15
 
 
-def test_a_copy_that_is_lost_holds_even_when_other_records_took_its_offsets(
+def test_lost_copy_holds_even_if_new_records_took_its_offsets(
     world: World, dr: World, copying: subprocess.Popen[bytes]
 ) -> None:
     topic = make(world)
@@ -142,9 +142,7 @@ def test_a_copy_that_is_lost_holds_even_when_other_records_took_its_offsets(
         assert f"offset 9 of primary.{topic} in dr is not a copy of offset 9" in said(held)
 
 
-def test_a_topic_that_was_recreated_holds_until_its_records_are_copied(
-    world: World, dr: World, copying: subprocess.Popen[bytes]
-) -> None:
+def test_recreated_topic_holds_until_it_is_copied(world: World, dr: World, copying: subprocess.Popen[bytes]) -> None:
     """Its former syncs stay: nobody clears them."""
     topic = make(world)
     until(world, topic, lambda one: one.trim_to == 10)
@@ -159,7 +157,7 @@ def test_a_topic_that_was_recreated_holds_until_its_records_are_copied(
             assert "is not a copy of offset 9" in said(held)
 
 
-def test_a_copier_that_goes_on_in_another_log_is_believed_no_more(
+def test_copier_that_continues_in_another_log_is_rejected(
     world: World, dr: World, copying: subprocess.Popen[bytes]
 ) -> None:
     """A recreated topic, here or there: MirrorMaker 2 goes on at its old offset, and never copies what is before it."""
@@ -183,7 +181,7 @@ def test_a_copier_that_goes_on_in_another_log_is_believed_no_more(
             assert held.action == "hold", topic
 
 
-def test_the_cluster_itself_is_no_replica(world: World, copying: subprocess.Popen[bytes]) -> None:
+def test_cluster_that_is_its_own_replica_is_an_error(world: World, copying: subprocess.Popen[bytes]) -> None:
     topic = make(world)
     world.contexts = {"dr": world.bootstrap}
     assert "context dr is this cluster itself" in said(world.decide(policy(topic), topic))
@@ -193,7 +191,7 @@ def test_the_cluster_itself_is_no_replica(world: World, copying: subprocess.Pope
     assert "replica:dr could not be read: 127.0.0.1:1" in said(held)
 
 
-def test_commands_name_the_replica(
+def test_commands_show_the_replica(
     world: World, target: EmbeddedKafka, copying: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     topic = make(world)
@@ -222,7 +220,7 @@ def test_commands_name_the_replica(
     assert "there is no context 'dr'; it has other" in held["reasons"][0]["text"]
 
 
-def test_what_the_other_cluster_refused_stays_until_it_was_copied(
+def test_record_rejected_by_the_target_stays_until_copied(
     world: World, dr: World, copying: subprocess.Popen[bytes]
 ) -> None:
     """What follows was in flight: it is copied, and syncs tell so, but the connector, which has failed, is before it."""
@@ -242,7 +240,7 @@ def test_what_the_other_cluster_refused_stays_until_it_was_copied(
         time.sleep(0.2)
 
 
-def test_what_is_no_sync_makes_the_replica_unreadable(world: World, copying: subprocess.Popen[bytes]) -> None:
+def test_unparsable_sync_message_makes_the_replica_unreadable(world: World, copying: subprocess.Popen[bytes]) -> None:
     """Last of all: MirrorMaker 2 can't read its topic any more, either."""
     topic = make(world)
     producer = Producer({"bootstrap.servers": world.bootstrap})

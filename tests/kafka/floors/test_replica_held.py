@@ -97,9 +97,7 @@ def start_after_a_trim(pair: Pair, topic: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("start", [0, 5])
 @pytest.mark.parametrize("twice", [[], [8, 9]])
-def test_a_true_copy_counts_wherever_it_begins_and_with_records_that_were_copied_twice(
-    pair: Pair, start: int, twice: list[int]
-) -> None:
+def test_true_copy_counts_at_any_offset_and_with_duplicates(pair: Pair, start: int, twice: list[int]) -> None:
     topic = both(pair)
     put(pair[0], topic, range(20))
     for some in (range(100, 107), range(10), twice, range(10, 20)):  # of an earlier log, then of this one
@@ -172,7 +170,7 @@ def ahead_of_the_log(pair: Pair, topic: str) -> None:
         (ahead_of_the_log, "its offset sync is of offset 30, which is not written yet"),
     ],
 )
-def test_what_the_records_do_not_bear_out_holds(pair: Pair, make: Callable[[Pair, str], None], text: str) -> None:
+def test_claim_that_the_records_contradict_holds(pair: Pair, make: Callable[[Pair, str], None], text: str) -> None:
     topic = both(pair)
     make(pair, topic)
     start, reasons = start_after_a_trim(pair, topic)
@@ -223,13 +221,13 @@ def equal_records_in_one_millisecond(pair: Pair, topic: str) -> None:
         equal_records_in_one_millisecond,
     ],
 )
-def test_records_go_up_to_the_first_that_the_copy_lacks(pair: Pair, make: Callable[[Pair, str], None]) -> None:
+def test_trim_stops_at_the_first_uncopied_record(pair: Pair, make: Callable[[Pair, str], None]) -> None:
     topic = both(pair)
     make(pair, topic)
     assert start_after_a_trim(pair, topic) == (4 if make is one_left_out else 8, "")
 
 
-def test_a_record_that_can_not_be_read_is_where_the_proof_ends(pair: Pair) -> None:
+def test_proof_stops_at_an_unreadable_record(pair: Pair) -> None:
     topic = both(pair)
     for world, name in ((pair[0], topic), (pair[1], f"primary.{topic}")):
         put(world, name, range(5))
@@ -239,7 +237,7 @@ def test_a_record_that_can_not_be_read_is_where_the_proof_ends(pair: Pair) -> No
     assert start_after_a_trim(pair, topic)[0] == 5
 
 
-def test_transactions_here_need_no_copies_of_their_markers(pair: Pair) -> None:
+def test_transaction_markers_need_no_copy(pair: Pair) -> None:
     topic = both(pair)
     put(pair[0], topic, range(5))
     pair[0].transaction(topic, [BASE + 6, BASE + 7], end="commit")
@@ -251,7 +249,7 @@ def test_transactions_here_need_no_copies_of_their_markers(pair: Pair) -> None:
     assert start_after_a_trim(pair, topic) == (10, "")
 
 
-def test_copies_that_are_stamped_anew_hold(pair: Pair) -> None:
+def test_copy_with_new_timestamps_holds(pair: Pair) -> None:
     topic = both(pair, message_timestamp_type="LogAppendTime")
     put(pair[0], topic, range(20))
     put(pair[1], f"primary.{topic}", range(20))
@@ -261,7 +259,7 @@ def test_copies_that_are_stamped_anew_hold(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("lacks", ["topic", "partition", "cluster"])
-def test_what_another_broker_says_otherwise_holds(pair: Pair, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+def test_plan_whose_reads_contradict_the_sources_holds(pair: Pair, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     """A broker that is behind, or another cluster by the same name: the source's own reads are not the plan's."""
     topic = both(pair)
     put(pair[0], topic, range(20))

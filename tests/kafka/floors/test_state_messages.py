@@ -38,7 +38,7 @@ def message(document: docs.Document, at_ms: int | None = None) -> bytes:
     return docs.encode(document, docs.Written(now_ms() if at_ms is None else at_ms, 0))
 
 
-def test_an_unreadable_message_about_a_group_holds_where_it_is_the_only_word(
+def test_unreadable_group_message_holds_when_it_is_the_only_one(
     world: World, store: Store, writer: ClusterWriter
 ) -> None:
     """It may have stood anywhere: every floor is unknown until it is forgotten, or seen again."""
@@ -62,9 +62,7 @@ def test_an_unreadable_message_about_a_group_holds_where_it_is_the_only_word(
     assert decide(world, consumed(topic), topic, "first").trim_to == 7
 
 
-def test_an_unreadable_message_is_passed_over_where_more_is_known_and_is_set_right(
-    store: Store, writer: ClusterWriter
-) -> None:
+def test_unreadable_message_is_replaced_when_more_is_known(store: Store, writer: ClusterWriter) -> None:
     group = new_topic_id()
     with store.opened() as (ledger, memories):
         see(ledger, group, {"orders": {0: 5}}, now_ms())
@@ -80,7 +78,7 @@ def test_an_unreadable_message_is_passed_over_where_more_is_known_and_is_set_rig
 
 
 @pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":2,"at":1,"since":0}')])
-def test_an_unreadable_message_about_a_topic_is_named_and_only_lowers_bounds(
+def test_unreadable_topic_message_is_named_and_only_lowers_bounds(
     store: Store, writer: ClusterWriter, value: bytes
 ) -> None:
     """Samples and event times that are missing make less go, not more: nothing else needs to be held."""
@@ -93,7 +91,7 @@ def test_an_unreadable_message_about_a_topic_is_named_and_only_lowers_bounds(
         assert len(named) == 1
 
 
-def test_what_a_newer_kretain_wrote_is_held_and_never_overwritten(store: Store, writer: ClusterWriter) -> None:
+def test_message_of_a_newer_version_holds_and_is_not_overwritten(store: Store, writer: ClusterWriter) -> None:
     topic_id = new_topic_id()
     with store.opened() as (ledger, memories):
         ledger.begin({"orders": topic_id})
@@ -112,7 +110,7 @@ def test_what_a_newer_kretain_wrote_is_held_and_never_overwritten(store: Store, 
         writer.append(STATE_TOPIC, topic_id.encode(), None)
 
 
-def test_times_from_a_machine_whose_clock_is_wrong_are_not_taken(store: Store, writer: ClusterWriter) -> None:
+def test_times_from_a_machine_with_a_wrong_clock_are_ignored(store: Store, writer: ClusterWriter) -> None:
     """G3: a clock that is behind would make records look older than they are; the brokers' stamp tells."""
     topic_id, at = new_topic_id(), now_ms() - 10 * 60_000
     wrong = PartitionMemory(pack([Sample(at, 500)]), data_at=(3,))
@@ -128,7 +126,7 @@ def test_times_from_a_machine_whose_clock_is_wrong_are_not_taken(store: Store, w
         assert "behind the brokers'" in said
 
 
-def test_a_machine_whose_clock_is_wrong_is_told(store: Store) -> None:
+def test_machine_with_a_wrong_clock_is_told(store: Store) -> None:
     topic_id = new_topic_id()
     with store.opened(clock_ms=lambda: now_ms() + 10 * 60_000) as (ledger, memories):
         ledger.begin({"orders": topic_id})
@@ -138,7 +136,7 @@ def test_a_machine_whose_clock_is_wrong_is_told(store: Store) -> None:
         assert "ahead of the brokers'" in memories.notes[-1].text
 
 
-def test_a_group_that_was_seen_after_it_was_forgotten_is_not_forgotten(store: Store, writer: ClusterWriter) -> None:
+def test_group_seen_after_it_was_forgotten_is_remembered(store: Store, writer: ClusterWriter) -> None:
     """F6: a group that comes back counts again, also where the word of its end comes late."""
     group, seen = new_topic_id(), now_ms() + 30_000
     with store.opened() as (ledger, memories):
@@ -152,7 +150,7 @@ def test_a_group_that_was_seen_after_it_was_forgotten_is_not_forgotten(store: St
         assert group in ledger.groups()
 
 
-def test_a_cache_that_cannot_be_used_holds_because_others_know_more(store: Store) -> None:
+def test_unusable_cache_of_a_shared_memory_counts_as_lost(store: Store) -> None:
     """A new local ledger begins with nothing; a shared one never does."""
     store.file.parent.mkdir(parents=True)
     store.file.write_bytes(b"this is no database, whatever its name says" * 100)

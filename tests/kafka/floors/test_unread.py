@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.world import HOUR, World, consumed, now_ms
 
 
-def test_what_each_consumer_has_yet_to_read(world: World, tmp_path: Path) -> None:
+def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path: Path) -> None:
     topic = world.topic("unread", partitions=2)
     for partition in range(2):
         world.produce(topic, [5 * HOUR] * 10, partition)

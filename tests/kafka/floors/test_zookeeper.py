@@ -76,7 +76,7 @@ def said(decision: Any) -> list[str]:
     return [f"{one.code}: {one.text}" for one in decision.reasons]
 
 
-def test_old_consumers_count_beside_new_ones(world: World, old: Old, topic: str) -> None:
+def test_zookeeper_consumers_count_beside_groups(world: World, old: Old, topic: str) -> None:
     old.commit("billing", topic, 3)
     old.commit("audit", topic, 9)
     old.commit("console-consumer-17", topic, 0)
@@ -93,7 +93,7 @@ def test_old_consumers_count_beside_new_ones(world: World, old: Old, topic: str)
     assert "zookeeper:console-consumer-17" not in found
 
 
-def test_a_group_that_is_gone_counts_where_it_stood(world: World, old: Old, topic: str) -> None:
+def test_deleted_zookeeper_group_counts_where_it_stood(world: World, old: Old, topic: str) -> None:
     """F6: and the chroot's other groups are read on."""
     old.commit("billing", topic, 3)
     old.commit("audit", topic, 9)
@@ -111,7 +111,7 @@ def test_a_group_that_is_gone_counts_where_it_stood(world: World, old: Old, topi
     assert world.decide(old.policy(topic), topic).trim_to == 8
 
 
-def test_a_live_member_without_a_position_is_unknown(world: World, old: Old, topic: str) -> None:
+def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, topic: str) -> None:
     """F2: it owns a partition, or has subscribed to the topic and owns none yet. A pattern may be anything (F3)."""
     old.member("starting", topic)
     decision = world.decide(old.policy(topic), topic, remember=False)
@@ -132,7 +132,7 @@ def test_a_live_member_without_a_position_is_unknown(world: World, old: Old, top
 
 
 @pytest.mark.parametrize("content", ["", "x", "-1", "4.0", "9999999999999999999"])
-def test_a_position_that_is_none_holds_its_topic_alone(world: World, old: Old, topic: str, content: str) -> None:
+def test_invalid_zookeeper_position_holds_only_its_topic(world: World, old: Old, topic: str, content: str) -> None:
     other = world.topic()
     world.produce(other, OLD)
     old.commit("billing", topic, content)
@@ -143,16 +143,14 @@ def test_a_position_that_is_none_holds_its_topic_alone(world: World, old: Old, t
     assert rows[other].trim_to == 3
 
 
-def test_a_wrong_chroot_is_no_cluster_without_consumers(world: World, old: Old, topic: str) -> None:
+def test_wrong_chroot_is_an_error_and_not_an_empty_cluster(world: World, old: Old, topic: str) -> None:
     policy = old.policy(topic).replace(old.place, f"{old.place}/elsewhere")
     assert said(world.decide(policy, topic, remember=False)) == [
         f"F3: zookeeper:{old.place}/elsewhere could not be read: there is no /consumers: is the chroot right?"
     ]
 
 
-def test_what_only_a_user_may_read_takes_his_password_from_a_file(
-    world: World, old: Old, topic: str, tmp_path: Path
-) -> None:
+def test_zookeeper_password_is_read_from_a_file(world: World, old: Old, topic: str, tmp_path: Path) -> None:
     old.commit("billing", topic, 3)
     old.client.set_acls("/consumers", [make_digest_acl("kretain", "hunter2", all=True)])
     [reason] = said(world.decide(old.policy(topic), topic, remember=False))
@@ -166,9 +164,7 @@ def test_what_only_a_user_may_read_takes_his_password_from_a_file(
     assert "hunter2" not in reason
 
 
-def test_a_server_that_is_gone_is_unknown_and_what_it_had_is_not_forgotten(
-    world: World, topic: str, tmp_path: Path
-) -> None:
+def test_unreachable_zookeeper_is_unknown_and_forgets_nothing(world: World, topic: str, tmp_path: Path) -> None:
     with zookeeper(tmp_path / "server") as (address, process):
         old = Old(address, "kafka")
         old.commit("billing", topic, 3)

@@ -58,9 +58,7 @@ def ready(world: World, state: str = "cluster", **more: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("ahead_ms", [0, 50_000, -50_000])
-def test_a_clock_that_is_right_within_a_minute_trims_and_the_report_says_that_it_was_checked(
-    world: World, ahead_ms: int
-) -> None:
+def test_clock_within_a_minute_of_the_brokers_trims_and_is_reported_as_checked(world: World, ahead_ms: int) -> None:
     topic, policy = ready(world)
     report = trim(world, policy, ahead_ms=ahead_ms)
     assert [row.outcome for row in report.rows] == ["trimmed"]
@@ -69,9 +67,7 @@ def test_a_clock_that_is_right_within_a_minute_trims_and_the_report_says_that_it
 
 
 @pytest.mark.parametrize(("ahead_ms", "which"), [(5 * MINUTE, "ahead of"), (-5 * MINUTE, "behind")])
-def test_a_clock_that_is_minutes_off_holds_every_rule_that_goes_by_time(
-    world: World, ahead_ms: int, which: str
-) -> None:
+def test_clock_minutes_off_holds_every_rule_by_time(world: World, ahead_ms: int, which: str) -> None:
     topic, policy = ready(world, retention__ms="1d")
     report = trim(world, policy, ahead_ms=ahead_ms)
     assert [row.outcome for row in report.rows] == ["held"]
@@ -89,7 +85,7 @@ class AheadClock(SystemClock):
         return super().wall_ms() + 40 * 24 * HOUR
 
 
-def test_a_clock_that_is_known_to_be_wrong_forgets_no_group(world: World) -> None:
+def test_wrong_clock_forgets_no_group(world: World) -> None:
     """R5 and R6 have no now, but a group that is gone counts for 30 days by our clock (F6)."""
     topic, policy = ready(world)
     world.commit(f"{topic}-gone", topic, 4)
@@ -110,14 +106,14 @@ def test_a_clock_that_is_known_to_be_wrong_forgets_no_group(world: World) -> Non
     assert floor(AheadClock(), Unknown.because("G8", "this machine's clock is ahead")) == 4
 
 
-def test_with_a_local_state_nobody_asks_the_brokers_and_the_report_says_so(world: World) -> None:
+def test_local_state_does_not_check_the_clock_and_says_so(world: World) -> None:
     _, policy = ready(world, "local")
     report = trim(world, policy, ahead_ms=5 * MINUTE)
     assert [row.outcome for row in report.rows] == ["trimmed"]
     assert report_as_json(report)["clock"] == "unchecked"
 
 
-def test_a_dry_run_writes_no_stamp(world: World) -> None:
+def test_dry_run_writes_no_clock_message(world: World) -> None:
     _, policy = ready(world)
     before = stamps(world)
     report = trim(world, policy, dry_run=True)
@@ -128,7 +124,7 @@ def test_a_dry_run_writes_no_stamp(world: World) -> None:
     assert stamps(world) == before + 1
 
 
-def test_brokers_that_give_no_time_hold_what_goes_by_it(world: World) -> None:
+def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
     """Where they can be asked and don't answer, nothing is known of our clock: held, not trusted."""
     topic, policy = ready(world, retention__ms="1d")
     with reader_for(world.bootstrap) as reader:

@@ -53,7 +53,7 @@ def texts(decision: object) -> str:
         ([5, 4, 3], None),
     ],
 )
-def test_a_record_goes_when_it_is_more_than_e_older_than_the_newest(
+def test_record_older_than_the_newest_by_more_than_e_is_trimmed(
     world: World, ages: Sequence[float], trim_to: int | None
 ) -> None:
     topic = world.topic("event")
@@ -62,7 +62,7 @@ def test_a_record_goes_when_it_is_more_than_e_older_than_the_newest(
     assert (decision.trim_to, decision.rule) == (trim_to, "event-time" if trim_to else None)
 
 
-def test_what_nobody_has_read_stays_unless_the_policy_says_otherwise(world: World) -> None:
+def test_unread_record_stays_unless_the_policy_says_trim(world: World) -> None:
     topic = world.topic("event")
     world.produce_at(topic, hours_ago(72, 60, 48, 1))
     world.commit("reader", topic, 2)
@@ -70,7 +70,7 @@ def test_what_nobody_has_read_stays_unless_the_policy_says_otherwise(world: Worl
     assert (held.trim_to, held.limited_by) == (2, "G2")
 
 
-def test_a_markers_wall_clock_is_no_event_time(world: World) -> None:
+def test_markers_timestamp_is_no_event_time(world: World) -> None:
     """Old data, committed now: the marker is stamped with today, and nothing is older than it by right."""
     topic = world.topic("event")
     old = 40 * 24
@@ -80,7 +80,7 @@ def test_a_markers_wall_clock_is_no_event_time(world: World) -> None:
     assert decision.rule == "event-time"
 
 
-def test_a_marker_at_the_front_keeps_nothing_behind_it(world: World) -> None:
+def test_marker_at_the_log_start_keeps_nothing_behind_it(world: World) -> None:
     """docs/rules.md, Look-ups: an answer where no data record stands is settled by reading from there on."""
     topic = world.topic("event")
     old = 40 * 24
@@ -92,7 +92,7 @@ def test_a_marker_at_the_front_keeps_nothing_behind_it(world: World) -> None:
     assert world.decide(policy(topic, keep="48h"), topic).trim_to in (5, 6)
 
 
-def test_an_aborted_records_time_is_no_event_time(world: World) -> None:
+def test_aborted_records_timestamp_is_no_event_time(world: World) -> None:
     topic = world.topic("event")
     world.produce_at(topic, hours_ago(900, 890, 880))
     world.transaction(topic, hours_ago(10), end="abort")
@@ -100,7 +100,7 @@ def test_an_aborted_records_time_is_no_event_time(world: World) -> None:
     assert decision.action == "keep", texts(decision)
 
 
-def test_an_open_transactions_time_is_no_event_time_yet(world: World) -> None:
+def test_open_transactions_timestamp_is_no_event_time_yet(world: World) -> None:
     topic = world.topic("event")
     world.produce_at(topic, hours_ago(900, 890, 880))
     producer = world.transaction(topic, hours_ago(10), end="open")
@@ -109,7 +109,7 @@ def test_an_open_transactions_time_is_no_event_time_yet(world: World) -> None:
     assert world.decide(policy(topic), topic).trim_to == 3
 
 
-def test_the_largest_time_is_remembered_when_its_record_is_gone(world: World) -> None:
+def test_largest_event_time_is_remembered_after_its_record_is_gone(world: World) -> None:
     """Removing the memory changes the decision: maxEventTime is the largest that was ever held."""
     topic = world.topic("event")
     world.produce_at(topic, hours_ago(10, 100, 90, 80))
@@ -121,7 +121,7 @@ def test_the_largest_time_is_remembered_when_its_record_is_gone(world: World) ->
     assert (forgotten.action, forgotten.trim_to) == ("keep", None)
 
 
-def test_a_topic_made_anew_starts_anew(world: World) -> None:
+def test_recreated_topic_forgets_its_largest_event_time(world: World) -> None:
     topic = world.topic("event")
     world.produce_at(topic, hours_ago(10, 100))
     world.decide(policy(topic), topic)
@@ -131,7 +131,7 @@ def test_a_topic_made_anew_starts_anew(world: World) -> None:
     assert world.decide(policy(topic), topic).trim_to is None
 
 
-def test_more_markers_than_the_last_offsets_hold_are_looked_behind(world: World) -> None:
+def test_newest_record_is_found_behind_many_markers(world: World) -> None:
     """The last data record stands more than a window before L: it is found all the same, and said to be at least."""
     topic = world.topic("event")
     old = 40 * 24
@@ -149,7 +149,7 @@ def test_more_markers_than_the_last_offsets_hold_are_looked_behind(world: World)
 
 
 @pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looked with source: timestamp"])
-def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(world: World, *, looked: bool) -> None:
+def test_timestamps_from_a_log_append_time_period_are_no_event_times(world: World, *, looked: bool) -> None:
     """The topic was LogAppendTime until today: those records carry wall-clock times. So does what was read then (M0)."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     world.produce(topic, 2)
@@ -175,7 +175,7 @@ def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(worl
 
 
 @pytest.mark.parametrize("stamp", [NOW + 30 * DAY, NOW * 1000], ids=["future", "microseconds"])
-def test_one_bad_clock_does_not_erase_a_topic_and_says_how_to_get_out(world: World, stamp: int) -> None:
+def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: World, stamp: int) -> None:
     topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
     world.produce_at(topic, [*hours_ago(72, 48, 2), stamp, *hours_ago(1)])
     held = world.decide(policy(topic), topic)
@@ -188,7 +188,7 @@ def test_one_bad_clock_does_not_erase_a_topic_and_says_how_to_get_out(world: Wor
     assert "retention.eventtime.ignore.future" in " ".join(explained.out.split())
 
 
-def test_ignoring_the_future_goes_on_past_the_bad_record_once_it_is_gone(world: World) -> None:
+def test_ignore_future_continues_once_the_bad_record_is_gone(world: World) -> None:
     topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
     world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48, 2)])
     ignoring = policy(topic, retention__eventtime__ignore__future="true")
@@ -200,7 +200,7 @@ def test_ignoring_the_future_goes_on_past_the_bad_record_once_it_is_gone(world: 
     assert world.decide(ignoring, topic).trim_to == 3
 
 
-def test_the_way_out_of_a_bad_stamp_works_also_once_it_was_read_out_of_a_header(world: World) -> None:
+def test_ignore_future_works_after_the_stamp_was_read_from_a_header(world: World) -> None:
     """G4: what a scan took for the largest event time, before the policy said to ignore the future, is read again."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     times = [*hours_ago(72, 60, 48, 2), NOW + 30 * DAY, *hours_ago(1)]
@@ -212,7 +212,7 @@ def test_the_way_out_of_a_bad_stamp_works_also_once_it_was_read_out_of_a_header(
     assert world.decide(ignoring, topic).trim_to == 3
 
 
-def test_a_future_record_that_blocks_r4_is_named(world: World) -> None:
+def test_future_record_that_blocks_r4_is_named(world: World) -> None:
     topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
     world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48)])
     decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
@@ -223,7 +223,7 @@ def test_a_future_record_that_blocks_r4_is_named(world: World) -> None:
 # -- event times inside records ---------------------------------------------------------------------
 
 
-def test_a_topic_whose_broker_overwrites_event_times_needs_a_source(world: World) -> None:
+def test_log_append_time_topic_needs_an_event_time_source(world: World) -> None:
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     world.produce(topic, 3)
     decision = world.decide(policy(topic), topic)
@@ -232,7 +232,7 @@ def test_a_topic_whose_broker_overwrites_event_times_needs_a_source(world: World
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_event_times_from_headers(world: World, compression: str) -> None:
+def test_event_times_come_from_headers(world: World, compression: str) -> None:
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     times = hours_ago(72, 60, 48, 10, 50, 1)
     world.produce_at(topic, [NOW] * 6, compression=compression, headers=lambda n: [("et", str(times[n]).encode())])
@@ -240,7 +240,7 @@ def test_event_times_from_headers(world: World, compression: str) -> None:
     assert (decision.trim_to, decision.rule) == (3, "event-time")
 
 
-def test_a_record_above_100_mb_is_read(world: World) -> None:
+def test_record_above_100_mb_is_read(world: World) -> None:
     """By default librdkafka takes answers of 100,000,000 bytes: the record never came."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime", max_message_bytes=str(100 << 20))
     times = hours_ago(72, 60, 48, 1)
@@ -262,7 +262,7 @@ def test_a_record_above_100_mb_is_read(world: World) -> None:
     ids=["framed JSON", "wrong pointer", "binary header"],
 )
 @pytest.mark.parametrize("unreadable", ["hold", "skip"])
-def test_records_without_any_event_time_hold(
+def test_records_without_an_event_time_hold(
     world: World, source: str, value: bytes, headers: list[tuple[str, bytes]], unreadable: str
 ) -> None:
     """R2: it was a keep that said "it holds no data record"."""
@@ -275,7 +275,7 @@ def test_records_without_any_event_time_hold(
     assert f"has an event time at {source}, the first of them at offset 1" in texts(decision)
 
 
-def test_a_topic_of_records_that_brokers_stamped_alone_holds(world: World) -> None:
+def test_topic_with_only_broker_timestamps_holds(world: World) -> None:
     """It was LogAppendTime when they were written: producers' stamps there are none."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     world.produce(topic, 3)
@@ -285,7 +285,7 @@ def test_a_topic_of_records_that_brokers_stamped_alone_holds(world: World) -> No
     assert "has an event time at timestamp, the first of them at offset 0" in texts(decision)
 
 
-def test_event_times_from_json_values_with_transactions_and_tombstones(world: World) -> None:
+def test_event_times_come_from_json_values_despite_transactions_and_tombstones(world: World) -> None:
     topic = world.topic("event", message_timestamp_type="LogAppendTime", cleanup_policy="compact,delete")
     producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"json-{topic}", "logger": QUIET})
     producer.init_transactions(30)
@@ -316,7 +316,7 @@ def test_event_times_from_json_values_with_transactions_and_tombstones(world: Wo
 
 
 @pytest.mark.parametrize("kind", ["header", "json"])
-def test_seconds_for_milliseconds_are_no_event_times_and_are_named(world: World, kind: str) -> None:
+def test_seconds_instead_of_milliseconds_are_named_and_hold(world: World, kind: str) -> None:
     """G9: 20 records of now, each with its event time in seconds; and one whose producer got it right."""
     topic = world.topic("event")
     source = {"retention__eventtime__source": "'header:et'" if kind == "header" else "'json:/et'"}
@@ -337,7 +337,7 @@ def test_seconds_for_milliseconds_are_no_event_times_and_are_named(world: World,
     assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20
 
 
-def test_seconds_behind_a_front_that_is_right_hold_too(world: World) -> None:
+def test_seconds_behind_a_valid_first_record_hold(world: World) -> None:
     """Old records first, then 20 of now in seconds: a prefix by event time would take these with it."""
     topic = world.topic("event")
     times = [*hours_ago(*[100] * 1_500), *[NOW // 1000] * 20, NOW]
@@ -352,7 +352,7 @@ def test_seconds_behind_a_front_that_is_right_hold_too(world: World) -> None:
     assert "offset 1,510," in " ".join(reason["text"] for reason in row["reasons"])
 
 
-def test_a_gap_that_compaction_left_at_the_front_is_no_old_stamp(world: World) -> None:
+def test_compaction_gap_at_the_log_start_is_no_old_timestamp(world: World) -> None:
     """G9: a look-up of 2000 answers behind the gap, and the record that stands there is of today."""
     topic = world.topic(
         "event",
@@ -399,7 +399,7 @@ LONG_NUMBER = b"1" * 4_400
 
 
 @pytest.mark.parametrize("kind", ["header name", "header", "json"])
-def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, kind: str) -> None:
+def test_unreadable_record_affects_only_its_partition(world: World, kind: str) -> None:
     """It holds from its offset on, or is passed over where the policy says so; every other topic goes on."""
     source = "'json:/et'" if kind == "json" else "'header:et'"
     bad, good = world.topic("bad"), world.topic("good")
@@ -426,7 +426,7 @@ def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, ki
     assert rows[bad]["log_start"] == 4
 
 
-def test_a_header_name_that_is_no_utf8_ends_no_other_command(world: World, tmp_path: Path) -> None:
+def test_non_utf8_header_name_breaks_no_other_command(world: World, tmp_path: Path) -> None:
     """An archive of it is held, and the others are archived; what only looks at records goes on."""
     bad, good = world.topic("bad"), world.topic("good")
     for topic in (bad, good):
@@ -450,7 +450,7 @@ def test_a_header_name_that_is_no_utf8_ends_no_other_command(world: World, tmp_p
     world.cli("advise", bad, check=0)
 
 
-def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_run_reads_only_new_records(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removing the remembered progress changes what is read; what is decided stays the same."""
     from retention_cli.brokers import records
 
@@ -484,7 +484,7 @@ def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.M
     assert len(read) >= 5010
 
 
-def test_a_trim_by_event_time_takes_exactly_the_prefix(world: World) -> None:
+def test_trim_by_event_time_takes_exactly_the_prefix(world: World) -> None:
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     times = hours_ago(72, 60, 48, 10, 50, 1)
     world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])

@@ -105,7 +105,7 @@ def outcomes(done: Cli) -> dict[str, Any]:
     }
 
 
-def test_one_plan_over_all_and_the_one_that_is_down_holds_no_other(pair: Pair) -> None:
+def test_fleet_plan_covers_all_clusters_and_an_unreachable_one_holds_no_other(pair: Pair) -> None:
     done = pair.cli("plan", "-o", "json", "-v", check=5)
     eu, down, us = done.json()["clusters"]
     assert [(one["name"], one["cluster"]["id"]) for one in (eu, us)] == list(pair.ids.items())
@@ -123,7 +123,7 @@ def test_one_plan_over_all_and_the_one_that_is_down_holds_no_other(pair: Pair) -
     assert table.err == f"kretain: down: {down['error']}\n", "an error is told also where warnings are not wanted"
 
 
-def test_one_cluster_of_a_fleet_is_planned_as_if_it_were_alone(pair: Pair) -> None:
+def test_single_cluster_of_a_fleet_is_planned_as_if_alone(pair: Pair) -> None:
     alone = pair.cli("plan", "--cluster", "us", "-o", "json", check=0).json()
     assert (alone["format"], alone["cluster"]["id"]) == ("kretain.plan/v1", pair.ids["us"])
     assert pair.cli("plan", "--cluster", "us", "-o", "delete-records", check=0).json()["partitions"] == [
@@ -134,7 +134,7 @@ def test_one_cluster_of_a_fleet_is_planned_as_if_it_were_alone(pair: Pair) -> No
 
 
 @pytest.mark.parametrize("name", ["plan.json", "plan.parquet"])
-def test_a_saved_fleet_is_carried_out_cluster_by_cluster_and_then_all(pair: Pair, name: str) -> None:
+def test_saved_fleet_plan_is_trimmed_by_cluster_and_then_entirely(pair: Pair, name: str) -> None:
     path = pair.folder / name
     saved = pair.cli("plan", "--out", str(path), check=5)
     assert f"saved in {path}; kretain trim --plan {path} carries it out, with the same --fleet" in saved.err
@@ -158,7 +158,7 @@ def test_a_saved_fleet_is_carried_out_cluster_by_cluster_and_then_all(pair: Pair
         assert (again["eu"], again["us"]) == (["unchanged"], ["unchanged"])
 
 
-def test_a_trim_of_all_asks_once_and_keeps_an_audit_log_for_each(pair: Pair) -> None:
+def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) -> None:
     refused = pair.cli("trim", check=6)
     assert refused.out == ""
     assert "there is no terminal to ask on" in refused.err
@@ -176,7 +176,7 @@ def test_a_trim_of_all_asks_once_and_keeps_an_audit_log_for_each(pair: Pair) -> 
     assert pair.cli("trim", "--yes", check=0).err == ""
 
 
-def test_the_question_names_what_goes_where_and_no_is_no(pair: Pair) -> None:
+def test_fleet_confirmation_names_each_clusters_records(pair: Pair) -> None:
     command = [sys.executable, "-m", "kretain", "trim", "--fleet", str(pair.fleet), "--state-dir", str(pair.state)]
     with Terminal(command) as terminal:
         terminal.read_until("[y/N]")
@@ -188,7 +188,7 @@ def test_the_question_names_what_goes_where_and_no_is_no(pair: Pair) -> None:
     assert pair.ends() == {"eu": 0, "us": 0}
 
 
-def test_a_cluster_that_refuses_does_not_stop_the_others(pair: Pair) -> None:
+def test_refusing_cluster_does_not_stop_the_others(pair: Pair) -> None:
     """Another trim holds eu's lock; us has a lock of its own."""
     only_two(pair)
     with trim_lock(cluster_folder(pair.state, pair.ids["eu"]), "now"):
@@ -199,7 +199,7 @@ def test_a_cluster_that_refuses_does_not_stop_the_others(pair: Pair) -> None:
     assert pair.ends() == {"eu": 0, "us": 4}
 
 
-def test_a_plan_of_another_cluster_under_that_name_is_refused(pair: Pair) -> None:
+def test_saved_plan_of_another_cluster_under_the_same_name_is_refused(pair: Pair) -> None:
     only_two(pair)
     path = pair.folder / "plan.parquet"
     pair.cli("plan", "--out", str(path), check=0)
@@ -213,7 +213,7 @@ def test_a_plan_of_another_cluster_under_that_name_is_refused(pair: Pair) -> Non
 
 
 @pytest.mark.parametrize("spoil", ["cut", "row", "column"])
-def test_a_fleets_plan_of_which_one_part_is_broken_trims_nothing(pair: Pair, spoil: str) -> None:
+def test_fleet_plan_with_one_damaged_part_trims_nothing(pair: Pair, spoil: str) -> None:
     """The broken cluster comes last: the first is not trimmed either."""
     only_two(pair)
     path = pair.folder / ("plan.json" if spoil == "row" else "plan.parquet")
@@ -235,7 +235,7 @@ def test_a_fleets_plan_of_which_one_part_is_broken_trims_nothing(pair: Pair, spo
     assert pair.ends() == {"eu": 0, "us": 0}
 
 
-def test_one_cluster_under_two_names_is_an_error_and_nothing_goes(pair: Pair) -> None:
+def test_cluster_under_two_names_is_an_error_and_trims_nothing(pair: Pair) -> None:
     """Two brokers of one cluster, so that the addresses differ."""
     first, other, *_ = pair.eu.bootstrap.split(",")
     pair.fleet.write_text(
@@ -250,7 +250,7 @@ def test_one_cluster_under_two_names_is_an_error_and_nothing_goes(pair: Pair) ->
     assert pair.ends()["eu"] == 0
 
 
-def test_a_glob_of_contexts_is_a_fleet(pair: Pair) -> None:
+def test_glob_of_contexts_is_a_fleet(pair: Pair) -> None:
     config = pair.folder / "config.yaml"
     config.write_text(
         "contexts:\n"
@@ -268,7 +268,7 @@ def test_a_glob_of_contexts_is_a_fleet(pair: Pair) -> None:
     assert pair.ends() == {"eu": 7, "us": 4}
 
 
-def test_parquet_and_json_of_one_cluster_say_the_same_and_both_trim(pair: Pair) -> None:
+def test_parquet_and_json_plans_are_equal_and_both_trim(pair: Pair) -> None:
     policy = str(pair.folder / "policy.yaml")
     text, columns = pair.folder / "one.json", pair.folder / "one.parquet"
     for path in (text, columns):
@@ -278,7 +278,7 @@ def test_parquet_and_json_of_one_cluster_say_the_same_and_both_trim(pair: Pair) 
     assert pair.ends() == {"eu": 0, "us": 4}
 
 
-def test_ctrl_c_while_planning_ends_at_once_though_a_cluster_does_not_answer(pair: Pair) -> None:
+def test_ctrl_c_during_a_fleet_plan_ends_at_once(pair: Pair) -> None:
     """A socket that accepts and says nothing: its thread is left behind."""
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
@@ -299,9 +299,7 @@ def test_ctrl_c_while_planning_ends_at_once_though_a_cluster_does_not_answer(pai
     assert (running.returncode, out, err) == (130, "", "kretain: interrupted\n")
 
 
-def test_a_cluster_that_dies_after_the_plan_is_reported_and_the_other_is_trimmed(
-    pair: Pair, second: EmbeddedKafka
-) -> None:
+def test_cluster_lost_after_the_plan_is_reported_and_the_other_trimmed(pair: Pair, second: EmbeddedKafka) -> None:
     """The last of this module: nobody starts the second cluster again."""
     only_two(pair)
     path = pair.folder / "plan.parquet"

@@ -40,7 +40,7 @@ def expected(rows: pd.DataFrame, keep_ms: int) -> int:
 
 
 @pytest.mark.parametrize("source", ["timestamp", "header"])
-def test_what_goes_is_exactly_the_prefix_that_pandas_finds(world: World, departures: pd.DataFrame, source: str) -> None:
+def test_trim_takes_exactly_the_prefix_that_pandas_finds(world: World, departures: pd.DataFrame, source: str) -> None:
     in_header = source == "header"
     kind = "LogAppendTime" if in_header else "CreateTime"
     topic = world.topic("flights", partitions=PARTITIONS, message_timestamp_type=kind, segment_bytes="1048576")

@@ -61,7 +61,7 @@ def first_at(records: list[tuple[int, int]], time_ms: int, start: int, end: int)
 @pytest.mark.parametrize(
     "compression", ["none", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("gzip", "zstd"))]
 )
-def test_on_trimmed_logs_the_answer_is_what_the_records_say(world: World, compression: str) -> None:
+def test_look_up_on_a_trimmed_log_matches_its_records(world: World, compression: str) -> None:
     """Random and in-order stamps, several segments, trims into the middle of batches: hundreds of look-ups a codec."""
     rng = random.Random(f"look-ups {compression}")
     base = now_ms() - 30 * DAY
@@ -102,7 +102,7 @@ def _minus_ones(world: World, topic: str, times: list[int], records: list[tuple[
     )
 
 
-def test_reading_stops_at_the_limit_and_says_so(world: World) -> None:
+def test_look_up_stops_reading_at_its_limit_and_says_so(world: World) -> None:
     topic = world.topic("stop")
     # The young record comes first and is trimmed away: from then on the broker's index knows a time that no record has.
     world.produce(topic, [1 * HOUR, *[50 * HOUR] * 40, 2 * HOUR])
@@ -120,7 +120,7 @@ def test_reading_stops_at_the_limit_and_says_so(world: World) -> None:
     assert decision.trim_to in (11, 41)
 
 
-def test_a_second_trim_right_after_a_first_is_decided_as_exactly(world: World) -> None:
+def test_look_up_right_after_a_trim_is_exact(world: World) -> None:
     """The documented two levels, R1 at 3 d and R4 at 7 d: each run's next is not held by what the last one left."""
     topic = world.topic("again")
     ages = [10, 9, 8, 5, 4, 3.5, 2, 0.5]
@@ -138,7 +138,7 @@ def test_a_second_trim_right_after_a_first_is_decided_as_exactly(world: World) -
     assert world.decide(policy, topic).action == "keep"
 
 
-def test_out_of_order_again(world: World) -> None:
+def test_records_out_of_order_are_trimmed_only_up_to_the_first_young_one(world: World) -> None:
     topic = world.topic("again")
     world.produce(topic, [int(days * DAY) for days in (10, 2, 9, 8, 0.5, 7.5, 3)])
     world.commit(f"{topic}-a", topic, 7)
@@ -148,7 +148,7 @@ def test_out_of_order_again(world: World) -> None:
         world.delete_records(topic, expected)
 
 
-def test_transaction_markers_and_aborted_records_are_no_data(world: World) -> None:
+def test_look_up_ignores_markers_and_aborted_records(world: World) -> None:
     """A marker is stamped with the wall clock; behind it, old data must still be found old (R1 on backfills)."""
     topic = world.topic("tx")
     old = now_ms() - 30 * DAY
@@ -166,7 +166,7 @@ def test_transaction_markers_and_aborted_records_are_no_data(world: World) -> No
     assert decision.action in ("trim", "keep")
 
 
-def test_an_open_transaction_ends_what_may_go(world: World) -> None:
+def test_look_up_stops_at_an_open_transaction(world: World) -> None:
     topic = world.topic("tx")
     world.produce(topic, [30 * HOUR] * 3)
     producer = world.transaction(topic, [now_ms() - 30 * HOUR] * 2, end="open")
@@ -192,7 +192,7 @@ def test_an_open_transaction_ends_what_may_go(world: World) -> None:
     assert world.decide(consumed(topic), topic).action == "trim"
 
 
-def test_a_log_that_is_nothing_but_old_data_and_a_commit_at_its_end(world: World) -> None:
+def test_log_of_only_old_records_is_trimmed_to_its_end(world: World) -> None:
     topic = world.topic()
     end = world.produce(topic, [40 * HOUR] * 5)
     world.commit(f"{topic}-a", topic, end)
@@ -201,7 +201,7 @@ def test_a_log_that_is_nothing_but_old_data_and_a_commit_at_its_end(world: World
     assert world.decide(consumed(topic, "24h"), topic).action == "keep"
 
 
-def test_no_time_before_1970_is_ever_asked_about(world: World) -> None:
+def test_look_up_never_asks_for_a_time_before_1970(world: World) -> None:
     """A cutoff of −1 is Kafka's word for "the end", −2 for "the start": a time so early is older than every record."""
     topic = world.topic("early")
     world.produce(topic, [HOUR] * 5)
@@ -216,7 +216,7 @@ def test_no_time_before_1970_is_ever_asked_about(world: World) -> None:
         reader.list_offsets([{tp: -1}], {tp: reader.metadata([topic]).topics[topic].partitions[0]})
 
 
-def test_a_log_that_starts_beyond_its_open_transaction_costs_no_waiting(world: World) -> None:
+def test_open_transaction_before_the_log_start_is_not_awaited(world: World) -> None:
     """Brokers let anybody trim past L. From S > L nothing committed can be read, and nothing may go (G1)."""
     topic = world.topic("beyond")
     world.produce(topic, [50 * HOUR] * 2)
@@ -229,7 +229,7 @@ def test_a_log_that_starts_beyond_its_open_transaction_costs_no_waiting(world: W
     producer.abort_transaction(30)
 
 
-def test_what_could_not_be_read_in_time_is_unknown_not_the_log_start(world: World) -> None:
+def test_look_up_that_times_out_is_unknown(world: World) -> None:
     """G9 asks whether the record at S is old: silence must not mean that it is not."""
     topic = world.topic("slow")
     world.produce(topic, [50 * HOUR] * 3)
@@ -239,7 +239,7 @@ def test_what_could_not_be_read_in_time_is_unknown_not_the_log_start(world: Worl
     assert isinstance(reached[TopicPartition(topic, 0)], RequestFailedError)
 
 
-def test_a_record_stamped_exactly_at_the_cutoff_is_not_older(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_stamped_exactly_at_the_cutoff_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_TIMESTAMP bears a −1 out only where it is smaller than T: here it is T itself."""
     topic = world.topic("exact")
     stamp = now_ms() - 24 * HOUR
@@ -261,7 +261,7 @@ def test_a_record_stamped_exactly_at_the_cutoff_is_not_older(world: World, monke
         assert cutoff in silenced
 
 
-def test_records_that_went_before_they_could_be_read_make_a_look_up_unknown(world: World) -> None:
+def test_records_deleted_before_the_look_up_reads_them_make_it_unknown(world: World) -> None:
     """Another trim was quicker: reading on from anywhere else would pass over what it is to find."""
     topic = world.topic("gone")
     world.produce(topic, [50 * HOUR] * 6)
@@ -272,7 +272,7 @@ def test_records_that_went_before_they_could_be_read_make_a_look_up_unknown(worl
     assert isinstance(reached[tp], RequestFailedError)
 
 
-def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) -> None:
+def test_foreign_leader_epoch_in_an_answer_is_an_error(world: World) -> None:
     """A deposed leader, or one that we have not heard of yet, answers nothing."""
     topic = world.topic("epoch")
     world.produce(topic, [50 * HOUR] * 3)
@@ -287,7 +287,7 @@ def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) ->
                 assert answer.retriable
 
 
-def test_calls_under_way_do_not_refuse_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_look_ups_are_not_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first plan asks two times of each partition, some calls at once: more than kafka-python takes by default."""
     monkeypatch.setattr(log_offsets, "PARTITIONS_A_REQUEST", 1)
     topic = world.topic("many", partitions=8)
@@ -299,7 +299,7 @@ def test_calls_under_way_do_not_refuse_each_other(world: World, monkeypatch: pyt
     assert answers == [Found(0)] * 64
 
 
-def test_an_error_is_no_answer(world: World) -> None:
+def test_error_code_is_never_an_offset(world: World) -> None:
     """Look-ups: an error is never the -1 that says that nothing is so young, or H would be the bound."""
     topic = world.topic()
     world.produce(topic, [DAY] * 3)

@@ -108,7 +108,7 @@ def moved_on(metadata: ClusterMetadata, name: str, by: int) -> ClusterMetadata:
     return replace(metadata, topics={**metadata.topics, name: replace(about, partitions=partitions)})
 
 
-def test_a_group_that_reads_on_while_we_plan_is_no_leftover(world: World, topic: str, before: Callable) -> None:
+def test_group_that_reads_on_during_a_plan_is_no_leftover(world: World, topic: str, before: Callable) -> None:
     """Commits are read before H: else whoever keeps up would seem to have committed beyond it (F5)."""
 
     def read_on() -> None:
@@ -120,7 +120,7 @@ def test_a_group_that_reads_on_while_we_plan_is_no_leftover(world: World, topic:
     assert (decision.action, decision.trim_to, decision.min_commit) == ("trim", 20, 20)
 
 
-def test_commits_are_read_while_settings_are_awaited_and_of_topics_that_are_never_touched_they_are_dropped(
+def test_commits_are_read_during_the_settings_read_and_dropped_for_skipped_topics(
     world: World, topic: str, before: Callable, answer: Callable
 ) -> None:
     """That a topic is compacted (G5) is known too late to leave it out, and its commit's leader epoch too."""
@@ -147,7 +147,7 @@ def test_commits_are_read_while_settings_are_awaited_and_of_topics_that_are_neve
     assert codes(plan.decisions[1]) == {"G5"}
 
 
-def test_young_records_that_arrive_after_h_was_read_are_not_trimmed(world: World, topic: str, before: Callable) -> None:
+def test_young_records_arriving_after_the_high_watermark_read_stay(world: World, topic: str, before: Callable) -> None:
     """H is read before look-ups: whatever the look-up then finds, nothing beyond that H goes."""
     world.commit(f"{topic}-a", topic, 10)
     before("list_offsets_soon", lambda: world.produce(topic, 5), call=3)  # 1: the ends, 2: look-ups, 3: MAX_TIMESTAMP
@@ -155,9 +155,7 @@ def test_young_records_that_arrive_after_h_was_read_are_not_trimmed(world: World
     assert (decision.high_watermark, decision.trim_to) == (10, 10)
 
 
-def test_a_topic_made_anew_while_it_was_read_is_decided_by_its_new_facts(
-    world: World, topic: str, before: Callable
-) -> None:
+def test_topic_recreated_during_the_read_uses_its_new_facts(world: World, topic: str, before: Callable) -> None:
     old = world.decide(consumed(topic), topic).topic_id
 
     def make_anew() -> None:
@@ -172,7 +170,7 @@ def test_a_topic_made_anew_while_it_was_read_is_decided_by_its_new_facts(
     assert (decision.action, codes(decision)) == ("hold", {"F4"}), "its commits went with it"
 
 
-def test_a_topic_deleted_while_it_was_read_is_held(world: World, topic: str, before: Callable) -> None:
+def test_topic_deleted_during_the_read_holds(world: World, topic: str, before: Callable) -> None:
     other = world.topic()
 
     def delete() -> None:
@@ -187,7 +185,7 @@ def test_a_topic_deleted_while_it_was_read_is_held(world: World, topic: str, bef
 
 
 @pytest.mark.parametrize(("elections", "action"), [(1, "trim"), (99, "hold")])
-def test_a_leader_that_changes_while_it_is_read_is_read_again(
+def test_leader_change_during_the_read_is_read_again(
     world: World, topic: str, answer: Callable, elections: int, action: str
 ) -> None:
     """Once is survived; each time is a hold that says so."""
@@ -198,15 +196,13 @@ def test_a_leader_that_changes_while_it_is_read_is_read_again(
         assert "the leader changed each time" in decision.reasons[0].text
 
 
-def test_rights_that_are_lost_while_groups_are_listed_make_floors_unknown(
-    world: World, topic: str, answer: Callable
-) -> None:
+def test_rights_lost_during_group_listing_make_floors_unknown(world: World, topic: str, answer: Callable) -> None:
     """F8 is asked before and after the listing."""
     answer("may_describe_cluster", lambda call, said: said and call == 1)
     assert codes(world.decide(consumed(topic), topic)) == {"F8"}
 
 
-def test_coordinators_that_moved_while_groups_were_read_cost_another_reading(
+def test_coordinator_moved_during_the_read_is_read_again(
     world: World, topic: str, answer: Callable, before: Callable
 ) -> None:
     """F9: the same leaders and epochs before and after; where they changed, commits are read once more."""
@@ -218,13 +214,13 @@ def test_coordinators_that_moved_while_groups_were_read_cost_another_reading(
     assert calls == [1, 2]
 
 
-def test_coordinators_that_move_each_time_make_floors_unknown(world: World, topic: str, answer: Callable) -> None:
+def test_coordinator_that_keeps_moving_makes_floors_unknown(world: World, topic: str, answer: Callable) -> None:
     answer("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, call))
     decision = world.decide(consumed(topic), topic, clock=skipping())
     assert (decision.action, codes(decision)) == ("hold", {"F9"})
 
 
-def test_a_group_of_a_type_that_nobody_knows_may_stand_anywhere(world: World, topic: str, answer: Callable) -> None:
+def test_group_of_an_unknown_type_holds_everything(world: World, topic: str, answer: Callable) -> None:
     """F1, F3: a newer broker's groups."""
     answer("list_groups", lambda _call, said: [*said, ListedGroup("new", "unknown", "", "Stable")])
     decision = world.decide(consumed(topic), topic)
@@ -233,7 +229,7 @@ def test_a_group_of_a_type_that_nobody_knows_may_stand_anywhere(world: World, to
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer", "streams", "share"])
-def test_members_whose_topics_can_not_be_told_hold_everything(
+def test_member_with_undecodable_topics_holds_everything(
     world: World, topic: str, answer: Callable, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     """F2, F3: they may read any topic."""
@@ -249,7 +245,7 @@ def test_members_whose_topics_can_not_be_told_hold_everything(
     assert codes(world.decide(consumed(topic), topic)) == {"F3"}
 
 
-def test_a_listing_that_fails_makes_floors_unknown_and_the_forced_level_goes_on(
+def test_failed_group_listing_makes_floors_unknown_but_not_the_forced_level(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F9; and the plan is made all the same, though nobody can say whose unread records go."""
@@ -265,9 +261,7 @@ def test_a_listing_that_fails_makes_floors_unknown_and_the_forced_level_goes_on(
     assert any("lose unread records is unknown" in note.text for note in plan.notes)
 
 
-def test_groups_of_a_coordinator_that_is_not_among_the_brokers_named_hold(
-    world: World, topic: str, answer: Callable
-) -> None:
+def test_coordinator_outside_the_listed_brokers_holds(world: World, topic: str, answer: Callable) -> None:
     """F9: whoever lists the groups of the brokers that metadata names would never ask it, and miss them without an error."""
     world.commit(f"{topic}-slow", topic, 3)
     assert world.decide(consumed(topic), topic).trim_to == 3
@@ -278,7 +272,7 @@ def test_groups_of_a_coordinator_that_is_not_among_the_brokers_named_hold(
     assert (decision.action, codes(decision)) == ("hold", {"F9"})
 
 
-def test_records_that_can_not_be_read_hold_what_only_they_could_settle(world: World, answer: Callable) -> None:
+def test_unreadable_records_hold_what_only_they_can_settle(world: World, answer: Callable) -> None:
     """A look-up that says −1 and can't be settled is unknown: no keep, no guess."""
     topic = world.topic()
     world.produce(topic, [HOUR, *OLD, 2 * HOUR])
@@ -292,7 +286,7 @@ def test_records_that_can_not_be_read_hold_what_only_they_could_settle(world: Wo
     assert "could not be settled by reading: TOPIC_AUTHORIZATION_FAILED" in decision.reasons[0].text
 
 
-def test_a_recheck_is_as_old_as_its_first_read(
+def test_rechecks_age_counts_from_its_first_read(
     world: World, topic: str, before: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reading that takes 31 s is no recheck: nothing is sent on it."""
@@ -308,7 +302,7 @@ def test_a_recheck_is_as_old_as_its_first_read(
     assert "a recheck takes longer than 30 s" in row.reasons[0].text
 
 
-def test_what_disks_ask_of_a_log_that_changed_meanwhile_is_unknown(world: World) -> None:
+def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:
     """R6 looks times up after everything else: a topic recreated or another leader since then holds (M1)."""
     same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
     with reader_for(world.bootstrap) as reader:

@@ -101,7 +101,7 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield Old(version, kafka, world, topics, policy)
 
 
-def test_every_decision_is_exact(old: Old) -> None:
+def test_old_version_decides_exactly(old: Old) -> None:
     """docs/rules.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
     rows = old.plan()
     decided = {name: (row["action"], row["trim_to"]) for name, row in rows.items()}
@@ -111,7 +111,7 @@ def test_every_decision_is_exact(old: Old) -> None:
         assert rows[case.name]["topic_id"], "a decision belongs to a topic's id"
 
 
-def test_this_version_does_say_minus_one_where_a_record_matches(old: Old) -> None:
+def test_old_version_answers_minus_one_where_a_record_matches(old: Old) -> None:
     """Else the case of the later match would test nothing."""
     from retention_cli.brokers.log_offsets import Found, NotFound
     from retention_cli.core.model import TopicPartition
@@ -128,7 +128,7 @@ def test_this_version_does_say_minus_one_where_a_record_matches(old: Old) -> Non
     assert isinstance(newest[tp], Found) == (old.version != LOOK_UPS_BY_READING)
 
 
-def test_doctor_names_what_the_version_lacks_and_that_it_works(old: Old) -> None:
+def test_doctor_names_what_an_old_version_lacks(old: Old) -> None:
     said = old.world.cli("doctor", "-o", "json", check=0).json()
     lacking = {check["text"].split(" (")[0] for check in said["checks"] if check["check"] == "versions"}
     if old.version == LOOK_UPS_BY_READING:
@@ -139,7 +139,7 @@ def test_doctor_names_what_the_version_lacks_and_that_it_works(old: Old) -> None
         assert said["commands"]["trim"] == "good"
 
 
-def test_a_live_member_without_a_commit_holds(old: Old) -> None:
+def test_old_version_live_member_without_a_commit_holds(old: Old) -> None:
     """F2, where group listings may name no states or types."""
     topic = old.world.topic("member")
     old.world.produce(topic, [72 * HOUR, 60 * HOUR])
@@ -155,7 +155,7 @@ def test_a_live_member_without_a_commit_holds(old: Old) -> None:
         member.close()
 
 
-def test_a_topic_made_anew_since_the_plan_is_not_touched(old: Old) -> None:
+def test_old_version_topic_recreated_since_the_plan_is_not_trimmed(old: Old) -> None:
     topic = old.world.topic("anew")
     old.world.produce(topic, [72 * HOUR] * 4)
     old.world.commit(f"{topic}-a", topic, 4)
@@ -170,7 +170,7 @@ def test_a_topic_made_anew_since_the_plan_is_not_touched(old: Old) -> None:
     assert (row.outcome, old.world.ends(topic)) == ("held", (0, 4))
 
 
-def test_a_trim_leaves_exactly_what_was_not_planned_and_a_second_finds_nothing(old: Old) -> None:
+def test_old_version_trim_deletes_the_planned_records_once(old: Old) -> None:
     before = {case.name: old.world.records(old.topics[case.name]) for case in CASES}
     done = old.world.cli("trim", "-p", str(old.policy), "--yes", "-o", "json", check=0).json()
     outcomes = {row["topic"]: row["outcome"] for row in done["partitions"]}

@@ -33,7 +33,7 @@ def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> t
 Flights = tuple[World, str, Path, dict[str, str]]
 
 
-def test_a_flag_trims_what_it_says_and_not_what_the_contexts_policy_says(flights: Flights) -> None:
+def test_one_off_flag_replaces_the_policys_rules(flights: Flights) -> None:
     """The policy alone would trim seven records; the flag asks for what is older than a thousand centuries."""
     world, topic, policy, prod = flights
     assert [row["trim_to"] for row in world.cli("plan", "-o", "json", check=0, **prod).json()["partitions"]] == [7]
@@ -48,7 +48,7 @@ def test_a_flag_trims_what_it_says_and_not_what_the_contexts_policy_says(flights
     assert world.ends(topic) == (0, 10)
 
 
-def test_explain_and_policy_show_say_the_same(flights: Flights) -> None:
+def test_explain_and_policy_show_use_the_one_off_rules(flights: Flights) -> None:
     world, topic, policy, _ = flights
     row = world.cli("explain", topic, *FLAGS, "-p", str(policy), "-o", "json", check=0).json()["partitions"][0]
     assert [(bound["rule"], bound["asked"]) for bound in row["bounds"]] == [("forced-age", 0)]
@@ -58,7 +58,7 @@ def test_explain_and_policy_show_say_the_same(flights: Flights) -> None:
     assert origins["retention.commitoffset.enable"] == (None, f"{policy}:4 (off: one-off rules)")
 
 
-def test_a_saved_plan_wants_its_one_off_rules_and_goes_by_them_alone(flights: Flights, tmp_path: Path) -> None:
+def test_saved_plan_needs_its_one_off_rules(flights: Flights, tmp_path: Path) -> None:
     """By the file seven records could go, by the flags none; the plan says ten, by another's hand."""
     world, topic, policy, _ = flights
     saved = tmp_path / "plan.json"
@@ -75,7 +75,7 @@ def test_a_saved_plan_wants_its_one_off_rules_and_goes_by_them_alone(flights: Fl
     assert world.ends(topic) == (0, 10)
 
 
-def test_a_cluster_by_hand_and_a_policy_by_context_are_told(flights: Flights) -> None:
+def test_cluster_flag_with_a_contexts_policy_is_mentioned(flights: Flights) -> None:
     world, topic, policy, prod = flights
     told = f"kretain: -b names the cluster, and context prod the policy, {policy}: give -p FILE for another, or --no-policy\n"
     assert world.cli("plan", topic, check=0, **prod).err.count(told) == 1

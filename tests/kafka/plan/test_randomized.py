@@ -26,9 +26,7 @@ SEEDS = [int(seed) for seed in os.environ.get("FLEET_SEEDS", "3,8").split(",")]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_goes_that_the_rules_do_not_allow_and_all_that_they_ask_for(
-    world: World, tmp_path: Path, seed: int
-) -> None:
+def test_random_topics_lose_only_what_the_oracle_allows(world: World, tmp_path: Path, seed: int) -> None:
     """Three trims in a row: by a policy, by another after more records and commits, and by one-off flags."""
     fleet = Fleet(world, seed)
     try:

@@ -46,7 +46,7 @@ def texts(decision: Decision) -> str:
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_what_is_stamped_before_the_minimum_goes(world: World, kind: str) -> None:
+def test_records_stamped_before_the_minimum_are_trimmed(world: World, kind: str) -> None:
     topic = world.topic("minimum", message_timestamp_type=kind)
     world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
     wait_until(lambda: now_ms() > world.records(topic)[-1][1] + 1, "the last record's millisecond to pass")
@@ -56,7 +56,7 @@ def test_what_is_stamped_before_the_minimum_goes(world: World, kind: str) -> Non
     assert (decision.trim_to, decision.rule) == (2 if kind == "CreateTime" else 3, "min-timestamp")
 
 
-def test_the_minimum_may_be_written_as_a_date_and_moved_backwards(world: World) -> None:
+def test_minimum_timestamp_may_be_a_date_and_move_back(world: World) -> None:
     topic = world.topic("minimum")
     world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
     world.commit("reader", topic, 3)
@@ -65,7 +65,7 @@ def test_the_minimum_may_be_written_as_a_date_and_moved_backwards(world: World) 
     assert world.decide(minimum(topic, 0), topic).action == "keep"
 
 
-def test_a_minimum_in_the_future_holds_unless_it_is_meant(world: World) -> None:
+def test_minimum_timestamp_in_the_future_holds_unless_allowed(world: World) -> None:
     topic = world.topic("minimum")
     world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
     world.commit("reader", topic, 2)
@@ -77,7 +77,7 @@ def test_a_minimum_in_the_future_holds_unless_it_is_meant(world: World) -> None:
     assert world.decide(everything, topic).trim_to == 3
 
 
-def test_the_flags_need_no_file(world: World) -> None:
+def test_flags_alone_make_a_plan_without_a_file(world: World) -> None:
     topic = world.topic("minimum")
     world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
     world.commit("reader", topic, 3)
@@ -107,7 +107,7 @@ def at(world: World, policy: str, topic: str, clock_ms: int) -> Decision:
     return world.decide(policy, topic, at_ms=clock_ms)
 
 
-def test_what_was_written_lately_stays_whatever_its_stamp_says(world: World) -> None:
+def test_recently_written_record_stays_whatever_its_timestamp(world: World) -> None:
     """Backfilled data: stamped a year ago, written now. Only the ledger's samples know when it came."""
     topic = world.topic("wall")
     world.produce(topic, [365 * DAY, 364 * DAY])
@@ -123,7 +123,7 @@ def test_what_was_written_lately_stays_whatever_its_stamp_says(world: World) -> 
     assert at(world, aged(topic, "2h"), topic, NOW + 4 * HOUR).action == "hold"
 
 
-def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
+def test_log_append_time_topic_needs_no_memory(world: World) -> None:
     topic = world.topic("wall", message_timestamp_type="LogAppendTime")
     world.produce(topic, 3)
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 1h}}]"
@@ -133,7 +133,7 @@ def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
     assert at(world, policy, topic, now_ms() + 2 * HOUR).trim_to == 3
 
 
-def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world: World) -> None:
+def test_create_time_stamps_from_before_a_switch_are_no_append_times(world: World) -> None:
     """G3: written just now, stamped 48 h ago by their producer, in a topic that was switched since."""
     unseen, watched = world.topic("wall"), world.topic("wall")
     policy = "version: 1\ntopics:" + "".join(
@@ -159,7 +159,7 @@ def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world:
     assert {one.topic: one.trim_to for one in plan.decisions} == {unseen: 10, watched: 10}
 
 
-def test_a_front_that_the_brokers_stamped_does_not_vouch_for_producers_stamps_behind_it(world: World) -> None:
+def test_broker_stamped_first_record_does_not_vouch_for_those_behind_it(world: World) -> None:
     """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (G3)."""
     topic = world.topic("wall", message_timestamp_type="LogAppendTime")
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 2h}}]"
@@ -175,7 +175,7 @@ def test_a_front_that_the_brokers_stamped_does_not_vouch_for_producers_stamps_be
     assert at(world, policy, topic, began + 6 * HOUR).trim_to == 13
 
 
-def test_a_topic_made_anew_is_watched_anew(world: World) -> None:
+def test_recreated_topic_is_watched_from_the_start(world: World) -> None:
     topic = world.topic("wall")
     world.produce(topic, [365 * DAY])
     at(world, aged(topic, "2h"), topic, NOW)
@@ -189,7 +189,7 @@ def test_a_topic_made_anew_is_watched_anew(world: World) -> None:
 # -- F6 and F5, remembered -----------------------------------------------------------------------
 
 
-def test_a_group_that_is_gone_still_counts_until_it_is_forgotten_or_too_old(world: World) -> None:
+def test_deleted_group_counts_until_forgotten_or_too_old(world: World) -> None:
     topic = world.topic("gone")
     world.produce(topic, [72 * HOUR] * 10)
     world.commit(f"slow-{topic}", topic, 3)
@@ -207,7 +207,7 @@ def test_a_group_that_is_gone_still_counts_until_it_is_forgotten_or_too_old(worl
     assert world.decide(consumed(topic), topic).trim_to == 8
 
 
-def test_a_partitions_commit_that_is_gone_still_counts(world: World) -> None:
+def test_deleted_commit_of_one_partition_still_counts(world: World) -> None:
     """Not F2's unknown: where it stood is known."""
     topic = world.topic("gone", partitions=2)
     for partition in (0, 1):
@@ -234,7 +234,7 @@ def _delete_offsets(world: World, group: str, topic: str, partition: int) -> Non
         admin.close()
 
 
-def test_a_leftover_does_not_count_when_the_log_has_grown_past_it(world: World) -> None:
+def test_leftover_commit_holds_after_the_log_has_grown_past_it_until_it_changes(world: World) -> None:
     """F5: a commit that the ledger saw above H, until it changes."""
     topic = world.topic("leftover")
     world.produce(topic, [72 * HOUR] * 5)
@@ -251,7 +251,7 @@ def test_a_leftover_does_not_count_when_the_log_has_grown_past_it(world: World) 
     assert world.decide(consumed(topic), topic).trim_to == 9
 
 
-def test_a_ledger_that_cannot_be_read_holds_every_floor_and_says_what_to_do(world: World) -> None:
+def test_unreadable_ledger_holds_every_floor_and_names_the_remedy(world: World) -> None:
     topic = world.topic("broken")
     world.produce(topic, [72 * HOUR] * 5)
     world.commit("reader", topic, 5)
@@ -286,7 +286,7 @@ def damaged(good: bytes, scratch: Path) -> Iterator[tuple[str, bytes]]:
     yield "another program's", scratch.read_bytes()
 
 
-def test_a_damaged_ledger_forgets_no_group_in_silence(world: World, tmp_path: Path) -> None:
+def test_damaged_ledger_is_never_forgotten_silently(world: World, tmp_path: Path) -> None:
     """F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
     topic = world.topic("damaged")
     world.produce(topic, [72 * HOUR] * 1_000)
@@ -312,7 +312,7 @@ def test_a_damaged_ledger_forgets_no_group_in_silence(world: World, tmp_path: Pa
     assert world.ends(topic)[0] == 100
 
 
-def test_a_state_directory_that_cannot_be_written_is_a_note_not_an_end(world: World) -> None:
+def test_unwritable_state_directory_is_a_note(world: World) -> None:
     topic = world.topic("unwritable")
     world.produce(topic, [72 * HOUR] * 5)
     world.commit("reader", topic, 5)
@@ -322,7 +322,7 @@ def test_a_state_directory_that_cannot_be_written_is_a_note_not_an_end(world: Wo
     assert any(note.code == "ledger" for note in plan.notes)
 
 
-def test_the_plan_says_how_old_its_memory_is(world: World) -> None:
+def test_plan_shows_the_age_of_its_memory(world: World) -> None:
     topic = world.topic("aged")
     world.produce(topic, 1)
     first = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]

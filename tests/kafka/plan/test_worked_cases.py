@@ -19,7 +19,7 @@ from tests.support.world import DAY, HOUR, World, wait_until
         ("5 days", 5 * DAY, 6 * DAY),
     ],
 )
-def test_a_broker_keeps_it_for_a_segment_longer_and_kretain_for_one_run(
+def test_kretain_trims_within_a_run_where_the_broker_keeps_a_segment_longer(
     world: World, wanted: str, retention: int, keeps_at_most: int
 ) -> None:
     minute = 60_000

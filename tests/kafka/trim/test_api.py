@@ -55,7 +55,7 @@ def undated(plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "created_at": None, "memory": None, "notes": [], "policy": {**plan["policy"], "source": None}}
 
 
-def test_a_plan_is_the_commands_and_a_trim_deletes_exactly_it(
+def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
     world: World, topic: str, policy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     printed = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()
@@ -82,7 +82,7 @@ def test_a_plan_is_the_commands_and_a_trim_deletes_exactly_it(
     assert capfd.readouterr() == ("", "")
 
 
-def test_rows_have_the_keys_of_the_json_and_offsets_stay_integers(world: World, topic: str, policy: Path) -> None:
+def test_api_rows_have_the_json_keys_and_integer_offsets(world: World, topic: str, policy: Path) -> None:
     assert tuple(one.name for one in dataclasses.fields(Partition)) == columns.NAMES
     row = row_as_json(row_of(TopicPartition("t", 0), "trimmed"))
     assert [one.name for one in dataclasses.fields(Outcome)] == list(row)
@@ -98,7 +98,7 @@ def test_rows_have_the_keys_of_the_json_and_offsets_stay_integers(world: World, 
     assert list(report.to_pandas()["target"]) == [7, 7, 7]
 
 
-def test_only_a_plan_that_was_made_is_carried_out(world: World, topic: str, policy: Path, tmp_path: Path) -> None:
+def test_api_trims_only_a_plan_that_it_made(world: World, topic: str, policy: Path, tmp_path: Path) -> None:
     """A copy that was edited is refused; an edited file can only be narrowed, as for the command."""
     with connected(world, policy) as cluster:
         plan = cluster.plan()
@@ -123,7 +123,7 @@ def test_only_a_plan_that_was_made_is_carried_out(world: World, topic: str, poli
     assert broken.value.exit_code == 1
 
 
-def test_todays_policy_and_the_plans_age_and_rules_count(
+def test_api_trim_honours_todays_policy_and_the_plans_age(
     world: World, topic: str, policy: Path, tmp_path: Path
 ) -> None:
     with connected(world, policy) as cluster:
@@ -152,7 +152,7 @@ def test_todays_policy_and_the_plans_age_and_rules_count(
     assert starts(world, topic) == [7, 7, 7]
 
 
-def test_no_policy_is_taken_that_was_not_named(
+def test_api_reads_no_policy_that_was_not_named(
     world: World, topic: str, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the default context's nor a variable's; a named context's is, for its own cluster alone."""
@@ -175,9 +175,7 @@ def test_no_policy_is_taken_that_was_not_named(
         cluster.plan()
 
 
-def test_ctrl_c_carries_the_report_of_what_was_sent(
-    world: World, topic: str, policy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_api_ctrl_c_carries_the_report(world: World, topic: str, policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     send = batches.Trimmer._send  # noqa: SLF001  (where a request has just been answered)
 
     def then_interrupt(*given: Any) -> None:
@@ -197,7 +195,7 @@ def test_ctrl_c_carries_the_report_of_what_was_sent(
     assert starts(world, topic) == [7 if partition in trimmed else 0 for partition in range(3)]
 
 
-def test_it_works_within_a_running_loop_and_from_threads(world: World, topic: str, policy: Path) -> None:
+def test_api_works_in_a_running_loop_and_from_threads(world: World, topic: str, policy: Path) -> None:
     found: list[int] = []
 
     def work() -> None:
@@ -221,7 +219,7 @@ def test_it_works_within_a_running_loop_and_from_threads(world: World, topic: st
     assert report.records == 21
 
 
-def test_what_the_docs_show_runs(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_python_examples_run(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = world.topic(name="orders")
     world.produce(topic, [100 * HOUR] * 10)
     world.commit("billing", topic, 7)
@@ -237,7 +235,7 @@ def test_what_the_docs_show_runs(world: World, tmp_path: Path, monkeypatch: pyte
     world.delete(topic)
 
 
-def test_importing_kretain_imports_nothing_of_it() -> None:
+def test_importing_kretain_is_cheap() -> None:
     script = (
         "import sys, kretain\n"
         "assert 'connect' in dir(kretain)\n"
@@ -260,7 +258,7 @@ def test_importing_kretain_imports_nothing_of_it() -> None:
         {"max_records": 5},
     ],
 )
-def test_a_wrong_argument_is_refused_by_name(given: dict[str, Any]) -> None:
+def test_api_names_a_wrong_argument(given: dict[str, Any]) -> None:
     from kretain.api.arguments import rules_of
 
     with pytest.raises(kretain.KretainError, match=next(iter(given))) as refused:
@@ -268,7 +266,7 @@ def test_a_wrong_argument_is_refused_by_name(given: dict[str, Any]) -> None:
     assert refused.value.exit_code == 2
 
 
-def test_a_trim_copies_the_audit_log_as_the_command_does(world: World, topic: str, policy: Path) -> None:
+def test_api_trim_copies_the_audit_log(world: World, topic: str, policy: Path) -> None:
     """The command sends copies after its report; the API has to do so by itself."""
     copy = world.topic("audit")
     policy.write_text(consumed(topic).replace("version: 1", f"version: 1\naudit: {{topic: {copy}}}"))

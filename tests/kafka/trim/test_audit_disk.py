@@ -87,7 +87,7 @@ def log_of(world: World) -> AuditLog:
 
 
 @pytest.mark.parametrize("filled", PLACES, ids=["deleted", "written"])
-def test_a_disk_that_fills_between_two_batches_stops_the_trim_before_the_next_one(small: World, filled: str) -> None:
+def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small: World, filled: str) -> None:
     topic = read_topic(small, partitions=4)
     code, out, err = trim(small, topic, filled)
     report = json.loads(out)
@@ -116,7 +116,7 @@ def test_a_disk_that_fills_between_two_batches_stops_the_trim_before_the_next_on
     assert log_of(small).verify().breaks == []
 
 
-def test_a_watch_stops_there_too_says_so_and_goes_on_once_there_is_room(
+def test_watch_stops_at_a_full_audit_disk_and_continues_with_space(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = read_topic(small, partitions=4)

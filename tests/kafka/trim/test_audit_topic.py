@@ -75,7 +75,7 @@ def trim(world: World, topic: str, upto: int, copy: str | None, max_bytes: int =
     return report
 
 
-def test_each_line_is_there_once_in_order_byte_by_byte_and_keyed_by_its_run(world: World, topic: str) -> None:
+def test_audit_topic_has_each_line_once_in_order_keyed_by_run(world: World, topic: str) -> None:
     copy = world.topic("audit", partitions=3)
     trim(world, topic, 3, None)
     names = [trim(world, topic, upto, copy) for upto in (4, 5, 6)]
@@ -91,7 +91,7 @@ def test_each_line_is_there_once_in_order_byte_by_byte_and_keyed_by_its_run(worl
     assert chain.breaks == []
 
 
-def test_a_topic_that_is_not_there_or_compacted_gets_nothing_and_stops_nothing(world: World, topic: str) -> None:
+def test_missing_or_compacted_audit_topic_gets_nothing_and_stops_nothing(world: World, topic: str) -> None:
     report = trim(world, topic, 3, "not-there-yet")
     assert "topic not-there-yet is not there" in (report.audit_unshipped or "")
     compacted = world.topic("audit", cleanup_policy="compact")
@@ -102,7 +102,7 @@ def test_a_topic_that_is_not_there_or_compacted_gets_nothing_and_stops_nothing(w
     assert [value for _key, value in messages(world, copy)] == lines_of(world)
 
 
-def test_lines_that_no_broker_took_come_with_the_next_trim_and_none_is_left_out(
+def test_undelivered_audit_lines_follow_with_the_next_trim(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic takes no message of that size for a while."""
@@ -124,7 +124,7 @@ def test_lines_that_no_broker_took_come_with_the_next_trim_and_none_is_left_out(
 
 
 @pytest.mark.parametrize("harm", ["anew", "damaged", "another log", "gone"])
-def test_a_place_that_is_not_known_sends_the_whole_log_again(world: World, topic: str, harm: str) -> None:
+def test_unknown_audit_position_sends_the_whole_log_again(world: World, topic: str, harm: str) -> None:
     copy = world.topic("audit")
     trim(world, topic, 3, copy)
     trim(world, topic, 4, copy)
@@ -146,7 +146,7 @@ def test_a_place_that_is_not_known_sends_the_whole_log_again(world: World, topic
     assert [value for _key, value in messages(world, copy)] == before + lines_of(world)
 
 
-def test_a_first_copy_that_is_long_goes_on_with_the_next_trim(
+def test_long_first_audit_copy_continues_with_the_next_trim(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = world.topic("audit")
@@ -160,9 +160,7 @@ def test_a_first_copy_that_is_long_goes_on_with_the_next_trim(
     assert [value for _key, value in messages(world, copy)] == lines_of(world)
 
 
-def test_the_command_warns_once_exits_as_ever_and_leaves_its_own_topic_alone(
-    world: World, topic: str, tmp_path: Path
-) -> None:
+def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topic: str, tmp_path: Path) -> None:
     copy = world.topic("audit")
     policy = tmp_path / "policy.yaml"
     rule = "retention.ms: 1h, unconsumed: trim"
@@ -186,7 +184,7 @@ def test_the_command_warns_once_exits_as_ever_and_leaves_its_own_topic_alone(
 
 
 @pytest.mark.thorough
-def test_a_watch_counts_what_was_not_copied_and_its_next_trim_brings_it(world: World, tmp_path: Path) -> None:
+def test_watch_counts_uncopied_audit_lines_and_sends_them_next_time(world: World, tmp_path: Path) -> None:
     watched = read_topic(world)
     copy = f"{watched}-audit"
     policy = tmp_path / "policy.yaml"
@@ -211,7 +209,7 @@ from kretain.__main__ import main
 sys.exit(main())"""
 
 
-def test_the_report_comes_before_the_copy(world: World, topic: str, tmp_path: Path) -> None:
+def test_report_is_printed_before_the_audit_copy(world: World, topic: str, tmp_path: Path) -> None:
     """A copy that is long held back the report."""
     policy = tmp_path / "policy.yaml"
     rule = "retention.ms: 1h, unconsumed: trim"

@@ -71,7 +71,7 @@ def killable(world: World, three: EmbeddedKafka, group: str) -> int:
 
 
 @pytest.mark.thorough
-def test_a_leader_that_dies_between_plan_and_trim(harmed: World, three: EmbeddedKafka) -> None:
+def test_leader_lost_between_plan_and_trim_is_replaced(harmed: World, three: EmbeddedKafka) -> None:
     safe, lone, policy = both_kinds(harmed)
     plan = harmed.plan(policy)
     assert plan.totals.trim == 6
@@ -99,7 +99,7 @@ def test_a_leader_that_dies_between_plan_and_trim(harmed: World, three: Embedded
 
 
 @pytest.mark.thorough
-def test_a_leader_that_dies_between_the_recheck_and_the_request(
+def test_leader_lost_between_recheck_and_request_fails_safely(
     harmed: World, three: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     safe, lone, policy = both_kinds(harmed)
@@ -129,7 +129,7 @@ def test_a_leader_that_dies_between_the_recheck_and_the_request(
 
 
 @pytest.mark.thorough
-def test_a_coordinator_that_dies_between_plan_and_trim(harmed: World, three: EmbeddedKafka) -> None:
+def test_coordinator_lost_between_plan_and_trim_is_replaced(harmed: World, three: EmbeddedKafka) -> None:
     """Its groups move to another broker, which loads them; until it has, nothing is trimmed on a guess."""
     safe = harmed.topic("safe", partitions=3, replicas=3)
     for partition in range(3):
@@ -147,7 +147,7 @@ def test_a_coordinator_that_dies_between_plan_and_trim(harmed: World, three: Emb
     assert {one.action for one in harmed.plan(consumed(safe)).decisions} == {"keep"}
 
 
-def test_a_coordinator_that_dies_during_the_recheck_never_loosens_a_floor(
+def test_coordinator_lost_during_the_recheck_never_loosens_a_floor(
     harmed: World, three: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from retention_cli.brokers.reader import ClusterReader
@@ -175,7 +175,7 @@ def test_a_coordinator_that_dies_during_the_recheck_never_loosens_a_floor(
     assert all(harmed.ends(safe, n)[0] <= 2 for n in range(3))
 
 
-def test_a_coordinator_partition_without_a_leader_makes_every_floor_unknown(tmp_path: Path) -> None:
+def test_offsets_partition_without_a_leader_makes_every_floor_unknown(tmp_path: Path) -> None:
     """Groups of an offline coordinator vanish from listings without an error: F9. The forced level goes on."""
     with EmbeddedKafka(3, settings={**SETTINGS, "offsets.topic.replication.factor": "1"}) as three:
         world = World(three.bootstrap, tmp_path / "state")
@@ -199,7 +199,7 @@ def test_a_coordinator_partition_without_a_leader_makes_every_floor_unknown(tmp_
         assert codes(forced) == {"F9"}
 
 
-def test_a_commit_from_a_log_that_an_unclean_election_lost(tmp_path: Path) -> None:
+def test_commit_from_a_log_lost_in_an_unclean_election_holds(tmp_path: Path) -> None:
     """The commit lies below H again, but beyond the end of its own leader epoch: other records stand there now (F5)."""
     settings = {**SETTINGS, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     with EmbeddedKafka(3, settings=settings) as three:
@@ -260,7 +260,7 @@ def test_a_commit_from_a_log_that_an_unclean_election_lost(tmp_path: Path) -> No
             assert "of which this log has nothing" in decision.reasons[0].text
 
 
-def test_an_epoch_without_a_record_leaves_no_trace(world: World) -> None:
+def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:
     """A partition that stands still is remembered through any number of elections: by its last record's epoch (M1)."""
     still = world.topic("still", replicas=2)
     world.produce(still, [30 * HOUR] * 4)
@@ -279,7 +279,7 @@ def test_an_epoch_without_a_record_leaves_no_trace(world: World) -> None:
     assert (decision.action, decision.trim_to) == ("trim", 4)
 
 
-def test_a_frozen_broker_costs_its_time_out_and_holds_what_it_leads(harmed: World, three: EmbeddedKafka) -> None:
+def test_frozen_broker_costs_one_timeout_and_its_partitions_hold(harmed: World, three: EmbeddedKafka) -> None:
     safe, lone, policy = both_kinds(harmed)
     policy_file = harmed.state_dir.parent / "policy.yaml"
     policy_file.write_text(policy)
@@ -381,7 +381,7 @@ def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
     return world, topic, policy
 
 
-def test_a_process_that_was_stopped_sends_nothing_stale(tmp_path: Path) -> None:
+def test_resumed_trim_process_decides_again_and_sends_no_stale_delete(tmp_path: Path) -> None:
     """The group goes back while it is stopped. Its delete was written 42 s after its recheck; now it is decided anew."""
     with EmbeddedKafka(1, settings=SETTINGS) as one:
         world, topic, policy = eight_read(one, tmp_path)
@@ -406,7 +406,7 @@ def test_a_process_that_was_stopped_sends_nothing_stale(tmp_path: Path) -> None:
     "end",
     [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.thorough) for one in (signal.SIGINT, signal.SIGKILL))],
 )
-def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: signal.Signals) -> None:
+def test_trim_ended_while_waiting_for_an_answer_reports_it(tmp_path: Path, end: signal.Signals) -> None:
     """Interrupted: exit 130, and whatever may have been deleted is in the audit log. Killed: the log still announces it."""
     with EmbeddedKafka(1, settings=SETTINGS) as one:
         world, _topic, policy = eight_read(one, tmp_path)

@@ -31,7 +31,7 @@ def topic(world: World) -> str:
     return topic
 
 
-def test_what_lies_in_records_and_commits_moves_no_cursor(world: World, topic: str, tmp_path: Path) -> None:
+def test_escape_sequences_in_records_and_commits_reach_no_terminal(world: World, topic: str, tmp_path: Path) -> None:
     policy, store = tmp_path / "policy.yaml", tmp_path / "archive"
     policy.write_text(archiving.policy(topic, store))
     for words in (
@@ -49,7 +49,7 @@ def test_what_lies_in_records_and_commits_moves_no_cursor(world: World, topic: s
     assert world.ends(topic) == (8, 10)
 
 
-def test_no_secret_is_in_the_list_of_processes(world: World, topic: str, tmp_path: Path) -> None:
+def test_process_list_shows_no_secret(world: World, topic: str, tmp_path: Path) -> None:
     """Neither in arguments nor in the environment that others see of a process, or of a child of it."""
     client = tmp_path / "client.properties"
     client.write_text(
@@ -93,7 +93,9 @@ def _children(pid: int) -> list[int]:
     [(3, {"trimmed"}), (30, {"unverified", "trimmed", "failed"})],
     ids=["a moment", "longer than a request may take"],
 )
-def test_a_network_that_parts_during_a_trim(apart_s: int, outcomes: set[str], tmp_path: Path) -> None:
+def test_network_partition_during_a_trim_is_reported_truthfully(
+    apart_s: int, outcomes: set[str], tmp_path: Path
+) -> None:
     """In a network of its own, whose only link goes down when the delete is about to be sent: the report stays true."""
     if shutil.which("unshare") is None or os.geteuid() != 0:
         pytest.skip("a network namespace needs root, and unshare")

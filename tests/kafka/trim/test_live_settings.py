@@ -58,7 +58,7 @@ def trim_to(world: World, policy: Path, topic: str) -> int | None:
 Journal = tuple[World, str, Path]
 
 
-def test_a_person_moves_the_minimum_forward_and_back(journal: Journal) -> None:
+def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
     world, topic, policy = journal
 
     def move(to_ms: int) -> Cli:
@@ -84,7 +84,7 @@ def test_a_person_moves_the_minimum_forward_and_back(journal: Journal) -> None:
     assert world.decide(policy.read_text(), topic).action == "keep"
 
 
-def test_new_keys_are_laid_over_what_is_in_force(journal: Journal) -> None:
+def test_set_merges_new_keys_into_the_message(journal: Journal) -> None:
     """Of R1's three names for one time the last one set is the one: a finer one would shadow it."""
     world, topic, policy = journal
     policy.write_text(
@@ -122,7 +122,7 @@ def test_new_keys_are_laid_over_what_is_in_force(journal: Journal) -> None:
         ("log.retention.min.timestamp=soon", "'soon' is not a time"),
     ],
 )
-def test_what_the_file_does_not_allow_is_refused_and_nothing_is_written(journal: Journal, pair: str, says: str) -> None:
+def test_set_of_a_key_not_marked_live_is_refused_and_writes_nothing(journal: Journal, pair: str, says: str) -> None:
     world, topic, policy = journal
     before = world.ends(POLICY_TOPIC)
     done = run(world, "policy", "set", topic, pair, "-p", str(policy), check=1)
@@ -131,13 +131,13 @@ def test_what_the_file_does_not_allow_is_refused_and_nothing_is_written(journal:
     assert world.ends(POLICY_TOPIC) == before
 
 
-def test_without_a_policy_file_setting_is_a_usage_error(journal: Journal) -> None:
+def test_set_without_a_policy_file_is_a_usage_error(journal: Journal) -> None:
     world, topic, _ = journal
     assert "there is no policy file" in run(world, "policy", "set", topic, "retention.ms=7d", check=2).err
     assert "is not KEY=VALUE" in run(world, "policy", "set", topic, "retention.ms", check=2).err
 
 
-def test_the_list_says_what_counts_and_what_does_not_and_where(journal: Journal, writer: ClusterWriter) -> None:
+def test_live_list_shows_which_settings_count_and_where(journal: Journal, writer: ClusterWriter) -> None:
     world, topic, policy = journal
     at = writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": 5, "retention.ms": "7d"}')
 
@@ -171,7 +171,7 @@ def test_the_list_says_what_counts_and_what_does_not_and_where(journal: Journal,
     assert f"offset {bad.offset:,}, for topic {topic}: is not JSON" in checked.err
 
 
-def test_garbage_as_the_last_word_holds_at_once_until_it_is_set_right(journal: Journal, writer: ClusterWriter) -> None:
+def test_garbage_as_the_last_message_holds_until_it_is_replaced(journal: Journal, writer: ClusterWriter) -> None:
     """What stood before must not be in force until a log cleaner runs, and hold then (docs/live-settings.md)."""
     world, topic, policy = journal
     run(world, "policy", "set", topic, f"log.retention.min.timestamp={now_ms() - DAY}", "-p", str(policy), check=0)
@@ -189,9 +189,7 @@ def test_garbage_as_the_last_word_holds_at_once_until_it_is_set_right(journal: J
     assert world.decide(policy.read_text(), topic).action == "keep"
 
 
-def test_what_is_wrong_in_a_message_goes_with_the_next_edit_and_is_told(
-    journal: Journal, writer: ClusterWriter
-) -> None:
+def test_next_set_drops_wrong_keys_and_names_them(journal: Journal, writer: ClusterWriter) -> None:
     world, topic, policy = journal
     policy.write_text(marked(topic, "retention.ms: cluster"))
     wrong = b'{"log.retention.min.timestamp": "soon", "retention.ms": "7d", "hold": "x"}'
@@ -213,7 +211,7 @@ def test_what_is_wrong_in_a_message_goes_with_the_next_edit_and_is_told(
 
 
 @pytest.mark.parametrize("name", ["a b", "..", "\x1b[2J", "x" * 250])
-def test_what_no_topic_is_called_is_no_key(journal: Journal, name: str) -> None:
+def test_invalid_topic_name_is_refused_as_a_key(journal: Journal, name: str) -> None:
     world, _, policy = journal
     before = world.ends(POLICY_TOPIC)
     for arguments in (("set", name, "log.retention.min.timestamp=5"), ("unset", name)):
@@ -236,7 +234,7 @@ HOSTILE = {
 }
 
 
-def test_no_message_ends_a_run(world: World, writer: ClusterWriter, tmp_path: Path) -> None:
+def test_no_live_message_ends_a_run(world: World, writer: ClusterWriter, tmp_path: Path) -> None:
     """Each holds its own topic, said in a line that a terminal and a script can bear; other topics go on."""
     entry = "  - match: {}\n    log.retention.min.timestamp: cluster\n    retention.commitoffset.enable: true\n"
     entry += "    retention.commitoffset.hours: cluster\n    retention.ms: cluster\n    allow.empty: true\n"
@@ -260,7 +258,7 @@ def test_no_message_ends_a_run(world: World, writer: ClusterWriter, tmp_path: Pa
     ], "nothing was ever said of it"
 
 
-def test_nothing_to_take_back_is_an_error(journal: Journal) -> None:
+def test_unset_of_nothing_is_an_error(journal: Journal) -> None:
     world, topic, policy = journal
     assert f"says nothing of topic {topic}" in run(world, "policy", "unset", topic, check=1).err
     run(world, "policy", "set", topic, "log.retention.min.timestamp=5", "-p", str(policy), check=0)
@@ -268,7 +266,7 @@ def test_nothing_to_take_back_is_an_error(journal: Journal) -> None:
     assert f"retention.ms is not set for topic {topic}" in missing.err
 
 
-def test_an_edit_is_laid_over_a_message_that_landed_in_between(journal: Journal, writer: ClusterWriter) -> None:
+def test_concurrent_set_is_merged(journal: Journal, writer: ClusterWriter) -> None:
     """Two people set different keys of one topic at the same time: both hold."""
     world, topic, _ = journal
     policy = parse_policy(marked(topic, "retention.ms: cluster"), "policy.yaml", "sha256:test")
@@ -300,7 +298,7 @@ def example(language: str, word: str) -> str:
     return next(text for text in re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL) if word in text)
 
 
-def test_the_pages_python_moves_the_minimum(journal: Journal) -> None:
+def test_documented_python_example_moves_the_minimum(journal: Journal) -> None:
     world, topic, policy = journal
     names: dict[str, Any] = {}
     exec(compile(example("python", "def move_minimum"), "live-settings.md", "exec"), names)  # noqa: S102
@@ -308,7 +306,7 @@ def test_the_pages_python_moves_the_minimum(journal: Journal) -> None:
     assert trim_to(world, policy, topic) == 2
 
 
-def test_the_pages_console_producer_moves_the_minimum(journal: Journal) -> None:
+def test_documented_console_producer_moves_the_minimum(journal: Journal) -> None:
     """Kafka's own class, with the page's own line for it."""
     world, topic, policy = journal
     line = example("console", "kafka-console-producer.sh").removeprefix("$ ").replace("\\\n", " ")

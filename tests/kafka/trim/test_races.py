@@ -119,7 +119,7 @@ def ms(timestamp: str) -> int:
     return round(dt.datetime.fromisoformat(timestamp).timestamp() * 1000)
 
 
-def test_what_a_recheck_protected_stays_whatever_groups_do_meanwhile(world: World, tmp_path: Path) -> None:
+def test_recheck_protects_against_concurrent_groups(world: World, tmp_path: Path) -> None:
     """One group rewinds and jumps ahead in a tight loop, one reads on from where it committed."""
     topic, rng = world.topic("race", partitions=PARTITIONS), random.Random(5)
     places = [(topic, n) for n in range(PARTITIONS)]
@@ -236,7 +236,7 @@ def batches(world: World, run: str) -> list[Any]:
     return [event for event in audit(world, run) if event["event"] == "batch"]
 
 
-def test_a_saved_plan_never_touches_the_namesakes_of_its_topic(world: World, phoenix: Phoenix, tmp_path: Path) -> None:
+def test_saved_plan_never_touches_a_recreated_topic(world: World, phoenix: Phoenix, tmp_path: Path) -> None:
     """The id at the plan is not the id at the recheck, whatever moment of a life that meets."""
     policy, plan = tmp_path / "policy.yaml", tmp_path / "plan.json"
     policy.write_text(consumed(phoenix.name))
@@ -251,7 +251,7 @@ def test_a_saved_plan_never_touches_the_namesakes_of_its_topic(world: World, pho
     assert all(start == 0 for life in phoenix.lives for start in life.starts.values()), phoenix.lives
 
 
-def test_each_life_of_a_topic_is_decided_by_its_own_facts(world: World, phoenix: Phoenix, tmp_path: Path) -> None:
+def test_each_recreation_of_a_topic_is_decided_by_its_own_facts(world: World, phoenix: Phoenix, tmp_path: Path) -> None:
     """A life whose records nobody read keeps them, whatever was decided about the one before it."""
     other = world.topic("other")  # so that there always is a topic that matches
     policy = tmp_path / "policy.yaml"

@@ -33,7 +33,7 @@ def topic(world: World) -> str:
     return name
 
 
-def test_what_was_planned_goes_and_the_log_has_it_before_and_after(world: World, topic: str) -> None:
+def test_planned_records_are_deleted_and_logged_before_and_after(world: World, topic: str) -> None:
     report = world.trim(world.plan(consumed(topic)), consumed(topic))
     row = only(report)
     assert (row.outcome, row.target, row.log_start, row.records) == ("trimmed", 8, 8, 8)
@@ -56,20 +56,20 @@ def test_what_was_planned_goes_and_the_log_has_it_before_and_after(world: World,
     assert result["partitions"] == [{"topic": topic, "partition": 0, "outcome": "trimmed", "log_start": 8}]
 
 
-def test_the_same_plan_twice_is_harmless(world: World, topic: str) -> None:
+def test_same_plan_twice_is_harmless(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     world.trim(plan, consumed(topic))
     again = only(world.trim(plan, consumed(topic)))
     assert (again.outcome, again.log_start) == ("unchanged", 8)
 
 
-def test_a_plan_does_not_go_further_though_the_facts_would(world: World, topic: str) -> None:
+def test_saved_plan_is_not_extended_by_newer_facts(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     world.commit(f"{topic}-a", topic, 10)
     assert only(world.trim(plan, consumed(topic))).log_start == 8
 
 
-def test_a_group_that_went_back_since_the_plan_holds(world: World, topic: str) -> None:
+def test_group_that_rewound_since_the_plan_holds(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     world.commit(f"{topic}-a", topic, 3)
     row = only(world.trim(plan, consumed(topic)))
@@ -78,14 +78,14 @@ def test_a_group_that_went_back_since_the_plan_holds(world: World, topic: str) -
     assert world.ends(topic) == (0, 10)
 
 
-def test_a_new_group_that_is_behind_holds(world: World, topic: str) -> None:
+def test_new_group_behind_the_target_holds(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     world.commit(f"{topic}-late", topic, 1)
     assert only(world.trim(plan, consumed(topic))).outcome == "held"
     assert world.ends(topic) == (0, 10)
 
 
-def test_a_topic_that_was_made_anew_since_the_plan_is_not_touched(world: World, topic: str) -> None:
+def test_topic_recreated_since_the_plan_is_not_trimmed(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     world.delete(topic)
     world.topic(name=topic)
@@ -97,7 +97,7 @@ def test_a_topic_that_was_made_anew_since_the_plan_is_not_touched(world: World, 
     assert world.ends(topic) == (0, 10)
 
 
-def test_a_topic_that_is_gone_is_held(world: World, topic: str) -> None:
+def test_deleted_topic_holds(world: World, topic: str) -> None:
     other = world.topic()
     policy = f"version: 1\ntopics: [{{match: [{topic}, {other}], retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]"
     plan = world.plan(policy)
@@ -116,7 +116,7 @@ def test_a_topic_that_is_gone_is_held(world: World, topic: str) -> None:
         ("unconsumed: trim", "trimmed", 8),
     ],
 )
-def test_a_policy_that_became_stricter_narrows(
+def test_stricter_policy_narrows_a_saved_plan(
     world: World, topic: str, stricter: str, outcome: str, start: int
 ) -> None:
     plan = world.plan(consumed(topic))
@@ -125,9 +125,7 @@ def test_a_policy_that_became_stricter_narrows(
     assert world.ends(topic)[0] == start
 
 
-def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hold_set_during_a_trim_stops_the_next_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
     import retention_cli.trim.batches as trimming
 
@@ -150,9 +148,7 @@ def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
     assert world.ends(name) == (0, 10)
 
 
-def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
-    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_recheck_sends_nothing_and_says_so(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import retention_cli.trim.batches as trimming
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
@@ -191,9 +187,7 @@ def read_by_one(world: World) -> str:
     return name
 
 
-def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_recheck_is_followed_by_one_of_half_the_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
     clock = LateClock()
     asked, name = slow_rechecks(monkeypatch, clock, 3), read_by_one(world)
@@ -202,7 +196,7 @@ def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
     assert [row.outcome for row in report.rows] == ["trimmed"] * 4
 
 
-def test_rechecks_that_are_too_slow_however_few_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rechecks_that_stay_too_slow_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes half a minute and more, under the lock: not four of them for each part of the plan."""
     clock = LateClock(meanwhile=lambda _seconds: None)
     asked, name = slow_rechecks(monkeypatch, clock, 1), read_by_one(world)
@@ -216,16 +210,14 @@ def test_rechecks_that_are_too_slow_however_few_end_the_trim(world: World, monke
 @pytest.mark.parametrize(
     ("edit", "start"), [({"trim_to": 3}, 3), ({"trim_to": 10}, 8), ({"min_commit": 0}, 8), ({"unconsumed": 99}, 8)]
 )
-def test_an_edited_plan_never_goes_past_what_the_policy_allows_now(
-    world: World, topic: str, edit: dict, start: int
-) -> None:
+def test_edited_plan_never_exceeds_the_policy(world: World, topic: str, edit: dict, start: int) -> None:
     plan = world.plan(consumed(topic))
     edited = dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(**edit),))
     world.trim(edited, consumed(topic))
     assert world.ends(topic)[0] == start
 
 
-def test_an_edited_plan_can_not_name_a_topic_that_the_policy_does_not(world: World, topic: str) -> None:
+def test_edited_plan_cannot_name_an_unmanaged_topic(world: World, topic: str) -> None:
     other = world.topic()
     world.produce(other, OLD)
     world.commit(f"{topic}-a", other, 10)
@@ -234,7 +226,7 @@ def test_an_edited_plan_can_not_name_a_topic_that_the_policy_does_not(world: Wor
     assert world.ends(other) == (0, 10)
 
 
-def test_r4_takes_what_nobody_has_read_and_only_as_much_as_was_shown(world: World, topic: str) -> None:
+def test_r4_deletes_unread_records_up_to_the_shown_target(world: World, topic: str) -> None:
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]"
     plan = world.plan(policy)
     assert plan.totals.unconsumed == 2
@@ -246,9 +238,7 @@ def test_r4_takes_what_nobody_has_read_and_only_as_much_as_was_shown(world: Worl
     assert only(world.trim(plan, policy)).log_start == 10
 
 
-def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(
-    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_has_no_deleter_and_leaves_no_trace(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a dry run made a deleter")
 
@@ -260,7 +250,7 @@ def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(
     assert left == {"ledger.sqlite"}  # the plan remembers what it saw; nothing of a trim
 
 
-def test_a_few_partitions_first(world: World) -> None:
+def test_max_partitions_trims_the_first_ones(world: World) -> None:
     name = world.topic(partitions=3)
     for partition in range(3):
         world.produce(name, OLD, partition)
@@ -274,7 +264,7 @@ def test_a_few_partitions_first(world: World) -> None:
     assert world.ends(name, 2) == (0, 10)
 
 
-def test_partitions_that_are_named_alone(world: World, tmp_path: Path) -> None:
+def test_named_partitions_are_trimmed_alone(world: World, tmp_path: Path) -> None:
     """The whole topic is decided; what is shown, saved and trimmed is of these partitions."""
     name = world.topic(partitions=4)
     for partition in range(4):
@@ -300,7 +290,7 @@ def test_partitions_that_are_named_alone(world: World, tmp_path: Path) -> None:
     assert "has no partition 9" in world.cli("plan", f"{name}:9", *flags, check=1).err
 
 
-def test_who_has_yet_to_read_partitions_that_are_named_alone(world: World) -> None:
+def test_unread_by_is_counted_for_named_partitions_alone(world: World) -> None:
     """Every group that loses unread records is named with those of these partitions, as it is of the whole plan (G2)."""
     name = world.topic(partitions=2)
     for partition in range(2):
@@ -332,7 +322,7 @@ def test_who_has_yet_to_read_partitions_that_are_named_alone(world: World) -> No
         ("max.bytes: 1MiB", False),
     ],
 )
-def test_limits_refuse_the_whole_and_nothing_goes(world: World, topic: str, limits: str, *, refused: bool) -> None:
+def test_limit_refuses_the_entire_plan(world: World, topic: str, limits: str, *, refused: bool) -> None:
     policy = consumed(topic).replace("version: 1", f"version: 1\nlimits: {{{limits}}}")
     plan = world.plan(policy)
     assert bool(plan.refusals) is refused
@@ -347,7 +337,7 @@ def test_limits_refuse_the_whole_and_nothing_goes(world: World, topic: str, limi
         assert only(world.trim(plan, policy)).outcome == "trimmed"
 
 
-def test_a_days_limit_counts_what_earlier_runs_trimmed(world: World, topic: str) -> None:
+def test_daily_limit_counts_earlier_runs(world: World, topic: str) -> None:
     policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
     assert only(world.trim(world.plan(policy), policy)).records == 8
     world.commit(f"{topic}-a", topic, 10)
@@ -356,7 +346,7 @@ def test_a_days_limit_counts_what_earlier_runs_trimmed(world: World, topic: str)
     assert world.ends(topic) == (8, 10)
 
 
-def test_a_percentage_is_of_all_managed_partitions_not_of_those_that_trim(world: World) -> None:
+def test_percentage_limit_is_of_all_managed_partitions(world: World) -> None:
     name = world.topic(partitions=2)
     world.produce(name, OLD, 0)
     world.produce(name, 90, 1)
@@ -365,7 +355,7 @@ def test_a_percentage_is_of_all_managed_partitions_not_of_those_that_trim(world:
     assert [row.outcome for row in world.trim(world.plan(policy), policy).rows] == ["trimmed", "unchanged"]
 
 
-def test_an_audit_log_that_fails_on_the_way_ends_the_run_and_the_report_says_what_is_gone(
+def test_audit_log_failure_during_a_trim_ends_it_and_reports_deletes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was done is told, nothing more is trimmed, and it is no success."""
@@ -390,7 +380,7 @@ def _one_by_one(targets, _leaders):
     yield from ({tp: targets[tp]} for tp in sorted(targets))
 
 
-def test_a_broken_audit_log_stops_before_anything_is_sent(world: World, topic: str) -> None:
+def test_unreadable_audit_log_stops_before_any_request(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     world.trim(plan, consumed(topic), max_partitions=1)
     world.produce(topic, OLD)
@@ -402,7 +392,7 @@ def test_a_broken_audit_log_stops_before_anything_is_sent(world: World, topic: s
     assert world.ends(topic)[0] == 8
 
 
-def test_a_broken_chain_stops_nothing_is_warned_of_once_and_the_log_goes_on(world: World, topic: str) -> None:
+def test_broken_audit_chain_warns_once_and_the_log_continues(world: World, topic: str) -> None:
     world.trim(world.plan(consumed(topic)), consumed(topic))
     tampered(world)
     world.commit(f"{topic}-a", topic, 9)
@@ -415,7 +405,7 @@ def test_a_broken_chain_stops_nothing_is_warned_of_once_and_the_log_goes_on(worl
     assert world.cli("history", "--verify", check=1).out.count("\n") == 1
 
 
-def test_a_limit_per_day_does_not_go_by_a_broken_chain(world: World, topic: str, tmp_path: Path) -> None:
+def test_daily_limit_refuses_a_broken_audit_chain(world: World, topic: str, tmp_path: Path) -> None:
     """G6: an edited line could hide what was trimmed today. Nothing is sent, nothing is planned."""
     policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
     world.trim(world.plan(policy), policy)
@@ -439,14 +429,14 @@ def tampered(world: World) -> None:
     log.write_text(log.read_text().replace('"target":8,"records":8', '"target":8,"records":1'))
 
 
-def test_one_trim_at_a_time(world: World, topic: str) -> None:
+def test_trim_without_the_lock_deletes_nothing(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     with trim_lock(world.state_dir / plan.cluster_id, "then"), pytest.raises(LockedError, match="since then"):
         world.trim(plan, consumed(topic))
     assert world.ends(topic) == (0, 10)
 
 
-def test_a_saved_plan_does_not_grow_too_old_behind_the_lock(world: World, topic: str) -> None:
+def test_saved_plan_that_expired_behind_the_lock_is_refused(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     with ThreadPoolExecutor(1) as other:
         with trim_lock(world.state_dir / plan.cluster_id, "then"):
@@ -459,7 +449,7 @@ def test_a_saved_plan_does_not_grow_too_old_behind_the_lock(world: World, topic:
     assert done.count("trimmed") == 1
 
 
-def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_rejected_by_the_broker_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One partition's error is not the others': here the broker is asked for one offset that it can't have."""
     name = world.topic(partitions=2)
     for partition in range(2):
@@ -478,7 +468,7 @@ def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypat
     assert audit(world)[2]["partitions"][1]["reason"].endswith("(OFFSET_OUT_OF_RANGE)")
 
 
-def test_success_of_a_delete_is_not_taken_for_proof(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_successful_delete_answer_is_verified(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offset below S succeeds and changes nothing: only reading back tells."""
     honest = deleter.delete_request
     monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 0), t))
@@ -487,7 +477,7 @@ def test_success_of_a_delete_is_not_taken_for_proof(world: World, topic: str, mo
     assert "still starts at 0" in row.reasons[0].text
 
 
-def test_minus_one_is_never_sent(world: World) -> None:
+def test_offset_minus_one_is_never_sent(world: World) -> None:
     from tests.support.world import reader_for
 
     with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no offset to trim to"):
@@ -497,7 +487,7 @@ def test_minus_one_is_never_sent(world: World) -> None:
 
 
 @pytest.mark.thorough
-def test_five_thousand_partitions_of_one_topic(world: World) -> None:
+def test_topic_of_five_thousand_partitions_is_trimmed(world: World) -> None:
     """More than one request per leader holds: several batches, each announced before it is sent."""
     name = world.topic(partitions=5000)
     for partition in (0, 2500, 4999):
@@ -511,7 +501,7 @@ def test_five_thousand_partitions_of_one_topic(world: World) -> None:
     world.delete(name)
 
 
-def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_split_by_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
     name = world.topic(partitions=12)
@@ -524,9 +514,7 @@ def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monke
     assert events == ["run", "batch", "result", "batch", "result", "end"]
 
 
-def test_a_leader_has_one_delete_in_flight_and_all_leaders_are_asked_together(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As its connections see it, over several batches: to delete at every commit would flood brokers."""
     monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
     topic = world.topic(partitions=12)
@@ -559,14 +547,14 @@ def test_a_leader_has_one_delete_in_flight_and_all_leaders_are_asked_together(
     assert max(len(one) for one in most) == 3, "leaders wait for each other between batches alone"
 
 
-def test_plans_are_byte_identical_but_for_their_time(world: World, topic: str) -> None:
+def test_equal_plans_differ_only_in_their_time(world: World, topic: str) -> None:
     from retention_cli.plan.value import plan_text
 
     one, other = world.plan(consumed(topic)), world.plan(consumed(topic))
     assert plan_text(one) == plan_text(dataclasses.replace(other, created_at_ms=one.created_at_ms))
 
 
-def test_the_plan_survives_its_file(world: World, topic: str, tmp_path: Path) -> None:
+def test_saved_plan_is_trimmed_after_it_was_read_back(world: World, topic: str, tmp_path: Path) -> None:
     from retention_cli.plan.load import read_plan
     from retention_cli.plan.value import plan_text
 

@@ -27,7 +27,7 @@ def topic(world: World) -> str:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_a_request_that_nobody_answered_and_that_was_carried_out_late_is_told_as_trimmed(
+def test_unanswered_request_executed_late_is_reported_as_trimmed(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch, *, held: bool
 ) -> None:
     """By the time of the next recheck there is nothing left to trim, or the policy holds it: what went is said all the same."""
@@ -64,7 +64,7 @@ def test_a_request_that_nobody_answered_and_that_was_carried_out_late_is_told_as
     assert "unverified" not in world.cli("history", "--run", report.run, check=0).out
 
 
-def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_carried_out(
+def test_unanswered_request_stays_unverified_while_it_may_execute(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not held, not failed: the broker may still have it."""
@@ -85,7 +85,7 @@ def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_car
     assert (row.outcome, row.log_start, len(sent)) == ("unverified", 0, 1)
 
 
-def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
+def test_batch_announced_too_slowly_is_rechecked_before_it_is_sent(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recheck is at most 30 s old when the request goes out, also where the disk of the audit log stalls."""
@@ -111,7 +111,7 @@ def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
     assert audit(world)[2]["partitions"][0]["reason"].startswith("not sent")
 
 
-def test_the_answer_to_a_request_during_which_the_trim_is_interrupted_is_heard(
+def test_answer_during_an_interrupt_is_still_recorded(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes before the log start that is read back: without it nobody knew whose trim had moved that."""

@@ -69,7 +69,7 @@ def counts_for_nothing(world: World, report: TrimReport) -> None:
     assert "not this trim" in one["reason"]
 
 
-def test_what_was_gone_before_the_request_is_not_this_trims(
+def test_records_gone_before_the_request_are_not_this_trims(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker answers success, and names a log start beyond the target."""
@@ -83,7 +83,7 @@ def test_what_was_gone_before_the_request_is_not_this_trims(
 
 
 @pytest.mark.parametrize("start", [8, 9])
-def test_a_refused_request_is_never_taken_for_the_cause(
+def test_refused_request_is_never_the_cause_of_a_moved_log_start(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch, start: int
 ) -> None:
     step_in(monkeypatch, lambda: world.delete_records(topic, start))
@@ -96,7 +96,7 @@ def test_a_refused_request_is_never_taken_for_the_cause(
     counts_for_nothing(world, report)
 
 
-def test_where_retention_takes_a_part_meanwhile_never_more_is_counted_than_the_recheck_saw(
+def test_records_taken_by_retention_are_not_counted_beyond_the_recheck(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the recheck's log start to the target: what of it was retention's share can't be known."""
@@ -108,7 +108,7 @@ def test_where_retention_takes_a_part_meanwhile_never_more_is_counted_than_the_r
 @pytest.mark.parametrize(
     ("start", "outcome", "records"), [(8, "trimmed", 8), (9, "unverified", 8), (3, "unverified", 8)]
 )
-def test_without_an_answer_only_the_very_target_is_taken_for_ours(
+def test_unanswered_request_claims_only_its_exact_target(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch, start: int, outcome: str, records: int
 ) -> None:
     step_in(monkeypatch, lambda: world.delete_records(topic, start), answer=False)
@@ -123,7 +123,7 @@ def test_without_an_answer_only_the_very_target_is_taken_for_ours(
     )
 
 
-def test_a_late_look_finds_the_log_start_beyond_an_unanswered_request(
+def test_late_log_start_beyond_an_unanswered_request_is_not_claimed(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next recheck has nothing left to trim, and can't tell whose doing that is."""
@@ -142,7 +142,7 @@ def test_a_late_look_finds_the_log_start_beyond_an_unanswered_request(
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_second_request_that_finds_the_first_one_carried_out_is_no_stranger(
+def test_second_request_recognises_that_the_first_was_executed(
     world: World, monkeypatch: pytest.MonkeyPatch, *, answered: bool
 ) -> None:
     """No answer came to the first; the policy becomes stricter, the second asks for less, and the first comes late."""
@@ -174,7 +174,7 @@ def test_a_second_request_that_finds_the_first_one_carried_out_is_no_stranger(
     assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8
 
 
-def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same(
+def test_delete_that_timed_out_at_followers_still_counts_as_trimmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REQUEST_TIMED_OUT comes after the leader has moved its log start: an error, and no refusal."""

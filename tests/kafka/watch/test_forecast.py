@@ -21,7 +21,7 @@ def within(span: Any, value: float, slack: float) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_foretold_is_what_is_kept_later(world: World) -> None:
+def test_forecast_matches_what_is_kept_later(world: World) -> None:
     """R4 keeps five seconds of one topic, brokers keep 256 KiB of another, a third grows without end."""
     aged, sized, endless = world.topic("aged"), world.topic("sized", retention_bytes="262144"), world.topic("endless")
     world.configure(sized, {"segment.bytes": "1048576"})
@@ -71,7 +71,7 @@ topics:
     assert next(one for one in after.groups if one.group == "slow").loss.cause == "gone"  # type: ignore[union-attr]
 
 
-def test_a_group_that_is_gone_holds_without_end(world: World) -> None:
+def test_deleted_group_holds_without_end_in_a_forecast(world: World) -> None:
     topic = world.topic("left")
     policy = f"""
 version: 1
@@ -88,7 +88,7 @@ topics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commit
     assert [reason.code for reason in found.reasons] == ["F6"]
 
 
-def test_the_command_changes_nothing_and_says_what_is_unknown(world: World, tmp_path: Path) -> None:
+def test_forecast_command_changes_nothing_and_names_unknowns(world: World, tmp_path: Path) -> None:
     topic = world.topic("quiet")
     world.produce(topic, 50)
     file, other = tmp_path / "policy.yaml", tmp_path / "other.yaml"

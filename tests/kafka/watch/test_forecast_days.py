@@ -89,7 +89,7 @@ def span_of(value: object) -> Span:
 
 @pytest.mark.long
 @pytest.mark.timeout(int(120 * MINUTES + 600))
-def test_days_made_seconds_are_as_foretold() -> None:
+def test_forecast_of_days_compressed_to_seconds_holds() -> None:
     """What is kept by R1, R4, the brokers' time and size; when groups that stop lose data; when the disk is full."""
     with own_cluster() as world:
         consumed, aged = (world.topic(name, segment_bytes=str(1 << 20)) for name in ("consumed", "aged"))

@@ -33,7 +33,7 @@ from tests.support.watching import (
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 
-def test_dry_by_default_it_deletes_nothing_and_its_metrics_are_those_of_a_plan(here: World) -> None:
+def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> None:
     topic = here.topic("watched", partitions=3)
     for partition in (0, 1):
         here.produce(topic, OLD, partition)
@@ -70,7 +70,7 @@ def test_dry_by_default_it_deletes_nothing_and_its_metrics_are_those_of_a_plan(h
     assert "dry: plans, and trims nothing without --trim" in watcher.text
 
 
-def test_alone_it_trims_says_so_and_writes_a_textfile(here: World) -> None:
+def test_single_watch_trims_and_writes_a_textfile(here: World) -> None:
     topic = read_topic(here)
     textfile = here.state_dir.parent / "kretain.prom"
     policy = policy_of(here, topic)
@@ -92,7 +92,7 @@ def test_alone_it_trims_says_so_and_writes_a_textfile(here: World) -> None:
     assert "Traceback" not in watcher.text
 
 
-def test_a_policy_that_breaks_or_changes_while_it_runs_trims_nothing_until_it_has_settled(here: World) -> None:
+def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
     """The new text may have been meant to hold, or be half of what an editor writes."""
     topic = read_topic(here)
     policy = policy_of(here, topic)
@@ -122,7 +122,7 @@ def test_a_policy_that_breaks_or_changes_while_it_runs_trims_nothing_until_it_ha
     assert here.ends(topic)[0] == 9
 
 
-def test_a_setting_that_moves_in_the_policy_topic_counts_with_the_next_pass(electing: World) -> None:
+def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
     """The file does not change: an application moves its own minimum (R3, docs/live-settings.md)."""
     topic = electing.topic("journal")
     electing.produce(topic, [30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3)
@@ -148,7 +148,7 @@ def test_a_setting_that_moves_in_the_policy_topic_counts_with_the_next_pass(elec
     assert electing.ends(topic) == (7, 10)
 
 
-def test_a_ledger_that_is_lost_while_it_runs_trims_nothing_until_it_is_started_anew(here: World) -> None:
+def test_lost_ledger_trims_nothing_until_a_restart(here: World) -> None:
     """Groups that are gone count only as long as they are remembered (F6)."""
     topic = read_topic(here, upto=9)
     here.commit(f"{topic}-slow", topic, 4)
@@ -171,7 +171,7 @@ def test_a_ledger_that_is_lost_while_it_runs_trims_nothing_until_it_is_started_a
 
 
 @pytest.mark.thorough
-def test_an_address_that_leads_to_another_cluster_later_is_refused(here: World, tmp_path: Path) -> None:
+def test_address_that_now_leads_to_another_cluster_is_refused(here: World, tmp_path: Path) -> None:
     """The policy was given for the first one; the other's topic of that name may be anybody's."""
     topic = read_topic(here)
     policy = policy_of(here, topic)
@@ -191,7 +191,7 @@ def test_an_address_that_leads_to_another_cluster_later_is_refused(here: World, 
         assert here.ends(topic)[0] == 7
 
 
-def test_a_ceiling_takes_what_fits_in_turn_and_a_limit_refuses_the_whole_plan(here: World) -> None:
+def test_ceiling_trims_in_turns_and_a_limit_refuses_the_plan(here: World) -> None:
     """A plan past a limit is refused as a whole, or a ceiling would carry it out in slices (G6)."""
     topic = read_topic(here, partitions=2)
     policy = policy_of(here, topic)
@@ -223,7 +223,7 @@ one_pass.Passes.make = lambda self: threading.Event().wait()
 
 
 @pytest.mark.thorough
-def test_a_loop_that_hangs_is_no_longer_healthy_and_ends(here: World) -> None:
+def test_hanging_loop_becomes_unhealthy_and_exits(here: World) -> None:
     """So that a supervisor starts it again."""
     policy = policy_of(here, "any")
     with watching(here, policy, "--interval", "1s", code=STUCK) as watcher:
@@ -234,7 +234,7 @@ def test_a_loop_that_hangs_is_no_longer_healthy_and_ends(here: World) -> None:
 
 
 @pytest.mark.thorough
-def test_sigterm_finishes_the_batch_under_way_and_exits_with_0(here: World) -> None:
+def test_sigterm_finishes_the_current_batch_and_exits_0(here: World) -> None:
     topic = read_topic(here, partitions=12)
     policy = policy_of(here, topic)
     with watching(here, policy, "--trim", "--listen", "off", code=SLOW) as watcher:
@@ -264,7 +264,7 @@ def two(
 
 
 @pytest.mark.thorough
-def test_a_leader_that_is_killed_is_replaced_within_15_seconds(electing: World) -> None:
+def test_killed_leader_is_replaced_within_15_seconds(electing: World) -> None:
     """Also where the next pass is a minute away."""
     topic = read_topic(electing)
     policy = policy_of(electing, topic)
@@ -281,7 +281,7 @@ def test_a_leader_that_is_killed_is_replaced_within_15_seconds(electing: World) 
 
 
 @pytest.mark.thorough
-def test_a_leader_that_was_frozen_sends_one_batch_more_at_most(electing: World) -> None:
+def test_frozen_leader_sends_at_most_one_more_batch(electing: World) -> None:
     topic = read_topic(electing, partitions=60)
     policy = policy_of(electing, topic)
     state = electing.state_dir
@@ -305,7 +305,7 @@ def test_a_leader_that_was_frozen_sends_one_batch_more_at_most(electing: World) 
 
 
 @pytest.mark.thorough
-def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
+def test_election_group_counts_for_no_floor(electing: World) -> None:
     """Not even while it is the only group there is (F4)."""
     topic = electing.topic("alone")
     electing.produce(topic, OLD)
@@ -321,7 +321,7 @@ def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
 
 
 @pytest.mark.thorough
-def test_no_other_cluster_elects(electing: World) -> None:
+def test_watch_of_another_cluster_does_not_join_the_election(electing: World) -> None:
     """A name may lead to another cluster by the time that the election connects: its word is none on this one."""
     settings = ConnectionSettings(electing.bootstrap)
     candidate = Candidate(settings, "kretain-watch-elsewhere", "another-cluster")
@@ -337,7 +337,7 @@ def test_no_other_cluster_elects(electing: World) -> None:
 
 
 @pytest.mark.thorough
-def test_a_cluster_that_takes_anothers_address_does_not_elect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_that_takes_over_an_address_does_not_join_the_election(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a session, so that nothing else makes the candidate look which cluster it is."""
     monkeypatch.setattr(election, "SESSION_S", 60.0)
     with EmbeddedKafka(1, settings=QUICK) as first:
@@ -361,7 +361,7 @@ def groups_on(cluster: EmbeddedKafka) -> list[ListedGroup]:
         return reader.list_groups(reader.brokers())
 
 
-def test_a_consumers_group_is_not_joined(electing: World) -> None:
+def test_consumer_group_is_never_joined(electing: World) -> None:
     """An empty one would take our protocol, and its own consumers could not come back."""
     topic = read_topic(electing)
     policy = policy_of(electing, topic)
@@ -403,7 +403,7 @@ ARENA = 1 << 20
         pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(14_400)]),
     ],
 )
-def test_memory_and_descriptors_stay_flat(electing: World, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_memory_and_descriptors_stay_flat(electing: World, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All the while a record becomes old enough every second, and is trimmed."""
     topic = electing.topic("watched", partitions=4)
     electing.produce(topic, [30 * HOUR] * passes)

@@ -20,7 +20,7 @@ time.time_ns = lambda: honest() + (40 * 86400 * 10**9 if os.path.exists(os.envir
 {PLAIN}"""
 
 
-def test_a_hold_that_is_written_between_batches_stops_it_there(here: World) -> None:
+def test_hold_written_between_batches_stops_the_watch(here: World) -> None:
     topic = read_topic(here, partitions=14)
     policy = policy_of(here, topic)
     with watching(here, policy, "--trim", "--listen", "off", code=SLOW) as watcher:
@@ -32,7 +32,7 @@ def test_a_hold_that_is_written_between_batches_stops_it_there(here: World) -> N
         watcher.end()
 
 
-def test_a_ledger_that_can_not_be_written_would_forget_groups(here: World) -> None:
+def test_unwritable_ledger_stops_the_watch(here: World) -> None:
     topic = read_topic(here, upto=4)
     policy = policy_of(here, topic)
     with watching(here, policy, "--trim", "--interval", "1s") as watcher:
@@ -50,7 +50,7 @@ def test_a_ledger_that_can_not_be_written_would_forget_groups(here: World) -> No
         watcher.end()
 
 
-def test_a_clock_that_is_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     flag = here.state_dir.parent / "jump"
     monkeypatch.setenv("JUMP", str(flag))
     topic = read_topic(here, upto=9)
@@ -71,7 +71,7 @@ def test_a_clock_that_is_set_ahead_forgets_no_group(here: World, monkeypatch: py
 
 
 @pytest.mark.parametrize("names", [("audit.jsonl",), ("audit.jsonl", "audit.head")])
-def test_a_log_that_is_gone_does_not_begin_a_new_day(here: World, names: tuple[str, ...]) -> None:
+def test_deleted_audit_log_does_not_reset_the_daily_limit(here: World, names: tuple[str, ...]) -> None:
     topic = read_topic(here)
     policy = policy_of(here, topic, more="limits: {max.records: 8}\n")
     with watching(here, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
@@ -85,7 +85,7 @@ def test_a_log_that_is_gone_does_not_begin_a_new_day(here: World, names: tuple[s
         watcher.end()
 
 
-def test_a_state_directory_that_is_gone_does_not_either(electing: World) -> None:
+def test_deleted_state_directory_does_not_reset_the_daily_limit(electing: World) -> None:
     topic = read_topic(electing)
     policy = policy_of(electing, topic, more="state: cluster\nlimits: {max.records: 8}\n")
     with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:

@@ -36,7 +36,7 @@ def told(world: World, watcher: Watcher, group: str, topic: str, offset: int) ->
 @pytest.mark.parametrize(
     "by", [pytest.param("R6", marks=pytest.mark.thorough), pytest.param("the brokers' size", marks=pytest.mark.long)]
 )
-def test_what_is_told_is_never_more_than_there_is_and_no_less_than_half(here: World, by: str, tmp_path: Path) -> None:
+def test_seconds_to_loss_is_between_half_and_all_of_the_real_time(here: World, by: str, tmp_path: Path) -> None:
     """A group that has stopped; its disk fills, or its topic has a ``retention.bytes``."""
     topic = here.topic("losing", segment_bytes=str(MIB))
     unconsumed = "trim"

@@ -18,11 +18,11 @@ FOUND = {
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once_is_mended(seed: int) -> None:
+def test_kept_disk_sequence_breaks_no_rule(seed: int) -> None:
     run(sequence_of(seed))
 
 
-def test_no_sequence_of_these_seeds_breaks_r6() -> None:
+def test_disk_sequence_of_a_seed_breaks_no_rule() -> None:
     exact = sum(run(sequence_of(seed)).judge.counts["fresh, exact"] for seed in range(8))
     assert exact > 20, "with inventories of the moment R6 was compared with brute force"
 
@@ -33,7 +33,7 @@ def put(world: DiskWorld, tp: Tp, count: int, age_ms: int) -> None:
         world.kafka.pass_time(200)
 
 
-def test_what_r6_itself_frees_behind_a_scan_is_not_taken_elsewhere() -> None:
+def test_r6s_own_frees_after_a_scan_are_not_taken_elsewhere() -> None:
     """A follower lagged when it was scanned: its disk gets back what it has fetched since, by the leader's disk's bound."""
     with DiskWorld() as world:
         put(world, ("a", 0), 16, 5 * HOUR)
@@ -47,7 +47,7 @@ def test_what_r6_itself_frees_behind_a_scan_is_not_taken_elsewhere() -> None:
         assert trims == {("a", 0): 52}
 
 
-def test_a_follower_that_lags_is_not_estimated() -> None:
+def test_lagging_follower_is_not_estimated() -> None:
     """Spread over all offsets its few records would seem to begin late: five times as many went as should."""
     with DiskWorld() as world:
         put(world, ("a", 0), 20, 5 * HOUR)
@@ -63,13 +63,13 @@ def test_a_follower_that_lags_is_not_estimated() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("first", range(2000, 2040, 20))
-def test_no_story_breaks_r6(first: int) -> None:
+def test_drawn_disk_sequence_breaks_no_rule(first: int) -> None:
     for seed in range(first, first + 20):
         run(told(seed))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("first", range(1000, 1060, 20))
-def test_no_sequence_of_more_seeds_breaks_r6(first: int) -> None:
+def test_disk_sequence_of_more_seeds_breaks_no_rule(first: int) -> None:
     for seed in range(first, first + 20):
         run(sequence_of(seed))
