@@ -42,9 +42,7 @@ def logs(draw: st.DrawFn) -> list[Record]:
 
 @given(logs())
 @settings(deadline=None, max_examples=60)
-def test_what_is_written_reads_back_record_for_record(
-    tmp_path_factory: pytest.TempPathFactory, log: list[Record]
-) -> None:
+def test_archived_records_read_back_one_for_one(tmp_path_factory: pytest.TempPathFactory, log: list[Record]) -> None:
     """Null told from empty, headers in order and twice, any bytes, any timestamp."""
     store = Store(str(tmp_path_factory.mktemp("archive")))
     manifest = written(store, log)
@@ -56,7 +54,9 @@ def test_what_is_written_reads_back_record_for_record(
 
 @given(logs())
 @settings(deadline=None, max_examples=20)
-def test_writing_again_writes_the_same_bytes(tmp_path_factory: pytest.TempPathFactory, log: list[Record]) -> None:
+def test_archiving_the_same_records_twice_writes_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, log: list[Record]
+) -> None:
     """Idempotent: the same names, the same content."""
     found = []
     for name in ("a", "b"):
@@ -88,13 +88,13 @@ OTHERS = [
 ]
 
 
-def test_no_two_different_records_look_alike_to_the_checksum() -> None:
+def test_different_records_have_different_checksums() -> None:
     texts = {encoded(one) for one in (FIELDS, *OTHERS)}
     assert len(texts) == len(OTHERS) + 1
 
 
 @given(logs(), logs())
-def test_digests_are_equal_where_the_records_are(one: list[Record], other: list[Record]) -> None:
+def test_equal_records_have_equal_digests(one: list[Record], other: list[Record]) -> None:
     first, second = Digest(), Digest()
     for record in one:
         first.add(record)
@@ -103,7 +103,7 @@ def test_digests_are_equal_where_the_records_are(one: list[Record], other: list[
     assert (first.text == second.text) == (one == other)
 
 
-def test_the_layout_is_by_topic_id_and_partition(tmp_path: Path) -> None:
+def test_archive_paths_are_by_topic_id_and_partition(tmp_path: Path) -> None:
     written(Store(str(tmp_path)), sample(), end=40)
     span = f"{0:020d}-{40:020d}"
     top = f"cluster={SOURCE.cluster_id}/topic=orders.eu/topic_id={SOURCE.topic_id}"
@@ -113,7 +113,7 @@ def test_the_layout_is_by_topic_id_and_partition(tmp_path: Path) -> None:
     ]
 
 
-def test_other_tools_read_the_files_as_a_partitioned_table(tmp_path: Path) -> None:
+def test_archive_is_a_partitioned_table_for_other_tools(tmp_path: Path) -> None:
     written(Store(str(tmp_path)), sample(), end=40)
     table = arrow("pyarrow.dataset").dataset(tmp_path, partitioning="hive").to_table()
     assert table.num_rows == 30
@@ -133,7 +133,7 @@ def test_other_tools_read_the_files_as_a_partitioned_table(tmp_path: Path) -> No
         (-(2**63), layout.NO_DAY),
     ],
 )
-def test_a_records_day_is_that_of_its_timestamp_in_utc(stamp: int | None, day: str) -> None:
+def test_record_is_filed_under_its_utc_day(stamp: int | None, day: str) -> None:
     assert day_of(stamp) == day
 
 
@@ -158,7 +158,7 @@ def by_day(folder: Path, manifest: Manifest) -> Manifest:
     return old
 
 
-def test_files_by_day_of_older_versions_are_read(tmp_path: Path) -> None:
+def test_older_versions_files_by_day_are_read(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     old = by_day(tmp_path, written(store, sample()))
     assert [layout.stored_day(one.path) for one in old.files] == ["1970-01-01", "1970-01-02", "1970-01-03"]
@@ -171,7 +171,7 @@ def test_files_by_day_of_older_versions_are_read(tmp_path: Path) -> None:
         verify_files(store, layout.with_files(old, [moved, *old.files[1:]]))
 
 
-def test_a_segment_without_records_says_so(tmp_path: Path) -> None:
+def test_segment_without_records_says_so(tmp_path: Path) -> None:
     """Markers and aborted records alone: the range is archived, and there is nothing in it."""
     store = Store(str(tmp_path))
     manifest = written(store, [], start=5, end=9)
@@ -179,7 +179,7 @@ def test_a_segment_without_records_says_so(tmp_path: Path) -> None:
     assert list(records_of(store, load(store, Place(SOURCE, 5, 9, manifest.path)))) == []
 
 
-def test_offsets_out_of_order_are_refused(tmp_path: Path) -> None:
+def test_decreasing_offsets_are_refused(tmp_path: Path) -> None:
     building = SegmentBuilder(SOURCE, 5)
     building.add(FIELDS)
     for offset in (7, 6, 4):
@@ -200,7 +200,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.parquet"))
 
 
-def test_every_flipped_byte_of_a_file_is_noticed(segment: tuple[Path, Store, Manifest]) -> None:
+def test_flipped_byte_in_a_segment_is_detected(segment: tuple[Path, Store, Manifest]) -> None:
     """Or it changes nothing that is in a record, such as who wrote the file."""
     folder, store, manifest = segment
     path = files(folder)[0]
@@ -219,7 +219,7 @@ def test_every_flipped_byte_of_a_file_is_noticed(segment: tuple[Path, Store, Man
 
 
 @pytest.mark.parametrize("harm", ["missing", "torn", "empty", "text", "longer", "another's"])
-def test_a_damaged_file_is_named(segment: tuple[Path, Store, Manifest], harm: str) -> None:
+def test_damaged_file_is_named(segment: tuple[Path, Store, Manifest], harm: str) -> None:
     folder, store, manifest = segment
     path = files(folder)[0]
     written(store, sample(31)[30:], start=30)
@@ -241,7 +241,7 @@ def test_a_damaged_file_is_named(segment: tuple[Path, Store, Manifest], harm: st
         verify_files(store, manifest)
 
 
-def test_a_file_that_lost_a_record_is_noticed_though_its_size_is_right(segment: tuple[Path, Store, Manifest]) -> None:
+def test_missing_record_is_detected_at_equal_file_size(segment: tuple[Path, Store, Manifest]) -> None:
     folder, store, manifest = segment
     path = files(folder)[0]
     written(store, sample()[:9] + sample()[10:])  # the same names, a record less
@@ -272,7 +272,7 @@ def test_a_file_that_lost_a_record_is_noticed_though_its_size_is_right(segment: 
         lambda text: text.replace(b'"to": 30', b'"to": ' + b"9" * 5_000),
     ],
 )
-def test_a_manifest_that_was_changed_is_not_believed(segment: tuple[Path, Store, Manifest], change) -> None:
+def test_edited_manifest_is_rejected(segment: tuple[Path, Store, Manifest], change) -> None:
     folder, store, manifest = segment
     path = folder / manifest.path
     changed = change(path.read_bytes())
@@ -282,7 +282,7 @@ def test_a_manifest_that_was_changed_is_not_believed(segment: tuple[Path, Store,
         load(store, Place(SOURCE, 0, 30, manifest.path))
 
 
-def test_a_manifest_counts_at_its_own_place_alone(segment: tuple[Path, Store, Manifest]) -> None:
+def test_manifest_moved_to_another_place_is_rejected(segment: tuple[Path, Store, Manifest]) -> None:
     folder, store, manifest = segment
     other = replace(SOURCE, topic_id="another")
     place = Place(other, 0, 30, f"{other.manifests}/{Path(manifest.path).name}")
@@ -303,7 +303,7 @@ def test_a_manifest_leads_to_no_file_outside_its_topic() -> None:
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda s: s.strip(".")), st.integers(0, 10**6))
-def test_paths_lead_back_to_what_they_are_of(name: str, partition: int) -> None:
+def test_archive_path_parses_back_to_its_segment(name: str, partition: int) -> None:
     source = Source(name, "t.x-y_z", "id", partition)
     manifest = Manifest(source, 5, 9, 1, AT)
     assert place_of(manifest.path) == Place(source, 5, 9, manifest.path)
@@ -313,7 +313,7 @@ def test_paths_lead_back_to_what_they_are_of(name: str, partition: int) -> None:
 # -- where it lies ---------------------------------------------------------------
 
 
-def test_a_file_that_can_not_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path))
     store.write("a/x", b"before")
 
@@ -327,7 +327,7 @@ def test_a_file_that_can_not_be_written_leaves_what_was_there(tmp_path: Path, mo
     assert store.files() == ["a/x"]
 
 
-def test_an_object_store_gets_whole_objects_and_no_renames() -> None:
+def test_object_store_gets_complete_objects_without_renames() -> None:
     """A file system in memory stands in for one; a segment is the same there."""
     mock = arrow("pyarrow.fs")._MockFileSystem()
     mock.create_dir("bucket")
@@ -339,7 +339,7 @@ def test_an_object_store_gets_whole_objects_and_no_renames() -> None:
     assert sorted(store.files()) == sorted([manifest.path, *(f"{SOURCE.folder}/{one.path}" for one in manifest.files)])
 
 
-def test_a_relative_path_on_the_command_line_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_archive_path_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Store("here").write("x", b"1")
     assert (tmp_path / "here" / "x").read_bytes() == b"1"
@@ -347,7 +347,7 @@ def test_a_relative_path_on_the_command_line_is_ours(tmp_path: Path, monkeypatch
     assert json.loads(Store("here").read("x")) == 1
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_archive_is_an_error(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "none"))
     assert store.files() == []
     assert not store.exists()

@@ -75,7 +75,7 @@ def spans(found: Sequence[Manifest]) -> list[tuple[int, int]]:
     return sorted((one.start, one.end) for one in found)
 
 
-def test_small_segments_become_one_with_the_same_records(tmp_path: Path) -> None:
+def test_compaction_joins_small_segments_with_equal_records(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     parts = segments(store, (0, 10, 0), (10, 25, 0), (25, 30, 1))
     before = content(store)
@@ -89,7 +89,7 @@ def test_small_segments_become_one_with_the_same_records(tmp_path: Path) -> None
     assert catalog(store).segments == [joined]
 
 
-def test_what_another_compaction_has_deleted_meanwhile_is_no_error(tmp_path: Path) -> None:
+def test_segment_deleted_by_another_compaction_is_no_error(tmp_path: Path) -> None:
     """Both found what a killed one left over."""
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
@@ -106,7 +106,7 @@ def test_what_another_compaction_has_deleted_meanwhile_is_no_error(tmp_path: Pat
     assert len(store.files()) == 2
 
 
-def test_no_mark_of_a_part_is_lost(tmp_path: Path) -> None:
+def test_compaction_keeps_the_marks_of_every_part(tmp_path: Path) -> None:
     """A joined segment is of a log only where that has each of its parts (M1)."""
     store = Store(str(tmp_path))
     write(store, log(0, 8, 1), 0, 10, 2)
@@ -132,7 +132,7 @@ def test_no_mark_of_a_part_is_lost(tmp_path: Path) -> None:
         ([(0, 10, 0)], "one alone"),
     ],
 )
-def test_what_is_not_a_run_of_one_log_is_left_as_it_is(
+def test_segments_that_are_no_run_of_one_log_stay_apart(
     tmp_path: Path, made: list[tuple[int, int, int]], kept: str
 ) -> None:
     store = Store(str(tmp_path))
@@ -145,7 +145,7 @@ def test_what_is_not_a_run_of_one_log_is_left_as_it_is(
     assert spans(catalog(store).segments) == sorted((start, end) for start, end, _epoch in made)
 
 
-def test_a_segment_that_does_not_say_of_which_log_it_is_is_not_joined(tmp_path: Path) -> None:
+def test_segment_of_an_unknown_log_is_not_joined(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     write(store, log(0, 9), 0, 10, None)  # nothing identifies the log at offset 9
     segments(store, (10, 20, 0))
@@ -153,7 +153,7 @@ def test_a_segment_that_does_not_say_of_which_log_it_is_is_not_joined(tmp_path: 
     assert spans(catalog(store).segments) == [(0, 10), (10, 20)]
 
 
-def test_sizes_are_kept(tmp_path: Path) -> None:
+def test_compaction_keeps_segment_sizes_within_the_limits(tmp_path: Path) -> None:
     """A segment that is half full stays, and none gets larger than what a trim writes."""
     store = Store(str(tmp_path))
     segments(store, *((at, at + 4, 0) for at in range(0, 40, 4)), (40, 52, 0), (52, 55, 0), (55, 58, 0))
@@ -162,7 +162,7 @@ def test_sizes_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "flipped", "cut"])
-def test_a_damaged_part_keeps_its_run_and_the_others_are_joined(tmp_path: Path, harm: str) -> None:
+def test_damaged_part_keeps_its_run_and_other_runs_are_joined(tmp_path: Path, harm: str) -> None:
     store = Store(str(tmp_path))
     parts = segments(store, (0, 10, 0), (10, 20, 0), (30, 40, 0), (40, 50, 0))
     path = tmp_path / SOURCE.folder / parts[1].files[0].path
@@ -209,7 +209,7 @@ class Dying(Store):
 
 
 @pytest.mark.parametrize("step", range(9))
-def test_killed_at_any_step_nothing_is_lost_and_the_next_run_finishes(tmp_path: Path, step: int) -> None:
+def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(tmp_path: Path, step: int) -> None:
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 1), (20, 30, 1))
     before = content(store)
@@ -237,7 +237,7 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_run_finishes(tmp_path: 
     assert len(store.files()) == 2
 
 
-def test_leftovers_stay_where_the_joined_segment_is_damaged(tmp_path: Path) -> None:
+def test_parts_stay_while_the_joined_segment_is_damaged(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
     one = catalog(store)
@@ -251,7 +251,7 @@ def test_leftovers_stay_where_the_joined_segment_is_damaged(tmp_path: Path) -> N
     assert spans(catalog(store).segments) == [(0, 10), (0, 20), (10, 20)]
 
 
-def test_another_segment_of_a_parts_range_is_no_leftover(tmp_path: Path) -> None:
+def test_overlapping_segment_of_another_attempt_is_no_part(tmp_path: Path) -> None:
     """What was archived again of a replaced log has other records: a part is what its checksum says."""
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
@@ -263,7 +263,7 @@ def test_another_segment_of_a_parts_range_is_no_leftover(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("when", ["before its file goes", "before its manifest goes"])
-def test_what_is_archived_anew_meanwhile_is_not_deleted(tmp_path: Path, when: str) -> None:
+def test_segment_archived_again_during_compaction_is_kept(tmp_path: Path, when: str) -> None:
     """A trim writes a part again, of a log that was replaced, just as the old one is deleted: the same names."""
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
@@ -289,7 +289,7 @@ def test_what_is_archived_anew_meanwhile_is_not_deleted(tmp_path: Path, when: st
     assert list(records_of(store, kept)) == log(0, 10, 5, "another")
 
 
-def test_no_file_of_another_segment_is_deleted_because_a_manifest_names_it(tmp_path: Path) -> None:
+def test_manifest_cannot_have_another_segments_file_deleted(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     first, second = segments(store, (0, 10, 0), (10, 20, 0))
     third = write(store, log(30, 40), 30, 40)
@@ -306,7 +306,7 @@ def catalog_of(store: Store) -> ArchivedPartition:
     return read_catalog(store)[0][0]
 
 
-def test_an_archive_that_can_not_be_written_loses_nothing(tmp_path: Path) -> None:
+def test_compaction_of_an_unwritable_archive_loses_nothing(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
     before = content(store)
@@ -334,7 +334,7 @@ def layouts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 @given(layouts(), st.integers(2, 30))
 @settings(deadline=None, max_examples=60)
-def test_whatever_the_segments_a_compaction_keeps_every_record(
+def test_compaction_of_any_segments_keeps_every_record(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, int, int]], records: int
 ) -> None:
     store = Store(str(tmp_path_factory.mktemp("archive")))

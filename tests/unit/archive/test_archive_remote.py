@@ -48,7 +48,7 @@ def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
     return RemoteReport.from_json(store.word_on(done).as_json())
 
 
-def test_what_was_said_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_reported_by_a_task_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes are not read again by their records."""
     word = said(tmp_path, (0, 12), (12, 30))
     monkeypatch.setattr(elsewhere, "verify_files", lambda *_, **__: pytest.fail("the bytes are the same"))
@@ -95,7 +95,7 @@ def other_records(folder: Path) -> None:
         (lambda folder: folder.rename(folder.with_name("gone")), "No such file"),
     ],
 )
-def test_what_is_not_there_as_it_was_said_is_not_believed(
+def test_segment_that_differs_from_the_report_is_rejected(
     tmp_path: Path, harm: Callable[[Path], None], why: str
 ) -> None:
     folder = tmp_path / "archive"
@@ -105,13 +105,13 @@ def test_what_is_not_there_as_it_was_said_is_not_believed(
         look(Store(str(folder)), SOURCE, 30, word)
 
 
-def test_other_bytes_of_the_same_records_are_believed_after_they_were_read(tmp_path: Path) -> None:
+def test_rewritten_segment_is_accepted_after_it_was_read(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     segment_ = replace(word.segments[0], files=dict.fromkeys(word.segments[0].files, "0" * 64))
     assert look(Store(str(tmp_path)), SOURCE, 30, replace(word, segments=(segment_,))).end == 30
 
 
-def test_the_same_segment_written_again_by_another_attempt_is_the_same(tmp_path: Path) -> None:
+def test_segment_written_again_by_another_attempt_is_the_same(tmp_path: Path) -> None:
     """It says another time, and nothing else."""
     word = said(tmp_path, (0, 30))
     again = SegmentBuilder(SOURCE, 0)
@@ -134,7 +134,7 @@ def test_the_same_segment_written_again_by_another_attempt_is_the_same(tmp_path:
         ([], 30, (30, 30)),
     ],
 )
-def test_what_is_covered_is_told_by_the_manifests_alone(
+def test_covered_offsets_follow_from_manifests_alone(
     tmp_path: Path, spans: list[tuple[int, int]], start: int, seen: tuple[int, int] | None
 ) -> None:
     word = said(tmp_path, *spans, start=start)
@@ -146,14 +146,14 @@ def test_what_is_covered_is_told_by_the_manifests_alone(
         assert (found.start, found.end) == seen
 
 
-def test_another_partitions_segments_are_none_of_this_one(tmp_path: Path) -> None:
+def test_segments_of_other_partitions_do_not_count(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     for other in (replace(SOURCE, partition=4), replace(SOURCE, topic_id="another"), replace(SOURCE, cluster_id="x")):
         with pytest.raises(ArchiveError, match="No such file"):
             look(Store(str(tmp_path)), other, 30, word)
 
 
-def test_who_is_stopped_believes_nothing(tmp_path: Path) -> None:
+def test_interrupted_client_accepts_nothing(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     with pytest.raises(ArchiveError, match="interrupted"):
         look(Store(str(tmp_path)), SOURCE, 30, word, lambda: True)
@@ -162,7 +162,7 @@ def test_who_is_stopped_believes_nothing(tmp_path: Path) -> None:
 # -- several writers of one file -------------------------------------------------------------------
 
 
-def test_many_attempts_at_once_leave_one_whole_segment(tmp_path: Path) -> None:
+def test_concurrent_attempts_leave_one_complete_segment(tmp_path: Path) -> None:
     """A task that was taken for lost, and those in its place: other times in their manifests, one content."""
     failed: list[BaseException] = []
 
@@ -213,7 +213,7 @@ def writing(folder: Path, how: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_what_a_killed_writer_leaves_goes_with_the_next_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+def test_temporary_file_of_a_dead_writer_is_removed_and_of_a_live_one_kept(tmp_path: Path) -> None:
     killed = writing(tmp_path, "die")
     assert killed.wait() == -signal.SIGKILL
     killed.communicate()
@@ -232,9 +232,7 @@ def test_what_a_killed_writer_leaves_goes_with_the_next_and_what_a_living_one_wr
     assert [path.name for path in tmp_path.rglob("*.tmp")] == ["somebody's.tmp"]
 
 
-def test_one_that_is_swept_away_before_it_is_locked_is_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_file_removed_before_its_lock_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from retention_cli.archive import store
 
     honest = store.try_lock
@@ -252,7 +250,7 @@ def test_one_that_is_swept_away_before_it_is_locked_is_begun_again(
     assert (tmp_path / "day=x" / "1.parquet").read_bytes() == b"content"
 
 
-def test_where_files_are_seen_before_they_are_whole_each_writer_has_a_name_of_its_own(
+def test_each_writer_has_its_own_file_name_where_partial_files_are_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on HDFS: written beside, renamed, and taken away again where that failed."""
@@ -297,7 +295,7 @@ class LikeHdfs:
         self._files.move(source, target)
 
 
-def test_on_hdfs_what_could_not_be_asked_about_is_an_error_and_no_empty_archive(tmp_path: Path) -> None:
+def test_hdfs_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
     files = LikeHdfs(tmp_path)
     store = Store("hdfs://n/archive", files, "archive")
     assert (store.exists(), store.files(), store.size("a")) == (False, [], None)
@@ -313,7 +311,7 @@ def test_on_hdfs_what_could_not_be_asked_about_is_an_error_and_no_empty_archive(
         store.files()
 
 
-def test_on_hdfs_a_file_is_there_until_the_one_in_its_place_is(tmp_path: Path) -> None:
+def test_hdfs_keeps_a_file_until_its_replacement_exists(tmp_path: Path) -> None:
     files = LikeHdfs(tmp_path)
     store = Store("hdfs://n/archive", files, "archive")
     moved: list[tuple[bytes | None, str]] = []
@@ -338,7 +336,7 @@ def test_on_hdfs_a_file_is_there_until_the_one_in_its_place_is(tmp_path: Path) -
 
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 5 * RECORDS_A_TASK)), max_size=40))
-def test_every_partition_is_copied_by_one_task_and_a_leader_is_read_by_few(asked: list[tuple[int, int]]) -> None:
+def test_archive_job_has_one_task_per_partition_and_few_per_leader(asked: list[tuple[int, int]]) -> None:
     """Limited connections per broker; the same answer whatever the order."""
     wishes = [ArchiveRequest(Source("C", "t", "id", n), "/a", size, size) for n, (_, size) in enumerate(asked)]
     leaders = {one.tp: asked[one.source.partition][0] for one in wishes}

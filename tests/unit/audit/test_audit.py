@@ -35,13 +35,13 @@ def write(log: AuditLog, *events: dict[str, Any]) -> None:
         log.append(event)
 
 
-def test_what_is_appended_is_read_back_in_order(log: AuditLog) -> None:
+def test_audit_events_read_back_in_order(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0, 1), result(1, {0: "trimmed", 1: "failed"}))
     assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
     assert log.runs()["r1"].trimmed() == Amount(10, 100)
 
 
-def test_a_line_is_on_the_disk_before_anything_goes_on(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_line_is_synced_before_the_append_returns(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fsynced, whole: a request that is sent next is announced, whatever happens to the machine."""
     synced: list[bytes] = []
 
@@ -56,44 +56,42 @@ def test_a_line_is_on_the_disk_before_anything_goes_on(log: AuditLog, monkeypatc
     assert synced[-1].count(b"\n") == 2
 
 
-def test_a_log_that_is_not_there_is_empty(log: AuditLog) -> None:
+def test_missing_audit_log_is_empty(log: AuditLog) -> None:
     assert list(log.events()) == []
     assert log.trimmed_since("")[0] == Amount()
 
 
-def test_a_batch_without_a_result_counts_as_deleted(log: AuditLog) -> None:
+def test_batch_without_a_result_counts_as_deleted(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0, 1))
     assert log.trimmed_since("")[0] == Amount(20, 200)
 
 
-def test_unverified_counts_until_a_later_batch_looked_again(log: AuditLog) -> None:
+def test_unverified_partition_counts_until_a_later_batch_checks_it(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0), result(1, {0: "unverified"}))
     assert log.trimmed_since("")[0] == Amount(10, 100)
     write(log, batch(2, 0), result(2, {0: "trimmed"}))
     assert log.trimmed_since("")[0] == Amount(10, 100)
 
 
-def test_what_was_gone_already_counts_for_nothing(log: AuditLog) -> None:
+def test_records_already_gone_count_for_nothing(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0, 1), result(1, {0: "unchanged", 1: "trimmed"}))
     assert log.trimmed_since("")[0] == Amount(10, 100)
 
 
 @pytest.mark.parametrize(("outcome", "records"), [("trimmed", 10), ("unverified", 10), ("failed", 0), ("unchanged", 0)])
-def test_of_an_unverified_request_and_a_smaller_one_after_it_the_larger_counts(
-    log: AuditLog, outcome: str, records: int
-) -> None:
+def test_larger_of_two_overlapping_requests_counts(log: AuditLog, outcome: str, records: int) -> None:
     smaller = batch(2, 0)
     smaller["partitions"][0] |= {"target": 5, "records": 5, "bytes": 50}
     write(log, BEGUN, batch(1, 0), result(1, {0: "unverified"}), smaller, result(2, {0: outcome}))
     assert log.trimmed_since("")[0] == Amount(records, 10 * records)
 
 
-def test_only_the_last_day_counts(log: AuditLog) -> None:
+def test_only_the_last_24_hours_count(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0, at="2026-11-19T00:00:00.000Z"), batch(2, 1, at="2026-11-21T00:00:00.000Z"))
     assert log.trimmed_since("2026-11-20T03:00:00.000Z")[0] == Amount(10, 100)
 
 
-def test_a_torn_last_line_is_left_out_and_cut_off_by_the_next(log: AuditLog) -> None:
+def test_torn_last_line_is_ignored_and_removed_by_the_next_append(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0))
     with log.path.open("ab") as handle:
         handle.write(b'{"event":"result","run":"r1","at":"2026')
@@ -102,7 +100,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off_by_the_next(log: AuditLog) -> 
     assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
 
 
-def test_a_log_that_is_nothing_but_a_torn_line_starts_anew(log: AuditLog) -> None:
+def test_log_of_only_a_torn_line_is_empty(log: AuditLog) -> None:
     log.path.parent.mkdir(parents=True)
     log.path.write_bytes(b"{" * 200_000)
     write(log, BEGUN)
@@ -133,7 +131,7 @@ def test_a_log_that_is_nothing_but_a_torn_line_starts_anew(log: AuditLog) -> Non
         + b"\n",
     ],
 )
-def test_a_broken_line_stops_and_is_named(log: AuditLog, line: bytes) -> None:
+def test_broken_line_is_named_and_stops_the_read(log: AuditLog, line: bytes) -> None:
     write(log, BEGUN)
     with log.path.open("ab") as handle:
         handle.write(line)
@@ -145,7 +143,7 @@ def test_a_broken_line_stops_and_is_named(log: AuditLog, line: bytes) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--run", "r1", "-o", "json"]])
-def test_history_says_which_line_is_broken_and_leaves_with_1(log: AuditLog, arguments: list[str]) -> None:
+def test_history_names_a_broken_line_and_exits_1(log: AuditLog, arguments: list[str]) -> None:
     write(log, BEGUN, batch(1, 0))
     with log.path.open("ab") as handle:
         handle.write(b'{"event":"run","run":"r2"}\n')
@@ -155,26 +153,26 @@ def test_history_says_which_line_is_broken_and_leaves_with_1(log: AuditLog, argu
     assert said.err.count("\n") == 1
 
 
-def test_what_is_unknown_in_a_line_is_no_harm(log: AuditLog) -> None:
+def test_unknown_keys_in_a_line_are_ignored(log: AuditLog) -> None:
     """A newer kretain may write more."""
     write(log, {**BEGUN, "new": 1}, {"event": "note", "run": "r1", "at": AT}, {**changed_row(new=1), "new": 1})
     assert log.trimmed_since("")[0] == Amount(10, 100)
 
 
-def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "c1").write_text("a file where the folder should be")
     with pytest.raises(StateError, match="state directory"):
         AuditLog(tmp_path / "c1").append(BEGUN)
 
 
-def test_a_full_disk_ends_the_trim(tmp_path: Path) -> None:
+def test_full_disk_ends_the_trim(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.path.symlink_to("/dev/full")
     with pytest.raises(StateError, match="nothing more is trimmed"):
         log.append(BEGUN)
 
 
-def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
+def test_lock_names_its_holder_until_it_is_released(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from retention_cli.audit.lock import trim_lock\n"
         "with trim_lock(Path(sys.argv[1]), 'then'):\n    print('held', flush=True); time.sleep(60)"
@@ -194,13 +192,13 @@ def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
         pass
 
 
-def test_a_cluster_id_can_not_leave_the_state_directory(tmp_path: Path) -> None:
+def test_cluster_id_cannot_escape_the_state_directory(tmp_path: Path) -> None:
     assert cluster_folder(tmp_path, "../../etc").parent == tmp_path
     with pytest.raises(StateError):
         cluster_folder(tmp_path, "..")
 
 
-def test_history_lists_all_clusters_and_names_the_nearest_run(tmp_path: Path) -> None:
+def test_history_lists_all_clusters_and_suggests_the_nearest_run(tmp_path: Path) -> None:
     for cluster, run in (("c2", "r2"), ("c1", "r1")):
         AuditLog(tmp_path / cluster).append({**BEGUN, "run": run, "at": f"{run}"})
     runs = read_history(tmp_path)
@@ -234,7 +232,7 @@ def some_runs(log: AuditLog, outcomes: list[str]) -> None:
             )
 
 
-def test_history_is_of_some_time_some_outcome_and_some_runs(log: AuditLog) -> None:
+def test_history_filters_by_time_outcome_and_run(log: AuditLog) -> None:
     some_runs(log, ["trimmed", "nothing", "nothing", "failed", "cut off", "trimmed", "nothing"])
     runs = read_history(log.path.parent.parent)
     third = 1_793_674_800_000  # 2026-11-03T03:00:00Z
@@ -251,7 +249,7 @@ def test_history_is_of_some_time_some_outcome_and_some_runs(log: AuditLog) -> No
     assert chosen(third, "trimmed", 5) == ["5"]
 
 
-def test_runs_that_did_nothing_are_folded_in_a_table(log: AuditLog) -> None:
+def test_history_table_folds_idle_runs(log: AuditLog) -> None:
     some_runs(log, ["trimmed", "nothing", "nothing", "failed", "nothing"])
     state = str(log.path.parent.parent)
     folded = run_cli("history", "--state-dir", state, check=0).out
@@ -262,7 +260,7 @@ def test_runs_that_did_nothing_are_folded_in_a_table(log: AuditLog) -> None:
     assert "leave --run, --since" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err
 
 
-def test_an_event_that_a_newer_version_wrote_is_passed_over(log: AuditLog) -> None:
+def test_unknown_event_of_a_newer_version_is_skipped(log: AuditLog) -> None:
     """Also before any run has begun."""
     unknown = {"event": "weighed", "run": "r9", "at": AT}
     write(log, unknown, BEGUN, unknown, batch(1, 0), result(1, {0: "trimmed"}))

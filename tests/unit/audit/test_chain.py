@@ -70,7 +70,7 @@ def written(count: int, older: int = 0) -> tuple[list[bytes], Link]:
     return lines, at.link
 
 
-def test_each_line_has_its_number_and_the_hash_of_the_line_before(log: AuditLog) -> None:
+def test_each_audit_line_has_its_number_and_the_previous_hash(log: AuditLog) -> None:
     lines = lines_of(log)
     events = [json.loads(line) for line in lines]
     assert [event["seq"] for event in events] == [1, 2, 3, 4]
@@ -80,7 +80,7 @@ def test_each_line_has_its_number_and_the_hash_of_the_line_before(log: AuditLog)
     assert (chain.lines, chain.older, chain.since, chain.behind, chain.breaks) == (4, 0, AT, False, [])
 
 
-def test_older_lines_stand_before_the_chain_and_the_last_of_them_is_its_first_link(tmp_path: Path) -> None:
+def test_unchained_lines_come_first_and_anchor_the_chain(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     put(log, OLD, OLD.replace(b"r0", b"r9"))
     assert log.verify().breaks == []
@@ -117,7 +117,7 @@ Harm = Callable[[list[bytes]], list[bytes]]
         (lambda ls: [*ls[:3], OLD, ls[3]], 4, "not chained: written by hand, by an older kretain"),
     ],
 )
-def test_a_break_is_named_once_with_its_line_and_what_it_means(
+def test_break_in_the_chain_is_named_once_with_its_meaning(
     log: AuditLog, harm: Harm, line: int | None, words: str
 ) -> None:
     put(log, *harm(lines_of(log)))
@@ -126,7 +126,7 @@ def test_a_break_is_named_once_with_its_line_and_what_it_means(
     assert words in found[1]
 
 
-def test_a_head_that_is_missing_or_damaged_or_anothers_is_a_break(log: AuditLog) -> None:
+def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog) -> None:
     head = log.path.parent / HEAD_NAME
     for text, words in (
         ("{", "audit.head is damaged: whether lines at the end are gone is unknown"),
@@ -143,7 +143,7 @@ def test_a_head_that_is_missing_or_damaged_or_anothers_is_a_break(log: AuditLog)
     assert "audit.head can't be read (Is a directory)" in told(log)[0][1]
 
 
-def test_a_head_that_is_one_line_behind_is_what_a_crash_leaves(log: AuditLog) -> None:
+def test_head_one_line_behind_is_a_crash_and_no_break(log: AuditLog) -> None:
     lines = lines_of(log)
     write_head(log.path.parent, Link(3, hash_of(lines[2])))
     chain = log.verify()
@@ -187,7 +187,7 @@ def test_any_single_edit_drop_swap_or_cut_is_found(count: int, older: int, data:
 
 
 @given(count=st.integers(0, 12), lines=st.lists(st.one_of(st.binary(max_size=40), st.just(OLD)), max_size=12))
-def test_no_content_raises_and_what_is_appended_behind_anything_can_be_followed(count: int, lines: list[bytes]) -> None:
+def test_any_file_content_can_be_verified_and_appended_to(count: int, lines: list[bytes]) -> None:
     good, head = written(count)
     log = [*good, *(line.replace(b"\n", b"") for line in lines)]
     for known in (head, None, Link(3, ZEROS)):
@@ -200,7 +200,7 @@ def test_no_content_raises_and_what_is_appended_behind_anything_can_be_followed(
             assert after.breaks == []
 
 
-def test_a_log_goes_on_behind_a_broken_end_and_says_so_for_good(log: AuditLog) -> None:
+def test_log_continues_after_a_broken_end_and_records_it(log: AuditLog) -> None:
     """A cut does not heal by the next trim: its line tells of it, and numbers are not used twice."""
     put(log, *lines_of(log)[:2])
     log.append({**BEGUN, "run": "r2"})
@@ -226,7 +226,7 @@ def test_a_log_goes_on_behind_a_broken_end_and_says_so_for_good(log: AuditLog) -
         (lambda log: write_head(log.path.parent, Link(1, ZEROS)), "another log's, or an older one"),
     ],
 )
-def test_whatever_is_wrong_at_the_end_stays_told_behind_it(
+def test_damage_at_the_end_stays_reported_after_an_append(
     log: AuditLog, harm: Callable[[AuditLog], object], words: str
 ) -> None:
     harm(log)
@@ -235,7 +235,7 @@ def test_whatever_is_wrong_at_the_end_stays_told_behind_it(
     assert [text for _line, text in told(log) if words in text]
 
 
-def test_a_torn_last_line_was_never_announced_and_is_no_break(log: AuditLog) -> None:
+def test_torn_last_line_is_no_break(log: AuditLog) -> None:
     with log.path.open("ab") as handle:
         handle.write(lines_of(log)[3][:40])
     assert told(log) == []
@@ -244,9 +244,7 @@ def test_a_torn_last_line_was_never_announced_and_is_no_break(log: AuditLog) -> 
 
 
 @pytest.mark.parametrize("step", ["_head", "snapshot"])
-def test_a_log_that_is_being_written_is_never_taken_for_a_broken_one(
-    log: AuditLog, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_log_read_during_an_append_is_not_broken(log: AuditLog, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """A trim appends while somebody looks: right after the head was read, and after the log's length was, too."""
     honest = getattr(AuditLog, step)
     left = ["r2", "r3", "r4"]
@@ -268,7 +266,7 @@ def test_a_log_that_is_being_written_is_never_taken_for_a_broken_one(
     assert len(lines_of(log)) == 8
 
 
-def test_an_append_reads_the_last_line_however_long_the_log_is(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_reads_only_the_last_line(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         put(log, *lines_of(log)[:1] * 5_000, *lines_of(log)[1:])
     assert log.path.stat().st_size > 10**6
@@ -284,7 +282,7 @@ def test_an_append_reads_the_last_line_however_long_the_log_is(log: AuditLog, mo
     assert sum(read) < 300_000
 
 
-def test_a_surrogate_in_a_path_is_written_as_json(log: AuditLog) -> None:
+def test_surrogate_in_a_path_is_written_as_json(log: AuditLog) -> None:
     log.append({**BEGUN, "run": "r2", "policy": {"source": "\udcff.yaml"}})
     assert log.runs()["r2"].begun["policy"]["source"] == "\udcff.yaml"
     assert told(log) == []
@@ -293,7 +291,7 @@ def test_a_surrogate_in_a_path_is_written_as_json(log: AuditLog) -> None:
 LIMITED = Limits(max_records=100)
 
 
-def test_limits_per_day_do_not_go_by_a_broken_log(log: AuditLog) -> None:
+def test_daily_limits_refuse_a_broken_log(log: AuditLog) -> None:
     """G6: what the log tells of the day is not to be relied on. Without such limits it stops nothing."""
     state, now = log.path.parent.parent, 1_795_230_000_000
     assert past_day(state, "c1", now, LIMITED).records == 10
@@ -335,7 +333,7 @@ os._exit(7)
 """Appends a first or (odd steps) a second line, and is killed at that step of it: a write is then half done."""
 
 
-def test_a_kill_between_any_two_steps_of_an_append_leaves_a_log_that_holds(tmp_path: Path) -> None:
+def test_append_killed_at_any_step_leaves_a_valid_log(tmp_path: Path) -> None:
     lived, behind, torn = set(), 0, 0
     for step in range(200):
         log = AuditLog(tmp_path / str(step))
@@ -364,7 +362,7 @@ def verify(log: AuditLog, *more: str, code: int) -> tuple[str, str]:
     return done.out, done.err
 
 
-def test_history_verify_is_calm_where_all_is_well(log: AuditLog) -> None:
+def test_history_verify_of_an_intact_log_exits_0(log: AuditLog) -> None:
     put(AuditLog(log.path.parent.parent / "c0"), OLD)
     old = AuditLog(log.path.parent.parent / "c2")
     put(old, OLD, OLD.replace(b"r0", b"r9"))
@@ -380,7 +378,7 @@ def test_history_verify_is_calm_where_all_is_well(log: AuditLog) -> None:
     )
 
 
-def test_history_verify_names_each_break_of_every_log_and_leaves_with_1(log: AuditLog) -> None:
+def test_history_verify_names_each_break_and_exits_1(log: AuditLog) -> None:
     cut = AuditLog(log.path.parent.parent / "c2")
     cut.append(BEGUN)
     cut.path.unlink()
@@ -397,6 +395,6 @@ def test_history_verify_names_each_break_of_every_log_and_leaves_with_1(log: Aud
     assert f"{log.path}:2: a line is missing" in verify(log, "-o", "csv", code=1)[0]
 
 
-def test_history_verify_of_nothing_is_well_and_of_one_run_is_a_wrong_usage(tmp_path: Path) -> None:
+def test_history_verify_of_an_empty_log_is_fine_and_of_one_run_a_usage_error(tmp_path: Path) -> None:
     assert "No audit log yet" in run_cli("history", "--verify", "--state-dir", str(tmp_path), check=0).out
     run_cli("history", "--verify", "--run", "r1", "--state-dir", str(tmp_path), check=2)

@@ -44,7 +44,7 @@ def told(log: AuditLog) -> list[tuple[str | None, int | None, str]]:
     return [(one.file, one.line, one.text) for one in log.verify().breaks]
 
 
-def test_a_file_that_is_large_is_closed_when_a_run_begins_and_the_chain_goes_on(log: AuditLog) -> None:
+def test_large_audit_file_is_rotated_at_the_next_run_and_the_chain_continues(log: AuditLog) -> None:
     assert closed_files(log.path.parent) == (closed_name(4), closed_name(8), closed_name(12))
     first = json.loads(log.path.read_bytes().splitlines()[0])
     assert (first["seq"], first["after"]) == (13, closed_name(12))
@@ -55,7 +55,7 @@ def test_a_file_that_is_large_is_closed_when_a_run_begins_and_the_chain_goes_on(
     assert log.trimmed_since("") == (Amount(40, 400), None)
 
 
-def test_a_file_below_the_size_is_not_closed(log: AuditLog) -> None:
+def test_audit_file_below_the_size_is_not_rotated(log: AuditLog) -> None:
     size = log.path.stat().st_size
     log.rotate(size + 1)
     assert log.path.exists()
@@ -67,7 +67,7 @@ def test_a_file_below_the_size_is_not_closed(log: AuditLog) -> None:
     assert (log.verify().breaks, len(log.runs())) == ([], 5)
 
 
-def test_the_last_ledger_is_found_in_whatever_file_it_stands(log: AuditLog) -> None:
+def test_last_ledger_is_found_in_any_file(log: AuditLog) -> None:
     assert log.last_ledger() is None
     log.append({**BEGUN, "run": "r5", "ledger": {"id": "l1", "revision": 7}})
     run(log, "r6")
@@ -75,7 +75,7 @@ def test_the_last_ledger_is_found_in_whatever_file_it_stands(log: AuditLog) -> N
     assert log.last_ledger() == NamedLedger("l1", 7)
 
 
-def test_a_day_is_counted_over_files_and_old_files_are_not_read(log: AuditLog) -> None:
+def test_daily_count_spans_files_and_skips_old_ones(log: AuditLog) -> None:
     assert log.trimmed_since(day(3)) == (Amount(20, 200), None)
     file(log, 1).write_bytes(b"not a line\n")
     assert log.trimmed_since(day(3)) == (Amount(20, 200), None)
@@ -85,7 +85,7 @@ def test_a_day_is_counted_over_files_and_old_files_are_not_read(log: AuditLog) -
     assert "edited, or line 1 of" in (log.trimmed_since(day(3))[1] or "")
 
 
-def test_old_files_that_were_removed_whole_are_no_break_but_are_told(log: AuditLog) -> None:
+def test_removed_old_files_are_mentioned_and_no_break(log: AuditLog) -> None:
     file(log, 1).unlink()
     file(log, 2).unlink()
     chain = log.verify()
@@ -97,7 +97,7 @@ def test_old_files_that_were_removed_whole_are_no_break_but_are_told(log: AuditL
     assert "the files before it, with 8 lines, were removed" in done.out
 
 
-def test_a_day_whose_files_were_removed_can_not_be_told(log: AuditLog) -> None:
+def test_daily_count_is_unknown_when_its_files_were_removed(log: AuditLog) -> None:
     """Or the limits per day would begin anew by moving a file away (G6)."""
     file(log, 1).unlink()
     amount, broken = log.trimmed_since(day(2))
@@ -110,7 +110,7 @@ def test_a_day_whose_files_were_removed_can_not_be_told(log: AuditLog) -> None:
         past_day(log.path.parent.parent, "c1", now, Limits(max_records=100))
 
 
-def test_a_day_can_be_asked_for_where_the_open_file_alone_is_left(log: AuditLog) -> None:
+def test_daily_count_works_with_only_the_open_file(log: AuditLog) -> None:
     """All closed files were moved away: a trim goes on, and limits per day say why they can't be told."""
     for name in closed_files(log.path.parent):
         log.path.with_name(name).unlink()
@@ -121,7 +121,7 @@ def test_a_day_can_be_asked_for_where_the_open_file_alone_is_left(log: AuditLog)
 
 
 @pytest.mark.parametrize("days", [(10, 5, 5), (10, 5, 10), (5, 10, 5, 5), (10, 10, 5, 5, 12), (12, 5, 5, 10)])
-def test_a_day_is_counted_whole_although_the_clock_was_set_back(tmp_path: Path, days: tuple[int, ...]) -> None:
+def test_daily_count_is_complete_after_the_clock_was_set_back(tmp_path: Path, days: tuple[int, ...]) -> None:
     """A file that ends long ago, by a wrong clock, says nothing of those before it (G6)."""
     log = AuditLog(tmp_path / "c1")
     for number, one in enumerate(days):
@@ -138,7 +138,7 @@ def test_a_day_is_counted_whole_although_the_clock_was_set_back(tmp_path: Path, 
     assert broken is not None, "moved away, however old what is left looks"
 
 
-def test_a_request_that_may_have_been_executed_counts_although_the_clock_was_set_back_before_it_was_settled(
+def test_pending_request_counts_after_the_clock_was_set_back(
     tmp_path: Path,
 ) -> None:
     log = AuditLog(tmp_path / "c1")
@@ -188,7 +188,7 @@ Harm = Callable[[AuditLog], object]
         (lambda log: rewrite(log, 4, lambda ls: ls[:3]), None, None, "cut at the end: a line is missing"),
     ],
 )
-def test_what_is_done_to_a_file_is_named_once_with_the_file(
+def test_damage_to_a_rotated_file_is_named_once_with_the_file(
     log: AuditLog, harm: Harm, where: int | None, line: int | None, words: str
 ) -> None:
     harm(log)
@@ -199,7 +199,7 @@ def test_what_is_done_to_a_file_is_named_once_with_the_file(
     assert shown.startswith(f"{log.path if where is None else file(log, where)}{'' if line is None else f':{line}'}: ")
 
 
-def test_a_closed_file_that_ends_within_a_line_was_cut(log: AuditLog) -> None:
+def test_rotated_file_ending_in_a_partial_line_was_cut(log: AuditLog) -> None:
     path = file(log, 2)
     path.write_bytes(path.read_bytes()[:-9])
     assert (path.name, 4) in [(name, line) for name, line, _text in told(log)]
@@ -207,7 +207,7 @@ def test_a_closed_file_that_ends_within_a_line_was_cut(log: AuditLog) -> None:
         log.trimmed_since("")
 
 
-def test_an_open_file_that_is_gone_stays_told_behind_it(log: AuditLog) -> None:
+def test_missing_open_file_stays_reported(log: AuditLog) -> None:
     """The numbers go on behind the closed files, and the first line keeps that some are gone."""
     log.path.unlink()
     run(log, "r5")
@@ -217,7 +217,7 @@ def test_an_open_file_that_is_gone_stays_told_behind_it(log: AuditLog) -> None:
     assert "the head knew of 16: lines were gone" in text
 
 
-def test_a_broken_end_is_not_closed_before_a_line_has_recorded_it(log: AuditLog) -> None:
+def test_file_with_a_broken_end_is_not_rotated_before_a_line_records_it(log: AuditLog) -> None:
     (log.path.parent / HEAD_NAME).unlink()
     run(log, "r5")
     assert closed_files(log.path.parent)[-1] == closed_name(12)
@@ -226,7 +226,7 @@ def test_a_broken_end_is_not_closed_before_a_line_has_recorded_it(log: AuditLog)
     assert ["there was no head" in text for _name, _line, text in told(log)] == [True]
 
 
-def test_a_name_that_is_taken_stops_the_trim_and_is_not_written_over(log: AuditLog) -> None:
+def test_existing_target_of_a_rotation_stops_the_trim(log: AuditLog) -> None:
     other = log.path.with_name(closed_name(16))
     other.write_text("evidence")
     with pytest.raises(StateError, match=f"closed as {closed_name(16)}, and there is such a file"):
@@ -234,7 +234,7 @@ def test_a_name_that_is_taken_stops_the_trim_and_is_not_written_over(log: AuditL
     assert (other.read_text(), log.path.exists()) == ("evidence", True)
 
 
-def test_a_torn_line_does_not_get_into_a_closed_file(log: AuditLog) -> None:
+def test_torn_line_is_not_carried_into_a_rotated_file(log: AuditLog) -> None:
     with log.path.open("ab") as handle:
         handle.write(b'{"seq":17,"prev')
     run(log, "r5")
@@ -242,9 +242,7 @@ def test_a_torn_line_does_not_get_into_a_closed_file(log: AuditLog) -> None:
     assert (told(log), len(log.runs())) == ([], 5)
 
 
-def test_a_log_that_is_closed_while_somebody_reads_is_read_whole(
-    log: AuditLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_rotated_during_a_read_is_read_completely(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever plans or looks at history holds no lock: the file may be closed between any two steps."""
     honest = getattr(AuditLog, "_head")  # noqa: B009  (of ours, and private)
     left = ["r5", "r6", "r7"]
@@ -267,7 +265,7 @@ def test_a_log_that_is_closed_while_somebody_reads_is_read_whole(
     assert [event["run"] for event in events if event["event"] == "run"] == [f"r{n}" for n in range(2, 8)]
 
 
-def test_many_readers_beside_a_writer_never_see_a_gap(log: AuditLog) -> None:
+def test_readers_beside_a_writer_never_see_a_gap(log: AuditLog) -> None:
     done = threading.Event()
     seen: list[object] = []
 
@@ -288,7 +286,7 @@ def test_many_readers_beside_a_writer_never_see_a_gap(log: AuditLog) -> None:
     assert len(log.runs()) == 44
 
 
-def test_history_reads_all_files_even_if_the_open_one_is_gone(log: AuditLog) -> None:
+def test_history_reads_all_files_without_the_open_one(log: AuditLog) -> None:
     state = log.path.parent.parent
     (log.path.parent / HEAD_NAME).unlink()
     log.path.unlink()
@@ -299,7 +297,7 @@ def test_history_reads_all_files_even_if_the_open_one_is_gone(log: AuditLog) -> 
     assert folders_with_log(state) == [log.path.parent]
 
 
-def test_a_kretain_that_did_not_chain_left_a_log_that_is_closed_once_it_is_chained(tmp_path: Path) -> None:
+def test_log_of_an_unchained_version_is_rotated_once_chained(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "c1")
     log.path.parent.mkdir()
     log.path.write_text(json.dumps({**BEGUN, "run": "r0"}) + "\n")
@@ -339,7 +337,7 @@ os._exit(7)
 """Closes the file and begins the next, and is killed at that step of it: a write is then half done."""
 
 
-def test_a_kill_between_any_two_steps_of_closing_a_file_loses_no_line(log: AuditLog, tmp_path: Path) -> None:
+def test_rotation_killed_at_any_step_loses_no_line(log: AuditLog, tmp_path: Path) -> None:
     before, closed, torn = log.path.parent, 0, 0
     for step in range(200):
         folder = tmp_path / str(step)
@@ -378,7 +376,7 @@ for number in range(int(sys.argv[3])):
 """Trims again and again, as far as the log is concerned."""
 
 
-def test_processes_that_write_in_turn_and_one_that_is_killed_leave_one_chain(tmp_path: Path) -> None:
+def test_alternating_processes_and_a_kill_leave_one_chain(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "c1")
 
     def start(name: str, runs: int) -> subprocess.Popen[str]:

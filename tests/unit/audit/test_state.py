@@ -32,7 +32,7 @@ TP = TopicPartition("orders", 0)
 @pytest.mark.parametrize(
     "left", ['{"pid": 1, "host": "h", "user": "u", "since": "then"}\n', "garbage", "\x00" * 50, ""]
 )
-def test_what_a_crash_left_in_the_lock_file_locks_nobody_out(tmp_path: Path, left: str) -> None:
+def test_crashed_lock_file_locks_nobody_out(tmp_path: Path, left: str) -> None:
     """The kernel's lock counts, not the file: a stale one names a holder that is gone."""
     (tmp_path / "trim.lock").write_text(left)
     with trim_lock(tmp_path, "now"):
@@ -41,14 +41,14 @@ def test_what_a_crash_left_in_the_lock_file_locks_nobody_out(tmp_path: Path, lef
     assert (tmp_path / "trim.lock").read_text() == ""
 
 
-def test_a_lock_whose_holder_left_no_name_still_holds(tmp_path: Path) -> None:
+def test_lock_without_a_holders_name_still_locks(tmp_path: Path) -> None:
     with trim_lock(tmp_path, "then"):
         (tmp_path / "trim.lock").write_text("not json")
         with pytest.raises(LockedError, match="its holder left no name"), trim_lock(tmp_path, "now"):
             pytest.fail("two at a time")
 
 
-def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+def test_lock_waits_for_its_holder(tmp_path: Path) -> None:
     freed = threading.Event()
 
     def hold() -> None:
@@ -68,25 +68,25 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
     holder.join()
 
 
-def test_the_lock_ends_with_an_error_too(tmp_path: Path) -> None:
+def test_lock_is_released_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), trim_lock(tmp_path, "then"):
         raise KeyboardInterrupt
     with trim_lock(tmp_path, "now"):
         pass
 
 
-def test_two_clusters_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_locks_of_two_clusters_are_independent(tmp_path: Path) -> None:
     with trim_lock(tmp_path / "c1", "now"), trim_lock(tmp_path / "c2", "now"):
         pass
 
 
-def test_a_lock_that_can_not_be_made_stops_the_trim(tmp_path: Path) -> None:
+def test_lock_that_cannot_be_created_stops_the_trim(tmp_path: Path) -> None:
     (tmp_path / "trim.lock").mkdir()
     with pytest.raises(StateError, match=r"trim\.lock can't be opened"), trim_lock(tmp_path, "now"):
         pytest.fail("not locked")
 
 
-def test_a_lock_whose_holder_can_not_be_named_stops_the_trim_in_our_words(tmp_path: Path) -> None:
+def test_lock_with_an_unnamable_holder_stops_the_trim(tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))  # no file may grow, as on a full disk
     try:
@@ -96,7 +96,7 @@ def test_a_lock_whose_holder_can_not_be_named_stops_the_trim_in_our_words(tmp_pa
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
-def test_who_trims_is_the_name_of_the_uid_whatever_the_environment_says(
+def test_user_is_the_name_of_the_uid_whatever_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
@@ -109,7 +109,7 @@ def test_who_trims_is_the_name_of_the_uid_whatever_the_environment_says(
     assert written(log)[0]["user"] == me
 
 
-def test_a_uid_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uid_without_a_name_is_shown_as_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 987_654)
     assert user_name() == "987654"
 
@@ -120,7 +120,7 @@ def written(log: AuditLog) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in ("seq", "prev")} for line in lines]
 
 
-def test_a_run_is_written_step_by_step(tmp_path: Path) -> None:
+def test_run_is_logged_step_by_step(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     clock = iter(range(AT, AT + 100))
     journal = AuditJournal(log, "r1", lambda: next(clock))
@@ -166,7 +166,7 @@ def test_a_run_is_written_step_by_step(tmp_path: Path) -> None:
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
-def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
+def test_failed_run_logs_its_reason(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     journal = AuditJournal(log, "r1", lambda: AT)
     journal.begin(plan(row()), None)
@@ -183,7 +183,7 @@ def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
     assert log.runs()["r1"].end is not None
 
 
-def test_a_day_is_24_hours_back_from_now(tmp_path: Path) -> None:
+def test_day_is_the_24_hours_before_now(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "c1")
     day = 86_400_000
     for name, at in (("r1", AT - day - 1), ("r2", AT - day), ("r3", AT)):
@@ -194,7 +194,7 @@ def test_a_day_is_24_hours_back_from_now(tmp_path: Path) -> None:
     assert past_day(tmp_path, "c2", AT, Limits()).records == 0
 
 
-def test_names_of_runs_sort_by_time_and_differ(tmp_path: Path) -> None:
+def test_run_names_are_unique_and_sort_by_time(tmp_path: Path) -> None:
     names = [new_run_name(AT + n * 1000) for n in range(20)]
     assert names == sorted(names)
     assert names[0].startswith("20261121T030000Z-")
@@ -202,9 +202,7 @@ def test_names_of_runs_sort_by_time_and_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_no_other_trim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """NFS without its lock daemon, say: nobody can know who else trims, and nobody is blamed."""
 
     def refused(_handle: int, _how: int) -> None:

@@ -46,7 +46,7 @@ class Taken:
         self.round.on_reply([name], decode(batched([(name, rows, error_code)]), 8))
 
 
-def test_committed_offsets_are_taken_as_they_are_zero_too() -> None:
+def test_committed_offsets_include_zero() -> None:
     taken = Taken("a")
     taken.answer("a", t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
     assert taken.told == [GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]}, {"t": {2: -1}})]
@@ -62,13 +62,13 @@ def test_an_error_is_no_empty_answer(code: int) -> None:
     assert taken.waiting["a"].topics is None, "it may stand anywhere"
 
 
-def test_a_group_that_is_gone_has_no_commits() -> None:
+def test_deleted_group_has_no_commits() -> None:
     taken = Taken("a")
     taken.answer("a", error_code=69)
     assert taken.told == [GroupCommits("a", {})]
 
 
-def test_one_partitions_error_puts_its_topic_in_doubt_and_no_other() -> None:
+def test_error_of_one_partition_affects_only_its_topic() -> None:
     """F3: what was read of the other topics still counts."""
     taken = Taken("a")
     taken.answer("a", t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88), (1, 7, 0, 0)], v=[(0, -2, 0, 0)])
@@ -79,7 +79,7 @@ def test_one_partitions_error_puts_its_topic_in_doubt_and_no_other() -> None:
     assert taken.waiting["a"].text.startswith("u-0: ")
 
 
-def test_a_failed_request_fails_every_group_in_it() -> None:
+def test_failed_request_fails_each_of_its_groups() -> None:
     taken = Taken("a", "b")
     taken.round.on_reply(["a", "b"], RequestFailedError("time-out", retriable=True))
     assert {name: failure.text for name, failure in taken.waiting.items()} == {"a": "time-out", "b": "time-out"}
@@ -89,7 +89,7 @@ def test_a_failed_request_fails_every_group_in_it() -> None:
     ("code", "retriable"),
     [(3, True), (6, True), (14, True), (15, True), (16, True), (29, False), (30, False), (42, False)],
 )
-def test_errors_know_whether_asking_again_may_help(code: int, *, retriable: bool) -> None:
+def test_error_codes_know_whether_a_retry_helps(code: int, *, retriable: bool) -> None:
     error = error_named(code)
     assert error is not None
     assert (error.retriable, error.answered) == (retriable, True)
@@ -105,20 +105,20 @@ def member(subscribed: list[str], assigned: list[str]) -> Any:
     return made(client_id="c", member_metadata=metadata, member_assignment=assignment)
 
 
-def test_a_classic_member_reads_what_it_subscribed_to_and_what_it_is_assigned() -> None:
+def test_classic_member_reads_its_subscription_and_assignment() -> None:
     stable = made(group_state="Stable", members=[member(["a"], ["b"]), member(["c"], [])])
     assert groups.classic_topics(stable) == frozenset({"a", "b", "c"})
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "", "Unknown"])
-def test_a_group_in_the_midst_of_a_rebalance_does_not_say(state: str) -> None:
+def test_rebalancing_group_has_unknown_members(state: str) -> None:
     said = groups.classic_topics(made(group_state=state, members=[member(["a"], [])]))
     assert isinstance(said, RequestFailedError)
     assert said.retriable
     assert groups.classic_topics(made(group_state=state, members=[])) == frozenset()
 
 
-def test_a_group_that_never_settles_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_that_keeps_rebalancing_is_awaited_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: it costs a run a few seconds, not each recheck of a trim. Once it has told, it is waited for again."""
     asked: list[str] = []
     told: list[tuple[str, Any]] = []
@@ -157,7 +157,7 @@ def test_a_group_that_never_settles_is_waited_for_once(monkeypatch: pytest.Monke
     assert describe() > 1
 
 
-def test_a_member_whose_bytes_mean_nothing_to_us_may_read_anything() -> None:
+def test_undecodable_member_may_read_any_topic() -> None:
     strange = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
     said = groups.classic_topics(made(group_state="Stable", members=[strange]))
     assert isinstance(said, RequestFailedError)
@@ -177,7 +177,7 @@ def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]
     return made(group_state=state, members=[one])
 
 
-def test_a_kip_848_member_reads_what_it_subscribed_to_is_assigned_or_will_be() -> None:
+def test_kip_848_member_reads_subscription_assignment_and_target() -> None:
     assert groups.consumer_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset({"a", "b", "c"})
     assert groups.consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b", groups.TopicRegex("x.*")})
     said = groups.consumer_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
@@ -185,11 +185,11 @@ def test_a_kip_848_member_reads_what_it_subscribed_to_is_assigned_or_will_be() -
     assert said.retriable
 
 
-def test_a_share_member_reads_what_it_subscribed_to_and_is_assigned() -> None:
+def test_share_member_reads_subscription_and_assignment() -> None:
     assert groups.share_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
 
 
-def test_a_streams_group_reads_its_sources_and_repartition_topics_once_it_has_a_topology() -> None:
+def test_streams_group_reads_sources_and_repartition_topics() -> None:
     part = made(source_topics=["a"], repartition_source_topics=[made(name="b")])
     assert groups.streams_topics(
         made(members=[1], topology=made(subtopologies=[part]), group_state="Stable")
@@ -217,11 +217,11 @@ def test_a_streams_group_reads_its_sources_and_repartition_topics_once_it_has_a_
         ("Dead", False),
     ],
 )
-def test_only_groups_that_are_known_to_be_empty_have_no_members(state: str, *, may: bool) -> None:
+def test_only_a_group_known_to_be_empty_has_no_members(state: str, *, may: bool) -> None:
     assert ListedGroup("g", "classic", "consumer", state).may_have_members is may
 
 
-def test_a_partition_without_a_leader_has_none() -> None:
+def test_partition_without_a_leader_has_none() -> None:
     about = _topic(
         Topic(0, "t", uuid.UUID(int=5).bytes, internal=False, partitions={0: (-1, 4, (1,)), 1: (0, 4, (0,))}), _Shared()
     )
@@ -229,7 +229,7 @@ def test_a_partition_without_a_leader_has_none() -> None:
     assert about.partitions[1].leader == 0, "a broker's id may be 0"
 
 
-def test_a_topic_without_an_id_can_not_be_told_from_its_namesake() -> None:
+def test_topic_without_an_id_is_unknown() -> None:
     assert topic_id_text(None) is None
     assert topic_id_text(uuid.UUID(int=0)) is None
     assert topic_id_text(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -254,8 +254,6 @@ def test_a_topic_without_an_id_can_not_be_told_from_its_namesake() -> None:
         ({"cleanup.policy": "delete", "retention.ms": "a week"}, None),
     ],
 )
-def test_a_setting_that_is_missing_is_unknown_not_a_default(
-    values: dict[str, str | None], config: TopicConfig | None
-) -> None:
+def test_missing_topic_setting_is_unknown(values: dict[str, str | None], config: TopicConfig | None) -> None:
     read = _config(values)
     assert read == config if config is not None else isinstance(read, RequestFailedError)

@@ -38,7 +38,7 @@ def come_to(**given_keys: str) -> ConnectionSettings:
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))
-def test_what_can_not_be_carried_over_is_named_with_its_file_and_its_substitute(key: str) -> None:
+def test_unsupported_client_key_is_named_with_file_and_substitute(key: str) -> None:
     said = refused({key: "anything"})
     assert said.startswith(f"client.properties: {key}: ")
     assert any(word in said for word in ("use ", "write ", "take it out", "run kretain where"))
@@ -71,7 +71,7 @@ MERELY_TUNE = (
 
 
 @pytest.mark.parametrize("key", JAVA_SECURITY_KEYS)
-def test_no_security_key_of_a_java_client_is_dropped_in_silence(key: str) -> None:
+def test_every_java_security_key_is_used_or_refused(key: str) -> None:
     if key in _UNDERSTOOD or key.startswith(MERELY_TUNE):
         return
     assert _LEFT_OUT.fullmatch(key) is None
@@ -107,7 +107,7 @@ main.consumer.max.poll.records specific.avro.reader
 """.split()  # noqa: SIM905
 
 
-def test_what_only_tunes_a_producer_or_a_consumer_is_left_out_and_listed() -> None:
+def test_tuning_keys_are_ignored_and_listed() -> None:
     settings = of(dict.fromkeys(TUNING, "1"))
     assert settings.left_out == tuple(sorted(TUNING))
     assert settings == of({}) or settings.for_librdkafka() == of({}).for_librdkafka()
@@ -126,7 +126,7 @@ def certificate() -> str:
 @pytest.mark.parametrize(
     "between", [" ", " \\\n", "\\n", "", "\\r\\n"], ids=["blanks", "continued", "\\n", "none", "\\r\\n"]
 )
-def test_pem_on_one_line_is_read_as_java_reads_it(tmp_path: Path, key: str, between: str) -> None:
+def test_single_line_pem_is_read_as_in_java(tmp_path: Path, key: str, between: str) -> None:
     pem = certificate() + certificate()
     path = tmp_path / "client.properties"
     value = pem.strip().replace("\n", between)
@@ -141,7 +141,7 @@ def test_pem_on_one_line_is_read_as_java_reads_it(tmp_path: Path, key: str, betw
     assert read == x509.load_pem_x509_certificates(pem.encode())
 
 
-def test_a_key_and_its_chain_may_be_on_one_line_and_headers_stay(tmp_path: Path) -> None:
+def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
@@ -158,14 +158,14 @@ def test_a_key_and_its_chain_may_be_on_one_line_and_headers_stay(tmp_path: Path)
     assert _in_lines(old) == old
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_first_key(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SSL\nbootstrap.servers=a:1\n", encoding="utf-8-sig")
     assert translate(read_properties(path)).protocol == "SSL"
 
 
 @pytest.mark.parametrize("line", ["[default]", " [ prod.eu ] ", "[]"])
-def test_a_section_of_an_ini_file_is_refused_by_name(tmp_path: Path, line: str) -> None:
+def test_ini_section_is_refused_by_name(tmp_path: Path, line: str) -> None:
     path = tmp_path / "client.ini"
     path.write_text(f"# ours\n{line}\nbootstrap.servers=a:1\n")
     with pytest.raises(SettingsError, match=rf"client\.ini:2: {re.escape(line.strip())} begins a section"):
@@ -181,7 +181,7 @@ def test_a_section_of_an_ini_file_is_refused_by_name(tmp_path: Path, line: str) 
         ("nonsense", "neither a librdkafka nor a Java client setting"),
     ],
 )
-def test_an_unknown_key_is_an_error_with_the_nearest_right_one(key: str, hint: str) -> None:
+def test_unknown_client_key_suggests_the_nearest(key: str, hint: str) -> None:
     assert hint in refused({key: "x"})
 
 
@@ -215,7 +215,7 @@ def test_an_unknown_key_is_an_error_with_the_nearest_right_one(key: str, hint: s
         ({"security.protocol": "SSL", "ssl.key.pem": "-----BEGIN"}, "needs both"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(keys: dict[str, str], said: str) -> None:
+def test_client_file_error_is_one_line(keys: dict[str, str], said: str) -> None:
     assert said in refused(keys)
 
 
@@ -233,7 +233,7 @@ def test_what_is_wrong_is_said_in_one_line(keys: dict[str, str], said: str) -> N
         ("PLAIN", f'PlainLoginModule required username="alice" password="{SECRET}"', "alice", SECRET),
     ],
 )
-def test_a_jaas_line_is_read_as_java_reads_it(mechanism: str, jaas: str, user: str, password: str) -> None:
+def test_jaas_line_is_read_as_in_java(mechanism: str, jaas: str, user: str, password: str) -> None:
     settings = of({**SASL, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas})
     assert (settings.mechanism, settings.username, settings.password) == (mechanism.upper(), user, password)
     assert settings.for_kafka_python()["sasl_plain_password"] == password
@@ -250,7 +250,7 @@ def test_a_jaas_line_is_read_as_java_reads_it(mechanism: str, jaas: str, user: s
         ({"enable.ssl.certificate.verification": "no"}, True, True),  # only the one word turns it off
     ],
 )
-def test_certificates_and_host_names_are_checked_unless_told(
+def test_certificates_and_host_names_are_checked_by_default(
     keys: dict[str, str], *, checks_name: bool, checks_certificate: bool
 ) -> None:
     settings = of({"security.protocol": "SSL", **keys})
@@ -262,14 +262,14 @@ def test_certificates_and_host_names_are_checked_unless_told(
     assert (rd["ssl.endpoint.identification.algorithm"] == "https") is (checks_name or not checks_certificate)
 
 
-def test_a_bundle_with_comments_in_any_language_is_taken(tmp_path: Path) -> None:
+def test_ca_bundle_with_comments_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
     path.write_text(f"# Autoridad de Certificación\n{self_signed()}", encoding="utf-8")
     settings = of({"security.protocol": "SSL", "ssl.ca.location": str(path)})
     assert len(settings.for_kafka_python()["ssl_context"].get_ca_certs()) == 1
 
 
-def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+def test_properties_file_is_read_as_in_java(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(
         "# a comment\n! another\nbootstrap.servers = a:1,\\\n    b:2  \nsasl.username:alice\n\nclient.id=\\u00fc=x\n",

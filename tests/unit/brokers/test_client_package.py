@@ -17,7 +17,7 @@ import pytest
         "import kafka.net, kafka; kafka.TopicPartition",
     ],
 )
-def test_a_script_that_uses_the_client_itself_finds_all_of_it(use: str) -> None:
+def test_kafka_python_stays_complete_for_scripts_that_import_it(use: str) -> None:
     said = "import kafka, sys; assert 'kafka.producer' not in sys.modules"
     for code in (f"import retention_cli.brokers\n{said}\n{use}", f"{use}\nimport retention_cli.brokers\n{use}"):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

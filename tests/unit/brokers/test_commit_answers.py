@@ -86,19 +86,19 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
 
 
 @given(GROUPS, st.integers(0, 1000))
-def test_several_groups_are_decoded_as_the_client_does(groups: Any, throttle_ms: int) -> None:
+def test_commit_answer_of_several_groups_equals_kafka_pythons_decoding(groups: Any, throttle_ms: int) -> None:
     data = batched(groups, throttle_ms)
     theirs = OffsetFetchResponse[8].decode(data)
     assert decode(data, 8) == Answer(throttle_ms, [as_ours(one.group_id, one) for one in theirs.groups])
 
 
 @given(TOPICS, st.sampled_from([0, 69]))
-def test_one_group_is_decoded_as_the_client_does(topics: Any, error: int) -> None:
+def test_commit_answer_of_one_group_equals_kafka_pythons_decoding(topics: Any, error: int) -> None:
     data = single(topics, error)
     assert decode(data, 7) == Answer(0, [as_ours(None, OffsetFetchResponse[7].decode(data))])
 
 
-def test_fields_that_come_with_later_brokers_are_skipped() -> None:
+def test_unknown_tagged_fields_of_a_commit_answer_are_skipped() -> None:
     """KIP-482: tagged fields may stand behind every row, topic and group."""
     tags = b"\x02\x00\x01\xaa\x05\x02\xbb\xcc"
     row = b"\0\0\0\x03" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x01" + b"\0\0"
@@ -109,14 +109,14 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
     assert decode(data, 8) == Answer(0, [expected])
 
 
-def test_a_topic_that_is_named_twice_is_an_error_and_hides_no_rows() -> None:
+def test_commit_answer_with_a_topic_twice_is_an_error() -> None:
     row = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
     with pytest.raises(ValueError, match="twice"):
         decode(batched([("one", [("t", [row]), ("t", [])], 0)]), 8)
 
 
 @given(GROUPS, st.data())
-def test_a_cut_answer_is_never_taken_for_a_whole_one(groups: Any, data: st.DataObject) -> None:
+def test_truncated_commit_answer_is_an_error(groups: Any, data: st.DataObject) -> None:
     whole = batched(groups)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(ValueError, match="OffsetFetch"):
@@ -126,7 +126,7 @@ def test_a_cut_answer_is_never_taken_for_a_whole_one(groups: Any, data: st.DataO
 
 
 @given(st.binary(max_size=200), st.sampled_from([7, 8]))
-def test_broken_bytes_are_an_error_and_nothing_else(noise: bytes, version: int) -> None:
+def test_corrupt_commit_answer_raises_only_a_value_error(noise: bytes, version: int) -> None:
     try:
         answer = decode(noise, version)
     except ValueError:  # so is a name that is no UTF-8
@@ -135,7 +135,7 @@ def test_broken_bytes_are_an_error_and_nothing_else(noise: bytes, version: int) 
 
 
 @pytest.mark.parametrize(("names", "version"), [("alone", 7), (["one", "two"], 8)])
-def test_the_client_sends_the_request_and_hands_our_answer_out(names: Any, version: int) -> None:
+def test_commit_request_is_sent_by_kafka_python_and_decoded_by_us(names: Any, version: int) -> None:
     sent = request(names)
     sent.API_VERSION = version
     sent.with_header(correlation_id=5, client_id="c")

@@ -27,7 +27,7 @@ NAME, COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.r
         ),
     ],
 )
-def test_a_group_is_known_only_without_dead_letters_or_with_copies(
+def test_dead_letters_are_unknown_unless_they_are_copies_or_off(
     values: Values | RequestFailedError, said: str | None
 ) -> None:
     found = why(values)

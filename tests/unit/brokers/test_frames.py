@@ -25,21 +25,21 @@ def _claim(protocol: BoundedProtocol, length: int) -> None:
     protocol.receive_bytes(struct.pack(">i", length))
 
 
-def test_an_answer_row_for_row_is_limited_by_its_request() -> None:
+def test_frame_limit_follows_from_the_request() -> None:
     few, many = longest_answer(21, 100), longest_answer(21, 100_000)
     assert 1 << 20 < few < many < MAX_RESPONSE_BYTES
     assert longest_answer(3, 100) == longest_answer(None, 100) == MAX_RESPONSE_BYTES
 
 
 @pytest.mark.parametrize("length", [2 << 20, MAX_RESPONSE_BYTES, -1])
-def test_a_frame_that_is_too_long_for_what_was_asked_is_refused(length: int) -> None:
+def test_oversized_frame_is_refused(length: int) -> None:
     protocol = BoundedProtocol(client_id="t")
     protocol.send_request(_deletes(1))
     with pytest.raises(InvalidReceiveError):
         _claim(protocol, length)
 
 
-def test_limits_go_with_their_requests_in_order() -> None:
+def test_frame_limits_follow_request_order() -> None:
     protocol = BoundedProtocol(client_id="t")
     protocol.send_request(DescribeLogDirsRequest(topics=None, version=4))
     protocol.send_request(_deletes(1))
@@ -49,7 +49,7 @@ def test_limits_go_with_their_requests_in_order() -> None:
     _claim(protocol, 2 << 20)
 
 
-def test_a_frame_that_nobody_asked_for_is_refused() -> None:
+def test_unrequested_frame_is_refused() -> None:
     with pytest.raises(InvalidReceiveError):
         _claim(BoundedProtocol(client_id="t"), 8)
 
@@ -85,7 +85,7 @@ class _Connection:
         self._request_timed_out(self.second, now - seconds, now)
 
 
-def test_a_request_with_next_to_no_time_left_does_not_look_all_the_time_whether_its_turn_has_come() -> None:
+def test_request_near_its_deadline_does_not_poll_for_its_turn() -> None:
     connection = _Connection()
     bind(connection)
     connection.time_passes(0.0001)
@@ -97,7 +97,7 @@ def test_a_request_with_next_to_no_time_left_does_not_look_all_the_time_whether_
     assert connection.ended == [connection.second]
 
 
-def test_a_delete_does_not_wait_for_its_turn() -> None:
+def test_delete_does_not_wait_for_its_turn() -> None:
     connection = _Connection()
     bind(connection)
     connection.send_request(_deletes(1))

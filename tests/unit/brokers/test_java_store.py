@@ -38,7 +38,7 @@ def body(pem: str | None) -> str:
     return "".join((pem or "").split("-----")[2::4]).replace("\n", "")
 
 
-def test_trusted_certificates_come_out_of_either_kind(tmp_path: Path) -> None:
+def test_trusted_certificates_are_read_from_jks_and_pkcs12(tmp_path: Path) -> None:
     for content in (pkcs12_store(STORE, key=False), jks_store(STORE, key=False)):
         store = opened(tmp_path, content, STORE)
         assert body(store.certificates) == body(self_signed())
@@ -46,7 +46,7 @@ def test_trusted_certificates_come_out_of_either_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key_password", [None, STORE, OTHER])
-def test_a_key_comes_out_with_its_chain_and_its_own_password(tmp_path: Path, key_password: str | None) -> None:
+def test_jks_key_is_read_with_chain_and_own_password(tmp_path: Path, key_password: str | None) -> None:
     import base64
 
     store = opened(tmp_path, jks_store(STORE, key=True, key_password=key_password), STORE, key_password)
@@ -56,25 +56,25 @@ def test_a_key_comes_out_with_its_chain_and_its_own_password(tmp_path: Path, key
     settings.for_kafka_python()  # the TLS library takes them
 
 
-def test_a_pkcs12_key_comes_out_with_its_chain(tmp_path: Path) -> None:
+def test_pkcs12_key_is_read_with_its_chain(tmp_path: Path) -> None:
     store = opened(tmp_path, pkcs12_store(STORE, key=True), STORE)
     assert "PRIVATE KEY" in (store.key or "")
     assert body(store.chain) == body(self_signed())
     assert store.certificates == "", "one's own certificate is nobody's authority"
 
 
-def test_a_jks_trust_store_opens_without_its_password_as_in_java(tmp_path: Path) -> None:
+def test_jks_trust_store_opens_without_its_password(tmp_path: Path) -> None:
     assert opened(tmp_path, jks_store(STORE, key=False), None).certificates
 
 
 @pytest.mark.parametrize(
     "content", [pkcs12_store(STORE, key=True), jks_store(STORE, key=True), jks_store(STORE, key=False)]
 )
-def test_a_wrong_password_is_said_and_not_shown(tmp_path: Path, content: bytes) -> None:
+def test_wrong_store_password_is_named_and_not_shown(tmp_path: Path, content: bytes) -> None:
     assert "wrong password" in refused(tmp_path, content, OTHER)
 
 
-def test_a_key_whose_own_password_is_wrong_is_said(tmp_path: Path) -> None:
+def test_wrong_key_password_is_named(tmp_path: Path) -> None:
     content = jks_store(STORE, key=True, key_password=OTHER)
     assert "the private key's password is wrong" in refused(tmp_path, content, STORE)
     assert "the private key's password is wrong" in refused(tmp_path, content, STORE, STORE)
@@ -92,11 +92,11 @@ def test_a_key_whose_own_password_is_wrong_is_said(tmp_path: Path) -> None:
         (pkcs12_store(STORE, key=False)[:-9], "cannot be opened"),
     ],
 )
-def test_what_is_no_store_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+def test_file_that_is_no_store_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     assert said in refused(tmp_path, content, STORE)
 
 
-def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         read_java_store(tmp_path / "none", STORE, None, SETTING)
 
@@ -106,7 +106,7 @@ WHOLE = [pkcs12_store(STORE, key=True), jks_store(STORE, key=True), jks_store(ST
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(WHOLE), st.data(), st.sampled_from([STORE, None, ""]))
-def test_a_damaged_store_is_an_error_or_what_it_was(
+def test_damaged_store_is_an_error_or_unchanged(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, data: st.DataObject, password: str | None
 ) -> None:
     """Cut short or with some bytes changed: one clear error, or, where no seal is asked for, what can be read of it."""
@@ -132,9 +132,7 @@ def test_a_damaged_store_is_an_error_or_what_it_was(
         ("key", jks_store(STORE, key=False), "holds no private key"),
     ],
 )
-def test_a_store_of_the_wrong_kind_is_said_with_the_key_that_names_it(
-    tmp_path: Path, kind: str, content: bytes, said: str
-) -> None:
+def test_store_of_the_wrong_type_names_the_type_key(tmp_path: Path, kind: str, content: bytes, said: str) -> None:
     path = tmp_path / "store"
     path.write_bytes(content)
     keys = {

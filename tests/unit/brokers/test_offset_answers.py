@@ -29,7 +29,7 @@ VERSIONS = st.sampled_from([4, 5, 7])
 
 
 @given(TOPICS, VERSIONS, st.integers(0, 1000))
-def test_answers_are_decoded_as_the_client_does(topics: Any, version: int, throttle_ms: int) -> None:
+def test_offset_answer_equals_kafka_pythons_decoding(topics: Any, version: int, throttle_ms: int) -> None:
     data = encoded(topics, version, throttle_ms)
     theirs = ListOffsetsResponse[version].decode(data)
     ours = decode(data, version)
@@ -40,7 +40,7 @@ def test_answers_are_decoded_as_the_client_does(topics: Any, version: int, throt
     ]
 
 
-def test_fields_that_come_with_later_brokers_are_skipped() -> None:
+def test_unknown_tagged_fields_of_an_offset_answer_are_skipped() -> None:
     """KIP-482: tagged fields may stand behind every row and topic."""
     tags = b"\x01\x07\x03abc"
     row = b"\0\0\0\x05" + b"\0\0" + (8).to_bytes(8, "big") + (9).to_bytes(8, "big") + b"\0\0\0\x01"
@@ -49,7 +49,7 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
 
 
 @given(TOPICS, VERSIONS, st.data())
-def test_a_cut_answer_is_never_taken_for_a_whole_one(topics: Any, version: int, data: st.DataObject) -> None:
+def test_truncated_offset_answer_is_an_error(topics: Any, version: int, data: st.DataObject) -> None:
     whole = encoded(topics, version)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(ValueError, match="ListOffsets"):
@@ -59,7 +59,7 @@ def test_a_cut_answer_is_never_taken_for_a_whole_one(topics: Any, version: int, 
 
 
 @given(st.binary(max_size=200), VERSIONS)
-def test_broken_bytes_are_an_error_and_nothing_else(noise: bytes, version: int) -> None:
+def test_corrupt_offset_answer_raises_only_a_value_error(noise: bytes, version: int) -> None:
     try:
         topics = decode(noise, version).topics
     except ValueError:  # so is a name that is no UTF-8
@@ -77,7 +77,7 @@ ASKED = st.dictionaries(
 
 
 @given(ASKED | st.integers(126, 130).map(lambda n: {str(i): [] for i in range(n)}), VERSIONS, st.booleans())
-def test_requests_are_the_clients_own_to_the_byte(asked: Any, version: int, committed: bool) -> None:
+def test_offset_request_equals_kafka_pythons_bytes(asked: Any, version: int, committed: bool) -> None:
     topic_class = ListOffsetsRequest.ListOffsetsTopic
     row_class = topic_class.ListOffsetsPartition
     topics = [

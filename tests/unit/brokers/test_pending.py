@@ -19,6 +19,6 @@ from retention_cli.brokers.pending import coordinator_partition
         ("polygenelubricants", 0),  # -2^31, which has none
     ],
 )
-def test_a_groups_partition_is_the_absolute_value_of_java_s_hash(group: str, java_hash: int) -> None:
+def test_coordinator_partition_uses_javas_hash(group: str, java_hash: int) -> None:
     assert coordinator_partition(group, 2**31 - 1) == java_hash % (2**31 - 1)
     assert coordinator_partition(group, 50) == java_hash % 50

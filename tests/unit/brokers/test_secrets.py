@@ -27,7 +27,7 @@ BAD_JAAS = [
 
 
 @pytest.mark.parametrize("jaas", BAD_JAAS)
-def test_a_jaas_line_that_can_not_be_read_is_never_quoted(jaas: str) -> None:
+def test_unreadable_jaas_line_is_never_quoted(jaas: str) -> None:
     said = refused({**SASL, "sasl.jaas.config": jaas})
     assert "sasl." in said
     assert SECRET not in said
@@ -58,7 +58,7 @@ CHOICES: dict[str, list[str]] = {
 
 
 @given(st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in CHOICES.items()}))
-def test_no_combination_shows_a_secret_or_fails_otherwise_than_with_its_reason(keys: dict[str, str]) -> None:
+def test_no_key_combination_shows_a_secret(keys: dict[str, str]) -> None:
     try:
         settings = of(keys)
         assert SECRET not in repr(settings)
@@ -83,11 +83,11 @@ def test_secrets_are_masked(key: str) -> None:
 @pytest.mark.parametrize(
     "key", ["sasl.username", "bootstrap.servers", "ssl.ca.location", "ssl.keystore.location", "client.id"]
 )
-def test_what_is_no_secret_is_shown(key: str) -> None:
+def test_non_secret_values_are_shown(key: str) -> None:
     assert masked(key, "value") == "value"
 
 
-def test_every_understood_key_that_holds_a_secret_is_known_as_one() -> None:
+def test_every_secret_key_is_known_as_secret() -> None:
     assert {key for key in _UNDERSTOOD if is_secret(key)} == {
         *("sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem", "ssl.keystore.key"),
         *("ssl.keystore.password", "ssl.truststore.password"),
@@ -98,7 +98,7 @@ def test_every_understood_key_that_holds_a_secret_is_known_as_one() -> None:
 @pytest.mark.parametrize(
     "content", [b"sasl.password=\\u12x" + SECRET.encode(), b"sasl.password=\xff" + SECRET.encode()]
 )
-def test_a_file_that_is_none_is_named_and_not_quoted(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_client_file_is_named_and_not_quoted(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "client.properties"
     path.write_bytes(content)
     with pytest.raises(SettingsError, match=r"client\.properties is not a properties file") as error:
@@ -117,7 +117,7 @@ def test_a_file_that_is_none_is_named_and_not_quoted(tmp_path: Path, content: by
         (f"{SECRET}.dotted\n", 1),
     ],
 )
-def test_a_line_that_is_no_setting_is_numbered_and_not_quoted(tmp_path: Path, lines: str, line: int) -> None:
+def test_line_that_is_no_setting_is_numbered_and_not_quoted(tmp_path: Path, lines: str, line: int) -> None:
     path = tmp_path / "client.properties"
     path.write_text(lines)
     with pytest.raises(SettingsError, match=rf"client\.properties:{line}: not a setting") as error:
@@ -126,7 +126,7 @@ def test_a_line_that_is_no_setting_is_numbered_and_not_quoted(tmp_path: Path, li
 
 
 @pytest.mark.parametrize("key", ["sasl.pasword", "sasl_passwort", "my.pass.word", "schema.registry.auth"])
-def test_the_value_of_a_key_that_nobody_knows_is_never_shown(key: str, tmp_path: Path) -> None:
+def test_value_of_an_unknown_key_is_never_shown(key: str, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(f"bootstrap.servers=a:1\n{key}={SECRET}\n")
     found = read_properties(path)
@@ -149,7 +149,7 @@ def test_the_value_of_a_key_that_nobody_knows_is_never_shown(key: str, tmp_path:
         ("me@work", "me@work"),
     ],
 )
-def test_a_url_is_shown_without_its_user(value: str, shown: str) -> None:
+def test_url_is_shown_without_its_user(value: str, shown: str) -> None:
     assert masked("client.id", value) == masked("bootstrap.servers", value) == shown
 
 
@@ -157,7 +157,7 @@ def test_a_url_is_shown_without_its_user(value: str, shown: str) -> None:
     "bootstrap",
     [f"alice:{SECRET}@h:9", f"SASL_SSL://alice:{SECRET}@h:9", f"h:9,alice:{SECRET},x@h:9", f"SASL_SSL://{SECRET}:9"],
 )
-def test_a_user_among_the_addresses_is_refused_and_not_quoted(bootstrap: str) -> None:
+def test_user_in_an_address_is_refused_and_not_quoted(bootstrap: str) -> None:
     said = refused({"bootstrap.servers": bootstrap})
     assert "HOST:PORT" in said
     assert SECRET not in said
@@ -175,7 +175,7 @@ def test_a_user_among_the_addresses_is_refused_and_not_quoted(bootstrap: str) ->
         (f"contexts: *{SECRET.strip('!')}\n", ":1: not YAML: "),
     ],
 )
-def test_a_broken_configuration_file_is_not_quoted(
+def test_broken_configuration_file_is_not_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, said: str
 ) -> None:
     from kretain.config import ConfigError, contexts

@@ -36,7 +36,7 @@ def candidates(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["plan", "trim", "watch", "segments scan"])
-def test_a_help_of_several_lines_is_no_candidate(command: str) -> None:
+def test_multi_line_help_is_no_candidate(command: str) -> None:
     found = candidates(f"kretain {command} --")
     assert len(found) > 5
     for line in found:
@@ -46,7 +46,7 @@ def test_a_help_of_several_lines_is_no_candidate(command: str) -> None:
 
 
 @pytest.mark.parametrize("shell", COMPLETIONS)
-def test_completion_prints_the_script_that_is_in_the_project(shell: str) -> None:
+def test_completion_prints_the_committed_script(shell: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kretain", "completion", shell], capture_output=True, text=True, check=True, timeout=60
     )
@@ -54,9 +54,7 @@ def test_completion_prints_the_script_that_is_in_the_project(shell: str) -> None
 
 
 @pytest.mark.parametrize("command", ["plan", "doctor", "history"])
-def test_contexts_are_candidates_of_their_option_but_not_one_that_would_write_to_the_terminal(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contexts_complete_unless_their_names_are_unprintable(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "contexts", lambda: {"prod": {}, "pr\x1b[2J": {}, "lab": {}})
     group: Any = typer.main.get_command(app)
     its: Any = group.get_command(None, command)
@@ -65,7 +63,7 @@ def test_contexts_are_candidates_of_their_option_but_not_one_that_would_write_to
         assert [one.value for one in option.shell_complete(ctx, "pr")] == ["prod"]
 
 
-def test_runs_are_candidates_the_newest_first(tmp_path: Path) -> None:
+def test_runs_complete_newest_first(tmp_path: Path) -> None:
     for cluster, run in (("one", "20261121T030000Z-aaaa"), ("two", "20261122T030000Z-bbbb")):
         (tmp_path / cluster).mkdir()
         moment = f"{run[:4]}-{run[4:6]}-{run[6:8]}T03:00:00.000Z"
@@ -74,7 +72,7 @@ def test_runs_are_candidates_the_newest_first(tmp_path: Path) -> None:
     assert [line.partition("\t")[0] for line in found] == ["20261122T030000Z-bbbb", "20261121T030000Z-aaaa"]
 
 
-def test_live_keys_are_candidates_and_no_other_key() -> None:
+def test_only_live_keys_complete() -> None:
     names = [line.partition("\t")[0] for line in candidates("kretain policy unset orders ret")]
     assert "retention.ms" in names
     assert set(names) <= LIVE_KEYS
@@ -93,7 +91,7 @@ def test_live_keys_are_candidates_and_no_other_key() -> None:
     ],
     ids=str,
 )
-def test_a_usage_error_is_one_line_in_a_pipe(arguments: list[str], wanted: str) -> None:
+def test_usage_error_in_a_pipe_is_one_line(arguments: list[str], wanted: str) -> None:
     done = run_cli(*arguments, check=2)
     assert done.out == ""
     assert done.err.startswith(wanted)
@@ -101,6 +99,6 @@ def test_a_usage_error_is_one_line_in_a_pipe(arguments: list[str], wanted: str) 
     assert "--help" in done.err
 
 
-def test_no_arguments_print_the_help() -> None:
+def test_kretain_without_arguments_prints_help() -> None:
     done = run_cli("policy")
     assert "Usage: kretain policy" in done.out + done.err

@@ -52,7 +52,7 @@ def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
     assert "settings.sasl.password      ********" in shown
 
 
-def test_another_context_is_the_default_one_and_nothing_else_changes(kretain: Said, config: Path) -> None:
+def test_use_context_changes_only_the_default(kretain: Said, config: Path) -> None:
     kretain("context", "use", "lab")
     assert config.read_text() == CONFIG.replace("prod  # careful", "lab")
     assert config.stat().st_mode & 0o777 == 0o600, "it may hold secrets"
@@ -62,7 +62,7 @@ def test_another_context_is_the_default_one_and_nothing_else_changes(kretain: Sa
     assert "did you mean lab?" in kretain("context", "use", "lub", check=1).err
 
 
-def test_a_link_to_the_file_stays_one(kretain: Said, config: Path) -> None:
+def test_use_context_keeps_a_symbolic_link(kretain: Said, config: Path) -> None:
     real = config.with_name("real.yaml")
     config.rename(real)
     config.symlink_to(real)
@@ -72,17 +72,17 @@ def test_a_link_to_the_file_stays_one(kretain: Said, config: Path) -> None:
 
 
 @pytest.mark.parametrize("before", [["--context", "lab"], ["--context=lab"]])
-def test_a_context_may_stand_before_the_command(kretain: Said, before: list[str]) -> None:
+def test_context_option_may_precede_the_command(kretain: Said, before: list[str]) -> None:
     assert "Context lab" in kretain(*before, "context", "show").out
     assert "Context prod" in kretain("context", "show").out
 
 
-def test_confirm_is_a_name_or_nothing(kretain: Said, config: Path) -> None:
+def test_confirm_must_be_a_name(kretain: Said, config: Path) -> None:
     config.write_text(CONFIG.replace("confirm: name", "confirm: maybe"))
     assert "contexts.prod.confirm: write name, or leave it out" in kretain("context", "show", "prod", check=1).err
 
 
-def test_a_saved_plan_is_shown_as_it_was_made(kretain: Said, tmp_path: Path) -> None:
+def test_show_prints_a_saved_plan_unchanged(kretain: Said, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     saved.write_text(plan_text(EVERY))
     assert json.loads(kretain("show", str(saved), "-o", "json").out) == as_json(EVERY)
@@ -92,7 +92,7 @@ def test_a_saved_plan_is_shown_as_it_was_made(kretain: Said, tmp_path: Path) -> 
     assert str(saved) in kretain("show", str(saved), check=1).err
 
 
-def test_a_fleets_plan_is_shown_whole_or_one_cluster_of_it(kretain: Said, tmp_path: Path) -> None:
+def test_show_prints_a_fleet_plan_entirely_or_by_cluster(kretain: Said, tmp_path: Path) -> None:
     fleet = FleetPlan(EVERY.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EVERY, "ap": Failure("down")})
     saved = tmp_path / "fleet.parquet"
     write_fleet(saved, fleet)
@@ -101,7 +101,7 @@ def test_a_fleets_plan_is_shown_whole_or_one_cluster_of_it(kretain: Said, tmp_pa
     assert "down" in kretain("show", str(saved), "--cluster", "ap", check=1).err
 
 
-def test_no_policy_is_not_the_contexts_either(kretain: Said, config: Path) -> None:
+def test_no_policy_overrides_the_contexts(kretain: Said, config: Path) -> None:
     """With a policy that can't be read, the difference shows before any cluster is asked."""
     config.with_name("prod.yaml").write_text("not a policy")
     assert "prod.yaml" in kretain("plan", "t", "--consumed-after", "1h", "-b", "127.0.0.1:1", check=1).err
@@ -122,9 +122,7 @@ def test_no_policy_is_not_the_contexts_either(kretain: Said, config: Path) -> No
         ("KRETAIN_POLICY", "other.yaml", "policy is "),
     ],
 )
-def test_a_variable_that_contradicts_a_named_context_is_refused(
-    config: Path, variable: str, value: str, said: str
-) -> None:
+def test_variable_contradicting_a_named_context_is_refused(config: Path, variable: str, value: str, said: str) -> None:
     """``--context prod`` beside another cluster's variable would apply prod's policy to that cluster."""
     refused = run_cli("plan", "--context", "prod", check=2, KRETAIN_CONFIG=str(config), **{variable: value})
     assert f"{variable} is {value}, and --context names context prod" in refused.err
@@ -132,7 +130,7 @@ def test_a_variable_that_contradicts_a_named_context_is_refused(
     assert "unset" in refused.err
 
 
-def test_a_variable_that_agrees_with_a_named_context_is_no_contradiction(config: Path) -> None:
+def test_variable_agreeing_with_a_named_context_is_accepted(config: Path) -> None:
     (config.parent / "prod.yaml").write_text("version: 1\ntopics: [{match: a, retention.ms: 1h}]\n")
     shown = run_cli(
         *("policy", "show", "--context", "prod"),

@@ -15,7 +15,7 @@ main()
 """
 
 
-def test_a_crash_says_where_and_keeps_its_signal() -> None:
+def test_crash_names_its_place_and_keeps_its_signal() -> None:
     """A supervisor must see that it was one, and who looks for its cause needs more than that."""
     done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGSEGV

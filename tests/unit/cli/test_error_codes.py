@@ -88,7 +88,7 @@ def test_every_error_is_one_line_with_its_code(
     assert code_of(error) == code
 
 
-def test_after_a_delete_the_line_has_the_commands_exit_code_and_what_was_done(
+def test_error_after_a_delete_has_the_commands_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     choose([], {"KRETAIN_ERRORS": "json"})
@@ -109,7 +109,7 @@ def test_after_a_delete_the_line_has_the_commands_exit_code_and_what_was_done(
         (["plan", "--errors"], None, False),
     ],
 )
-def test_how_errors_are_printed_is_found_on_a_line_that_may_be_wrong(
+def test_error_format_is_found_on_an_invalid_command_line(
     arguments: list[str], variable: str | None, wanted: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choose(arguments, {} if variable is None else {"KRETAIN_ERRORS": variable})
@@ -130,7 +130,7 @@ def test_how_errors_are_printed_is_found_on_a_line_that_may_be_wrong(
     ],
     ids=str,
 )
-def test_commands_print_errors_for_scripts(arguments: list[str], code: str, text: str) -> None:
+def test_commands_print_errors_as_json(arguments: list[str], code: str, text: str) -> None:
     done = run_cli(*arguments)
     assert done.out == ""
     assert done.err.count("\n") == 1, done.err
@@ -140,6 +140,6 @@ def test_commands_print_errors_for_scripts(arguments: list[str], code: str, text
     assert found["hint"]
 
 
-def test_the_page_lists_every_code() -> None:
+def test_errors_page_lists_every_code() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [(code, (what, hint)) for code, what, hint in rows] == list(CODES.items())

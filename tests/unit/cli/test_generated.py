@@ -24,7 +24,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_committed_is_what_the_app_makes_and_a_change_is_named(copy: Path) -> None:
+def test_generated_files_are_up_to_date_and_a_change_is_named(copy: Path) -> None:
     def check() -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "kretain.completion.generated", "--check"]
         return subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120, check=False)
@@ -39,7 +39,7 @@ def test_what_is_committed_is_what_the_app_makes_and_a_change_is_named(copy: Pat
     assert not (copy / "completions" / "_kretain").exists(), "a check writes nothing"
 
 
-def test_writing_brings_all_of_them_up_to_date(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_updates_every_generated_file(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_text() for path in copy.rglob("*") if path.is_file()}
     shutil.rmtree(copy / "completions")
     (copy / "docs" / "commands.md").write_text("old")
@@ -70,7 +70,7 @@ def test_every_command_has_a_manual_page_with_its_options() -> None:
     ]
 
 
-def test_shared_options_are_told_once_and_no_others_are_lost() -> None:
+def test_shared_options_appear_once_in_the_manual() -> None:
     common = "* `--many`: In all of them.\n"
     reference = "# Commands\n\nWhat it is.\n\n**Commands**:\n\n* `c0`: x\n\n" + "".join(
         f"## `kretain c{n}`\n\nDoes {n}.\n\n**Options**:\n\n* `--own-{n}`: Its own.\n{common}\n" for n in range(MANY)

@@ -65,7 +65,7 @@ def examples(command: Any) -> list[str]:
     return [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith("kretain ")]
 
 
-def test_the_overview_shows_every_command_in_its_panel() -> None:
+def test_overview_lists_every_command_in_its_panel() -> None:
     shown = run("--help", columns=120)
     for name, (panel, _module, line) in COMMANDS.items():
         after_panel = shown.partition(f" {panel} ")[2]
@@ -73,7 +73,7 @@ def test_the_overview_shows_every_command_in_its_panel() -> None:
         assert (name,) in ALL
 
 
-def test_the_first_steps_can_be_copied_at_80_columns_and_work_as_typed() -> None:
+def test_first_steps_fit_80_columns_and_parse() -> None:
     shown = run("--help", columns=80)
     for line, _what in overview.FIRST:
         assert line in shown
@@ -81,7 +81,7 @@ def test_the_first_steps_can_be_copied_at_80_columns_and_work_as_typed() -> None
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-def test_a_commands_help_has_examples_and_they_parse(path: tuple[str, ...]) -> None:
+def test_help_examples_parse(path: tuple[str, ...]) -> None:
     found = examples(LEAVES[path])
     assert found, "no example"
     for line in found:
@@ -89,7 +89,7 @@ def test_a_commands_help_has_examples_and_they_parse(path: tuple[str, ...]) -> N
         parse(line)
 
 
-def test_an_example_that_is_wrong_would_be_noticed() -> None:
+def test_wrong_help_example_is_detected() -> None:
     for wrong in (
         "kretain plan --nope",
         "kretain plan -o nothing",
@@ -110,7 +110,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
                 yield " ".join(path), long, one
 
 
-def test_every_option_has_a_variable_named_after_it_but_for_what_deletes() -> None:
+def test_every_option_has_a_variable_unless_it_deletes() -> None:
     """docs/connecting.md: each with a KRETAIN_ variable. Rules, and what lets records go, are flags only."""
     found = {(path, long): one.envvar for path, long, one in options()}
     assert len(found) > 50
@@ -133,7 +133,7 @@ def test_every_option_has_a_variable_named_after_it_but_for_what_deletes() -> No
     }
 
 
-def test_each_variable_that_is_set_is_told_with_v(tmp_path: Path) -> None:
+def test_verbose_names_each_variable_in_use(tmp_path: Path) -> None:
     variables = {
         "KRETAIN_STATE_DIR": str(tmp_path),
         "KRETAIN_LIMIT": "3",
@@ -160,7 +160,7 @@ def test_each_variable_that_is_set_is_told_with_v(tmp_path: Path) -> None:
     ]
 
 
-def test_a_variable_is_read() -> None:
+def test_variable_sets_its_option() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kretain", "history", "-o", "json"],
         env={**os.environ, "KRETAIN_STATE_DIR": "/nowhere/at/all", "KRETAIN_VERBOSE": "1"},
@@ -189,7 +189,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported.isdisjoint(HEAVY), imported.intersection(HEAVY)
 
 
-def test_the_nearest_command_is_named() -> None:
+def test_mistyped_command_suggests_the_nearest() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kretain", "plna"], capture_output=True, text=True, timeout=60, check=False
     )

@@ -42,7 +42,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_ctrl_c_in_a_place_where_python_ignores_it_is_not_lost(kind: str, times: int) -> None:
+def test_ctrl_c_where_python_ignores_it_is_not_lost(kind: str, times: int) -> None:
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", LOST.format(kind=KINDS[kind], times=times)],
@@ -57,7 +57,7 @@ def test_a_ctrl_c_in_a_place_where_python_ignores_it_is_not_lost(kind: str, time
 
 
 @pytest.mark.parametrize("after_s", [0.4, 0.8, 1.2, 2.0])
-def test_a_plan_whose_broker_never_answers_ends_at_once(after_s: float, silent_port: int) -> None:
+def test_plan_with_a_silent_broker_ends_at_once_on_ctrl_c(after_s: float, silent_port: int) -> None:
     command = ["plan", "a", "--older-than", "1d", "-b", f"127.0.0.1:{silent_port}", "--timeout", "30s"]
     with subprocess.Popen([sys.executable, "-m", "kretain", *command], stderr=subprocess.PIPE, text=True) as running:
         time.sleep(after_s)

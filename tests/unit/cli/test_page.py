@@ -72,7 +72,7 @@ def check(text: str) -> None:
     assert "script" not in policy.get("content")
 
 
-def test_a_page_of_hostile_names_has_no_markup_of_theirs() -> None:
+def test_page_with_hostile_names_has_none_of_their_markup() -> None:
     made = plan_page(plan(row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), source=HOSTILE, cluster=HOSTILE), DISKS, [])
     check(made)
     assert r"\x1b[2J" in made
@@ -83,7 +83,7 @@ TEXT = st.text() | st.text("<>&\"'`-!$\\{}^_/= \x00\x1b\u202e\ud800", max_size=3
 
 
 @given(text=TEXT, other=TEXT)
-def test_any_name_is_text(text: str, other: str) -> None:
+def test_any_name_is_text_on_the_page(text: str, other: str) -> None:
     def made(one: str, two: str) -> str:
         parts = [element("p", one, two, title=one), table((one, two), [(one, two)]), cards([(one, two, "go")])]
         return page(one, two, [(one, two)], section(one, *parts, note=two))
@@ -100,7 +100,7 @@ def test_any_name_is_text_in_a_chart(text: str) -> None:
         assert set(names(page("a", "b", [], chart))) <= ALLOWED
 
 
-def test_a_large_plan_is_a_small_page_with_exact_totals() -> None:
+def test_page_of_a_large_plan_is_small_with_exact_totals() -> None:
     rows = [row(f"t{n // 10:05}", n % 10, f"group:g{n % 5000}", f"why {n % 3000}") for n in range(200_000)]
     made = plan_page(plan(*rows), DISKS, [])
     assert len(made) < 150_000
@@ -117,7 +117,7 @@ def test_a_large_plan_is_a_small_page_with_exact_totals() -> None:
     assert [one.records for one in found.consumers] == [1600] * 3
 
 
-def test_who_holds_back_is_counted_where_it_is_the_last() -> None:
+def test_page_counts_holding_groups_by_the_deciding_reason() -> None:
     held = row("b", by="group:slow")._replace(action="hold", min_commit=10, trim_to=None, records=0)
     done = row("c", by="group:done")._replace(action="keep", min_commit=100, trim_to=None, records=0)
     found = summarize(plan(row("a"), held, done), 5)
@@ -129,20 +129,20 @@ def test_who_holds_back_is_counted_where_it_is_the_last() -> None:
     ]
 
 
-def test_an_empty_plan_is_a_page() -> None:
+def test_empty_plan_makes_a_page() -> None:
     made = plan_page(plan(), {}, ["the ledger can't be read"])
     assert "Nothing would go." in made
     assert "the ledger can't be read" in made
 
 
 @pytest.mark.parametrize("code", sorted(reason_codes()))
-def test_the_command_that_helps_exists(code: str) -> None:
+def test_command_suggested_on_the_page_exists(code: str) -> None:
     line = command_for(ReasonSum("hold", Reason(code, ""), 1))
     words = line.replace("{topic}", "orders").replace("{place}", "orders:3").split()
     parse([*words[1:], "-b", "localhost:9092"])
 
 
-def test_a_parquet_plan_gives_the_same_page(tmp_path: Path) -> None:
+def test_parquet_plan_makes_the_same_page(tmp_path: Path) -> None:
     made = plan(row(), row("z", 3))
     (tmp_path / "plan.json").write_text(plan_text(made), encoding="utf-8")
     write_plan(tmp_path / "plan.parquet", made)
@@ -150,7 +150,7 @@ def test_a_parquet_plan_gives_the_same_page(tmp_path: Path) -> None:
     assert pages[0] == pages[1] == plan_page(made, DISKS, [])
 
 
-def test_looks_at_disks_are_read_without_a_change(tmp_path: Path) -> None:
+def test_page_reads_disk_history_without_changing_it(tmp_path: Path) -> None:
     assert disk_looks(tmp_path) == {}
     assert not list(tmp_path.iterdir())
     ledger = Ledger(tmp_path / "c")
@@ -186,7 +186,7 @@ def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
     return path
 
 
-def test_a_forecast_on_the_page_is_text_too(tmp_path: Path) -> None:
+def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
     pages = []
     for name in ("benign", HOSTILE.replace("\ud800", "")):  # no JSON has half a character
         part = forecast_section(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster"))
@@ -196,7 +196,7 @@ def test_a_forecast_on_the_page_is_text_too(tmp_path: Path) -> None:
     assert "in 3 d at the earliest" in pages[0]
 
 
-def test_a_forecast_of_another_cluster_or_none_is_refused(tmp_path: Path) -> None:
+def test_forecast_of_another_cluster_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SavedPlanError, match="is a forecast for cluster"):
         read_forecast_file(saved_forecast(tmp_path / "f.json", "x", "other"), "cluster")
     (tmp_path / "f.json").write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
@@ -204,7 +204,7 @@ def test_a_forecast_of_another_cluster_or_none_is_refused(tmp_path: Path) -> Non
         read_forecast_file(tmp_path / "f.json", "cluster")
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPartError, match=r"\[report\]"):
         plan_page(plan(row()), {}, [])

@@ -38,14 +38,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.long
-def test_nothing_runs_and_nothing_is_fetched(seen: Any) -> None:
+def test_page_runs_no_script_and_fetches_nothing(seen: Any) -> None:
     assert seen["said"] == []
     assert seen["asked"] == [seen["file"]]
     assert {one["odd"] for one in seen["looks"].values()} == {0}
 
 
 @pytest.mark.long
-def test_it_is_light_or_dark_as_wanted_and_white_on_paper_and_fits(seen: Any) -> None:
+def test_page_follows_the_color_scheme_and_prints_on_white(seen: Any) -> None:
     looks = seen["looks"]
     assert len({looks[name]["paper"] for name in ("light", "dark", "print")}) == 3
     assert looks["light"]["bar"] != looks["dark"]["bar"]

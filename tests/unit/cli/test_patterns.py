@@ -28,7 +28,7 @@ EMPTY = [(command, "", "it is empty") for command in COMMANDS if command[-1] != 
 
 
 @pytest.mark.parametrize(("command", "pattern", "why"), BROKEN + EMPTY)
-def test_a_broken_pattern_is_told_at_once(command: tuple[str, ...], pattern: str, why: str) -> None:
+def test_invalid_pattern_is_an_error_before_any_connection(command: tuple[str, ...], pattern: str, why: str) -> None:
     result = CliRunner().invoke(app, [*command, pattern], env={"TERMINAL_WIDTH": "200", "COLUMNS": "200"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert why in result.stderr

@@ -17,7 +17,7 @@ REACH = Reach(
 
 
 @pytest.mark.parametrize("name", ["billing", "", "-g", "--", "it's", "a,", "a.", " a"])
-def test_names_are_one_word_of_a_complete_line(name: str) -> None:
+def test_quoted_name_is_one_shell_word(name: str) -> None:
     tool = REACH.complete(kafka_tool("kafka-consumer-groups.sh", "--delete", "--group", name))
     assert shlex.split(tool) == ["kafka-consumer-groups.sh", *REACH.kafka, "--delete", "--group", name]
     ours = shlex.split(REACH.complete(kretain("groups", "forget", names=(name,))))
@@ -26,17 +26,17 @@ def test_names_are_one_word_of_a_complete_line(name: str) -> None:
     assert ours[3 + len(REACH.ours) :] == (["--", name] if name.startswith("-") else [name])
 
 
-def test_a_word_is_quoted_where_it_ends_like_a_clause() -> None:
+def test_word_ending_like_a_clause_is_quoted() -> None:
     assert [shell_word(one) for one in ("a", "a,", "a.b", "a.")] == ["a", "'a,'", "a.b", "'a.'"]
 
 
-def test_a_name_that_could_not_be_seen_is_quoted_in_sentences() -> None:
+def test_unprintable_name_is_quoted_in_sentences() -> None:
     assert [name_in_text(one) for one in ("a", "", " ", "a b", "a ")] == ["a", "''", "' '", "a b", "'a '"]
     assert who("") == "group ''"
     assert forget_hint("").endswith("kretain groups forget -b HOST:PORT ''")
 
 
-def test_texts_of_all_kinds_are_completed_once_the_cluster_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_commands_get_the_clusters_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "_known", [])
     line = grant_line("Describe", "cluster")
     assert reach.completed({"a": [line]}) == {"a": [line]}

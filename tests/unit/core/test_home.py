@@ -12,7 +12,7 @@ from retention_cli.core.files import home
 from retention_cli.core.state_dir import default_state_dir
 
 
-def test_a_user_without_a_home_has_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_without_a_home_gets_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     def lost() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

@@ -23,30 +23,30 @@ LAUGHS = "version: 1\na: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 """Nine to the eighth values from a few hundred bytes."""
 
 
-def test_aliases_that_repeat_themselves_are_counted_before_they_are_made() -> None:
+def test_yaml_alias_bomb_is_refused_before_expansion() -> None:
     with pytest.raises(PolicyError, match=r"p\.yaml:2: has more than 200,000 keys and values, aliases repeated"):
         parse_policy(LAUGHS, "p.yaml", "")
 
 
 @pytest.mark.parametrize("depth", [60, 200_000])
-def test_a_document_that_is_nested_too_deep(depth: int) -> None:
+def test_deeply_nested_document_is_refused(depth: int) -> None:
     with pytest.raises(PolicyError, match="is nested more than 50 deep"):
         parse_policy("topics: " + "[" * depth + "]" * depth, "p.yaml", "")
 
 
-def test_a_document_of_too_many_values_is_refused_before_a_tree_is_made_of_it() -> None:
+def test_document_of_too_many_values_is_refused_before_parsing() -> None:
     many = "topics:\n" + "- x\n" * 500_000
     with pytest.raises(PolicyError, match=r"p\.yaml:399999: has more than 200,000 keys and values"):
         parse_policy(many, "p.yaml", "")
 
 
-def test_as_many_values_as_a_large_policy_has_are_read() -> None:
+def test_document_of_a_large_policys_size_is_read() -> None:
     entries = "".join(f"  - {{match: topic-{n}, retention.ms: 3d}}\n" for n in range(5_000))
     assert len(parse_policy(f"version: 1\ntopics:\n{entries}", "p.yaml", "").entries) == 5_000
 
 
 @pytest.mark.parametrize("load", [load_policy, load_fleet, read_bytes])
-def test_what_is_no_file_is_not_read(tmp_path: Path, load: Callable[[Path], object]) -> None:
+def test_path_that_is_no_file_is_not_read(tmp_path: Path, load: Callable[[Path], object]) -> None:
     """A pipe would block, a device never ends."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
@@ -56,7 +56,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, load: Callable[[Path], obje
         load(tmp_path)
 
 
-def test_secrets_may_come_through_a_pipe_and_no_more_of_it_is_read_than_a_file_may_be_large(tmp_path: Path) -> None:
+def test_secret_is_read_from_a_pipe_up_to_the_file_limit(tmp_path: Path) -> None:
     """``--command-config <(vault …)`` is how many keep them off the disk."""
     for content in (b"security.protocol=SSL\n", b"x" * (SETTINGS_MAX_BYTES + 1)):
         path = tmp_path / f"pipe-{len(content)}"
@@ -80,7 +80,7 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
-def test_no_more_is_read_than_a_file_may_be_large(tmp_path: Path) -> None:
+def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.touch()
     os.truncate(path, 4 * SETTINGS_MAX_BYTES)
@@ -107,5 +107,5 @@ def test_no_name_makes_a_regular_expression_slow() -> None:
         ("~nobody-of-that-name/p.yaml", "/etc/~nobody-of-that-name/p.yaml"),
     ],
 )
-def test_a_path_is_beside_its_file_or_in_a_home_that_is_there(name: str, path: str) -> None:
+def test_path_is_relative_to_its_file_or_an_existing_home(name: str, path: str) -> None:
     assert beside(Path("/etc"), name) == Path(path)

@@ -94,9 +94,7 @@ def flood(before: bytes) -> Callable[[socket.socket], None]:
     ],
     ids=["status", "a header", "headers", "100 Continue", "chunks", "body", "a redirect to itself", "nothing"],
 )
-def test_a_server_that_drips_costs_the_time_out_and_no_more(
-    served: Served, answer: Callable[[socket.socket], None]
-) -> None:
+def test_dripping_server_costs_one_timeout(served: Served, answer: Callable[[socket.socket], None]) -> None:
     url, began = served(answer), time.monotonic()
     with pytest.raises(HttpError, match=r"not read within 0\.5 s|got more than 100 headers|redirect"):
         ask(url, timeout_s=0.5, most_bytes=1 << 20)
@@ -105,7 +103,7 @@ def test_a_server_that_drips_costs_the_time_out_and_no_more(
 
 @pytest.mark.parametrize("status", [b"302 Found\r\nLocation: /positions", b"200 OK", b"500 Oh"])
 @pytest.mark.parametrize("length", [b"Content-Length: 4294967296\r\n", b"", b"Transfer-Encoding: chunked\r\n"])
-def test_a_body_without_end_is_not_read_into_memory(served: Served, status: bytes, length: bytes) -> None:
+def test_endless_body_is_not_read_into_memory(served: Served, status: bytes, length: bytes) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     chunk = b"ffffffff\r\n" if b"chunked" in length else b""
     url = served(flood(b"HTTP/1.1 " + status + b"\r\n" + length + b"\r\n" + chunk))
@@ -114,7 +112,7 @@ def test_a_body_without_end_is_not_read_into_memory(served: Served, status: byte
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
 
-def test_a_redirect_is_followed_where_it_may_be(served: Served) -> None:
+def test_redirect_is_followed_only_where_allowed(served: Served) -> None:
     there = served(lambda peer: peer.sendall(OK + b"Content-Length: 2\r\n\r\nok"))
     here = served(
         lambda peer: peer.sendall(f"HTTP/1.1 307 X\r\nLocation: {there}\r\nContent-Length: 0\r\n\r\n".encode())
@@ -124,13 +122,13 @@ def test_a_redirect_is_followed_where_it_may_be(served: Served) -> None:
 
 
 @pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
-def test_a_redirect_leads_to_no_file(served: Served, place: str) -> None:
+def test_redirect_to_a_file_is_refused(served: Served, place: str) -> None:
     here = served(lambda peer: peer.sendall(f"HTTP/1.1 302 X\r\nLocation: {place}\r\n\r\n".encode()))
     with pytest.raises(HttpError):
         ask(here, timeout_s=5, most_bytes=1 << 20)
 
 
-def test_an_answer_that_ends_early_is_none(served: Served) -> None:
+def test_truncated_answer_is_an_error(served: Served) -> None:
     def cut(peer: socket.socket) -> None:
         peer.sendall(OK + b"Content-Length: 5\r\n\r\nab")
         peer.shutdown(socket.SHUT_WR)

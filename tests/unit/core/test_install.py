@@ -27,7 +27,7 @@ from retention_cli.core.install import how_to_add
         ("uv-receipt.toml", None, "uv tool install --force 'kretain[parquet]'"),
     ],
 )
-def test_the_command_is_that_of_the_installer(
+def test_install_hint_matches_the_installer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipt: str | None, origin: object, command: str
 ) -> None:
     class Distribution:
@@ -42,6 +42,6 @@ def test_the_command_is_that_of_the_installer(
     assert how_to_add("parquet") == command.replace("{}", str(tmp_path))
 
 
-def test_what_is_missing_is_said_with_it() -> None:
+def test_missing_package_is_named_with_the_install_command() -> None:
     with pytest.raises(MissingPartError, match=r"it needs x: pip install .*\[all\]', or do without \(No module named"):
         _part("no_such_module", "it needs x", "all", ", or do without")

@@ -38,7 +38,7 @@ def use(request: pytest.FixtureRequest) -> tuple[str, Callable[[Path], None]]:
     return request.param, USES[request.param]
 
 
-def test_files_and_folders_are_ours_alone(tmp_path: Path, use: tuple[str, Callable[[Path], None]]) -> None:
+def test_state_files_and_folders_are_private(tmp_path: Path, use: tuple[str, Callable[[Path], None]]) -> None:
     folder = tmp_path / "state" / "cluster"
     before = os.umask(0)
     try:
@@ -50,7 +50,7 @@ def test_files_and_folders_are_ours_alone(tmp_path: Path, use: tuple[str, Callab
     assert {stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()} == {0o600}
 
 
-def test_a_link_or_a_pipe_in_place_of_a_file_is_refused(
+def test_link_or_pipe_in_place_of_a_state_file_is_refused(
     tmp_path: Path, use: tuple[str, Callable[[Path], None]]
 ) -> None:
     name, act = use
@@ -68,7 +68,7 @@ def test_a_link_or_a_pipe_in_place_of_a_file_is_refused(
         act(folder)
 
 
-def test_a_folder_that_others_may_change_is_refused(tmp_path: Path, use: tuple[str, Callable[[Path], None]]) -> None:
+def test_state_folder_writable_by_others_is_refused(tmp_path: Path, use: tuple[str, Callable[[Path], None]]) -> None:
     act, folder = use[1], tmp_path / "state" / "cluster"
     act(folder)
     for path in (folder, folder.parent):
@@ -83,7 +83,7 @@ def test_a_folder_that_others_may_change_is_refused(tmp_path: Path, use: tuple[s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, use: tuple[str, Callable[[Path], None]]) -> None:
+def test_state_folder_of_another_user_is_refused(tmp_path: Path, use: tuple[str, Callable[[Path], None]]) -> None:
     folder = tmp_path / "state" / "cluster"
     use[1](folder)
     os.chown(folder, 12345, -1)

@@ -28,17 +28,17 @@ spaces = st.sampled_from(["", " ", "  ", "\t"])
 
 
 @given(st.integers(0, 10**30), st.sampled_from(sorted(MS)), spaces, spaces)
-def test_whole_durations_are_exact_however_large(amount: int, unit: str, before: str, between: str) -> None:
+def test_whole_durations_are_exact(amount: int, unit: str, before: str, between: str) -> None:
     assert parse_duration_ms(f"{before}{amount}{between}{unit}{before}") == amount * MS[unit]
 
 
 @given(st.integers(0, 10**30), st.sampled_from(sorted(BYTES)), spaces)
-def test_whole_sizes_are_exact_however_large(amount: int, unit: str, between: str) -> None:
+def test_whole_sizes_are_exact(amount: int, unit: str, between: str) -> None:
     assert parse_bytes(f"{amount}{between}{unit}") == amount * BYTES[unit]
 
 
 @given(st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=40), st.sampled_from(sorted(MS)))
-def test_fractions_are_exact_or_refused_never_rounded(whole: int, digits: str, unit: str) -> None:
+def test_fractions_are_exact_or_refused(whole: int, digits: str, unit: str) -> None:
     wanted = Fraction(f"{whole}.{digits}") * MS[unit]
     try:
         assert parse_duration_ms(f"{whole}.{digits}{unit}") == wanted
@@ -48,7 +48,7 @@ def test_fractions_are_exact_or_refused_never_rounded(whole: int, digits: str, u
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_quantity_or_an_error_that_shows_one(text: str) -> None:
+def test_any_text_is_a_quantity_or_an_error_with_an_example(text: str) -> None:
     for parse, example in ((parse_duration_ms, "3d"), (parse_bytes, "50GiB")):
         try:
             assert parse(text) >= 0
@@ -79,13 +79,13 @@ def test_any_text_is_a_quantity_or_an_error_that_shows_one(text: str) -> None:
         "3kb",
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_text_that_is_no_quantity_is_refused(text: str) -> None:
     for parse in (parse_duration_ms, parse_bytes):
         with pytest.raises(UnitError):
             parse(text)
 
 
-def test_a_number_of_thousands_of_digits_is_refused_in_a_line() -> None:
+def test_number_of_thousands_of_digits_is_refused_in_one_line() -> None:
     for text in ("9" * 5_000 + "d", "1." + "9" * 5_000 + "h", "3" + "d" * 5_000):
         for parse in (parse_duration_ms, parse_bytes, parse_time_ms):
             with pytest.raises(UnitError) as refused:
@@ -96,18 +96,18 @@ def test_a_number_of_thousands_of_digits_is_refused_in_a_line() -> None:
 
 
 @given(st.integers(0, 10**15))
-def test_a_shown_duration_means_what_it_was(ms: int) -> None:
+def test_shown_duration_parses_back(ms: int) -> None:
     assert parse_duration_ms(format_duration(ms).replace(",", "")) == ms
 
 
 @given(st.integers(0, 2**60))
-def test_a_shown_size_is_within_its_last_digit(size: int) -> None:
+def test_shown_size_is_within_its_last_digit(size: int) -> None:
     shown = format_bytes(size)
     number, unit = shown.split()
     assert len(number.replace(".", "")) <= 4
     assert abs(Fraction(number) * BYTES[unit] - size) * 100 <= max(size, 1)
 
 
-def test_an_age_has_its_two_largest_units_and_no_more() -> None:
+def test_age_is_shown_in_its_two_largest_units() -> None:
     ages = (209_206_000, 3_600_000, 3_600_001, 86_400_000 + 5_000, 45_999, 1, 0)
     assert [format_age(ms) for ms in ages] == ["2d 10h", "1h", "1h", "1d", "45s", "1ms", "0ms"]

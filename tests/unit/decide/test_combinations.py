@@ -16,7 +16,7 @@ NOW = THEN + c.DECIDED_MS
 
 
 @pytest.mark.parametrize("one", c.ALL, ids=lambda one: one.name)
-def test_every_combination_comes_to_what_the_rules_say(one: c.Combination) -> None:
+def test_settings_combination_matches_the_rules(one: c.Combination) -> None:
     events = [THEN + hours * c.HOUR for hours in c.EVENT_HOURS]
     stamps = [THEN] * 4 if one.log_append else events
     settings = Settings(

@@ -69,14 +69,14 @@ def allowed(log: Log, chosen: Settings, bound: int) -> list[bool]:
 
 
 @given(logs(), settings)
-def test_a_decision_is_exactly_what_brute_force_over_the_rules_gives(log: Log, chosen: Settings) -> None:
+def test_decision_equals_brute_force_over_the_rules(log: Log, chosen: Settings) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
     assert decision.trim_to == expected(log, chosen)
     assert (decision.action == "trim") == (decision.trim_to is not None)
 
 
 @given(logs(), settings)
-def test_never_past_the_end_never_past_the_floor_and_every_record_has_its_trigger(log: Log, chosen: Settings) -> None:
+def test_target_never_passes_end_or_floor_and_every_record_has_a_trigger(log: Log, chosen: Settings) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
     if decision.trim_to is None:
         assert decision.records == decision.unconsumed == 0
@@ -100,7 +100,7 @@ def test_never_past_the_end_never_past_the_floor_and_every_record_has_its_trigge
 
 
 @given(logs(), settings)
-def test_keep_means_that_all_is_known_and_hold_that_something_is_not(log: Log, chosen: Settings) -> None:
+def test_keep_means_all_is_known_and_hold_that_something_is_not(log: Log, chosen: Settings) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
     needs_floor = chosen.consumed_after_ms is not None and log.stamps
     if decision.action == "keep" and needs_floor:
@@ -110,12 +110,12 @@ def test_keep_means_that_all_is_known_and_hold_that_something_is_not(log: Log, c
 
 
 @given(logs(), settings)
-def test_the_same_facts_give_the_same_decision(log: Log, chosen: Settings) -> None:
+def test_equal_facts_give_equal_decisions(log: Log, chosen: Settings) -> None:
     assert decide(log.facts(chosen), chosen, NOW) == decide(log.facts(chosen), chosen, NOW)
 
 
 @given(logs(), settings)
-def test_what_is_looked_up_is_all_that_a_decision_needs(log: Log, chosen: Settings) -> None:
+def test_look_ups_are_all_that_a_decision_needs(log: Log, chosen: Settings) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
     assert not any("not looked up" in reason.text for reason in decision.reasons)
 
@@ -151,7 +151,7 @@ def test_what_is_looked_up_is_all_that_a_decision_needs(log: Log, chosen: Settin
         (Log(0, [], None, UNKNOWN), R1, "keep", None, None, None),
     ],
 )
-def test_guards_lower_bounds_and_are_named(
+def test_guard_that_lowers_a_bound_is_named(
     log: Log, chosen: Settings, action: str, trim_to: int | None, rule: str | None, limited_by: str | None
 ) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
@@ -163,13 +163,13 @@ def test_guards_lower_bounds_and_are_named(
     )
 
 
-def test_a_keep_says_which_guard_kept_it() -> None:
+def test_keep_names_the_guard_that_kept() -> None:
     chosen = replace(R4, forced_age_guarded=True)
     decision = decide(Log(0, [OLD] * 5, None, 0).facts(chosen), chosen, NOW)
     assert decision.reasons == (Reason("G2", "forced-age would trim to 5, but group:a has read up to 0"),)
 
 
-def test_old_stamps_hold_what_goes_by_time_unless_they_are_vouched_for() -> None:
+def test_old_timestamps_hold_rules_by_time_unless_allowed() -> None:
     for seconds in ([1_700_000_000], [1_700_000_000, 1_700_000_001], [1_700_000_000, OLD]):
         assert decide(Log(5, seconds, None, 6).facts(R1), R1, NOW).reasons[0].code == "G9"
     log = Log(5, [1_700_000_000, 1_700_000_001], None, 7)
@@ -179,13 +179,13 @@ def test_old_stamps_hold_what_goes_by_time_unless_they_are_vouched_for() -> None
     assert decide(log.facts(vouched), vouched, NOW).trim_to == 7
 
 
-def test_a_look_up_that_stopped_early_is_said_and_trimmed_to() -> None:
+def test_incomplete_look_up_is_mentioned_and_trimmed_to() -> None:
     facts = Log(0, [OLD] * 5, None, 5).facts(R1, lookups={NOW - 24 * HOUR: LookUp(2, NOTE)})
     decision = decide(facts, R1, NOW)
     assert (decision.trim_to, decision.reasons) == (2, (NOTE,))
 
 
-def test_r1_longer_than_the_forced_retention_is_unknown_and_names_both() -> None:
+def test_r1_time_above_the_forced_retention_is_unknown() -> None:
     facts = Log(0, [OLD] * 5, None, 5).facts(R1, topic(retention_ms=12 * HOUR))
     decision = decide(facts, R1, NOW)
     assert decision.action == "hold"
@@ -194,7 +194,7 @@ def test_r1_longer_than_the_forced_retention_is_unknown_and_names_both() -> None
 
 
 @pytest.mark.parametrize("policy", [frozenset(), frozenset({"compact"})])
-def test_without_delete_in_its_policy_a_topic_is_never_deleted_by_time(policy: frozenset[str]) -> None:
+def test_topic_without_delete_policy_is_not_trimmed_by_time(policy: frozenset[str]) -> None:
     """R1: whatever ``retention.ms`` says. Since Kafka 4.2 the policy may be empty."""
     about = topic(retention_ms=12 * HOUR, cleanup_policy=policy)
     assert live_retention(about) == INFINITE_MS
@@ -229,22 +229,22 @@ def test_without_delete_in_its_policy_a_topic_is_never_deleted_by_time(policy: f
         (topic(), replace(R1, hold="case 4711"), "hold"),
     ],
 )
-def test_whole_topics_are_skipped_frozen_or_held(about: object, chosen: Settings, action: str) -> None:
+def test_internal_frozen_and_held_topics_are_not_trimmed(about: object, chosen: Settings, action: str) -> None:
     assert decide(Log(0, [OLD] * 5, None, 5).facts(chosen, about), chosen, NOW).action == action  # type: ignore[arg-type]
 
 
-def test_frozen_comes_before_empty_and_skip_before_frozen() -> None:
+def test_frozen_precedes_empty_and_skip_precedes_frozen() -> None:
     chosen = replace(R1, hold="case 4711")
     assert decide(Log(0, []).facts(chosen), chosen, NOW).action == "hold"
     assert decide(Log(0, []).facts(chosen, topic("_x")), chosen, NOW).action == "skip"
 
 
-def test_of_two_rules_with_one_bound_the_first_is_named() -> None:
+def test_first_of_two_rules_with_one_bound_is_named() -> None:
     both = replace(R1, forced_age_ms=24 * HOUR)
     assert decide(Log(0, [OLD] * 5, None, 5).facts(both), both, NOW).rule == "consumed"
 
 
-def test_a_floor_below_the_log_start_says_what_was_lost() -> None:
+def test_floor_below_the_log_start_mentions_the_loss() -> None:
     note = Reason("F5", "6 records were gone")
     facts = Log(10, [OLD] * 5).facts(R1)._replace(floor=Floor(4, "group:a", (note,)))
     decision = decide(facts, R1, NOW)
@@ -255,17 +255,17 @@ def test_a_floor_below_the_log_start_says_what_was_lost() -> None:
     ("trim_to", "start", "floor", "unread"),
     [(10, 0, 10, 0), (10, 0, 4, 6), (10, 0, 0, 10), (10, 0, None, 10), (10, 6, 4, 4), (10, 6, 8, 2), (10, 0, 99, 0)],
 )
-def test_unread_records_are_those_from_the_floor_on(trim_to: int, start: int, floor: int | None, unread: int) -> None:
+def test_unread_records_start_at_the_floor(trim_to: int, start: int, floor: int | None, unread: int) -> None:
     assert unread_below(trim_to, start, floor) == unread
 
 
-def test_bytes_are_the_records_share_of_the_replica() -> None:
+def test_trimmed_bytes_are_the_records_share_of_the_replica() -> None:
     facts = Log(0, [OLD] * 4, None, 3).facts(R1)
     assert decide(facts, R1, NOW).size_bytes == 750
     assert decide(facts._replace(size_bytes=Unknown.because("size", "?")), R1, NOW).size_bytes is None
 
 
-def test_nothing_is_looked_up_where_no_trigger_could_ask() -> None:
+def test_no_look_up_is_made_for_inactive_triggers() -> None:
     for log, chosen in (
         (Log(0, [OLD], None, 0), R1),
         (Log(0, [OLD], None, UNKNOWN), R1),
@@ -277,7 +277,7 @@ def test_nothing_is_looked_up_where_no_trigger_could_ask() -> None:
         assert wanted_lookups(bare, chosen, NOW) == Wanted()
 
 
-def test_weighing_shows_each_rule_that_is_on() -> None:
+def test_explain_weighs_each_active_rule() -> None:
     both = replace(R1, forced_age_ms=36 * HOUR)
     shown = weigh(Log(0, [OLD] * 5, 4, 3).facts(both), both, NOW)
     assert [(one.code, one.asked, one.allowed, one.limited_by) for one in shown] == [
@@ -293,7 +293,7 @@ sizes = st.none() | st.integers(1, 2000)
 
 
 @given(logs(), settings, usages, sizes, sizes)
-def test_a_rule_that_is_off_asks_for_nothing_and_one_that_is_on_is_asked(
+def test_inactive_rule_asks_for_nothing(
     log: Log, chosen: Settings, usage: Usage | Unknown | None, most: int | None, most_of_topic: int | None
 ) -> None:
     """``on`` is a short cut: a rule that it called off and that would have asked would be lost in silence."""

@@ -32,11 +32,13 @@ NONE = Amount()
         (Amount(999, 999), NONE, 1000, Limits(max_records=1, max_bytes=1, max_percent=1), 3),
     ],
 )
-def test_limits(run: Amount, past: Amount, managed: int, limits: Limits, broken: int) -> None:
+def test_limit_is_refused_or_passed_as_the_table_says(
+    run: Amount, past: Amount, managed: int, limits: Limits, broken: int
+) -> None:
     reasons = over_limits(run, past, managed, limits)
     assert len(reasons) == broken
     assert all(reason.code == "G6" for reason in reasons)
 
 
-def test_an_unknown_size_makes_the_sum_unknown() -> None:
+def test_unknown_size_makes_the_sum_unknown() -> None:
     assert total([Amount(1, 2), Amount(3, None), Amount(4, 5)]) == Amount(8, None)

@@ -30,7 +30,7 @@ def codes(facts: PartitionFacts, settings: Settings) -> tuple[str, int | None, l
     ("ahead_ms", "expected"),
     [(HOUR, ("trim", 2, [])), (HOUR + 1, ("hold", None, ["G4"])), (10**15, ("hold", None, ["G4"]))],
 )
-def test_the_largest_event_time_may_lie_so_far_ahead_and_no_further(
+def test_largest_event_time_may_be_ahead_only_within_the_tolerance(
     ahead_ms: int, expected: tuple[str, int | None, list[str]]
 ) -> None:
     facts = Log(0, [OLD, OLD, NOW - HOUR]).facts(EVENT)
@@ -39,7 +39,7 @@ def test_the_largest_event_time_may_lie_so_far_ahead_and_no_further(
     assert codes(facts._replace(newest=newest, data_lookups=lookups), EVENT) == expected
 
 
-def test_a_future_stamp_names_its_record_and_the_way_out() -> None:
+def test_future_timestamp_names_its_record_and_the_remedy() -> None:
     facts = Log(0, [OLD, NOW]).facts(EVENT)._replace(newest=EventMax(NOW + 9 * HOUR, 7))
     facts = facts._replace(data_lookups={NOW - 15 * HOUR: LookUp(1)})
     (reason,) = decide(facts, EVENT, NOW).reasons
@@ -47,7 +47,7 @@ def test_a_future_stamp_names_its_record_and_the_way_out() -> None:
     assert "retention.eventtime.ignore.future: true" in reason.text
 
 
-def test_append_times_are_no_event_times_unless_the_policy_says_so() -> None:
+def test_append_times_are_event_times_only_if_the_policy_says_so() -> None:
     about = topic(timestamp_type="LogAppendTime")
     log = Log(0, [OLD, OLD, NOW])
     assert codes(log.facts(EVENT, about), EVENT) == ("hold", None, ["R2"])
@@ -57,17 +57,17 @@ def test_append_times_are_no_event_times_unless_the_policy_says_so() -> None:
     assert codes(prefix, HEADER) == ("trim", 1, [])
 
 
-def test_a_topic_whose_timestamp_type_is_unknown_holds() -> None:
+def test_unknown_timestamp_type_holds() -> None:
     about = topic(timestamp_type=Unknown.because("topic-settings", "not read"))
     assert codes(Log(0, [OLD, NOW]).facts(EVENT, about), EVENT) == ("hold", None, ["topic-settings"])
 
 
-def test_a_partition_without_a_data_record_asks_for_nothing() -> None:
+def test_partition_without_data_records_needs_no_look_up() -> None:
     facts = Log(0, [OLD, OLD]).facts(EVENT)._replace(newest=None)
     assert codes(facts, EVENT) == ("keep", None, ["R2"])
 
 
-def test_a_lower_bound_of_the_largest_time_is_said_to_be_one() -> None:
+def test_incomplete_largest_time_is_called_a_lower_bound() -> None:
     facts = Log(0, [OLD, OLD, NOW]).facts(EVENT)
     at_least = facts._replace(newest=EventMax(NOW, 2, exact=False))
     decision = decide(at_least, EVENT, NOW)
@@ -76,7 +76,7 @@ def test_a_lower_bound_of_the_largest_time_is_said_to_be_one() -> None:
 
 
 @pytest.mark.parametrize(("ahead_ms", "action"), [(0, "trim"), (1, "hold")])
-def test_a_minimum_timestamp_of_now_is_fine_and_one_of_the_future_is_not(ahead_ms: int, action: str) -> None:
+def test_minimum_timestamp_may_be_now_but_not_in_the_future(ahead_ms: int, action: str) -> None:
     settings = Settings(min_timestamp_ms=NOW + ahead_ms, unconsumed="trim")
     decision = decide(Log(0, [OLD, OLD]).facts(settings), settings, NOW)
     assert decision.action == action
@@ -85,7 +85,7 @@ def test_a_minimum_timestamp_of_now_is_fine_and_one_of_the_future_is_not(ahead_m
 
 
 @pytest.mark.parametrize("settings", [EVENT, Settings(forced_age_ms=24 * HOUR), Settings(min_timestamp_ms=1)])
-def test_no_time_at_or_before_1970_is_looked_up_nor_taken_for_an_end(settings: Settings) -> None:
+def test_times_before_1970_are_never_looked_up(settings: Settings) -> None:
     """To a broker −1 is the end of the log: a cutoff so early is older than every record."""
     early = replace(
         settings,
@@ -100,14 +100,14 @@ def test_no_time_at_or_before_1970_is_looked_up_nor_taken_for_an_end(settings: S
     assert decide(facts, early, NOW).trim_to is None
 
 
-def test_a_future_record_that_ends_a_prefix_is_named_by_every_rule_that_goes_by_age() -> None:
+def test_future_record_at_a_prefix_end_is_named_by_each_rule_by_age() -> None:
     settings = Settings(forced_age_ms=24 * HOUR)
     facts = Log(0, [NOW + 9 * HOUR, OLD]).facts(settings)
     blocked = facts._replace(lookups={**facts.lookups, NOW - 24 * HOUR: LookUp(0, None, NOW + 9 * HOUR)})
     assert codes(blocked, settings) == ("keep", None, ["G4"])
 
 
-def test_clocks_that_differ_stop_what_goes_by_time() -> None:
+def test_wrong_clock_stops_rules_by_time() -> None:
     settings = Settings(forced_age_ms=24 * HOUR)
     off = Unknown((Reason("G8", "5 min apart"),))
     assert codes(Log(0, [OLD]).facts(settings)._replace(clock=off), settings) == ("hold", None, ["G8"])
@@ -116,7 +116,7 @@ def test_clocks_that_differ_stop_what_goes_by_time() -> None:
     assert compare_clocks(NOW, NOW - 60_001, NOW) is not None
 
 
-def test_a_size_has_no_now_but_the_wall_clock_that_guards_it_has() -> None:
+def test_size_rule_ignores_the_clock_but_its_wall_clock_guard_does_not() -> None:
     """R5 under G3 goes by our clock, too (G8); alone it does not."""
     off = Unknown((Reason("G8", "5 min apart"),))
     size = Settings(max_bytes=100, unconsumed="trim")
@@ -130,14 +130,14 @@ def test_a_size_has_no_now_but_the_wall_clock_that_guards_it_has() -> None:
     assert compare_clocks(NOW, NOW + 90_000, NOW + 100_000) is None, "it was stamped between our two looks"
 
 
-def test_the_wall_clock_guard_goes_by_the_last_sample_that_is_old_enough() -> None:
+def test_wall_clock_guard_uses_the_newest_sufficiently_old_sample() -> None:
     samples = [Sample(NOW - 5 * HOUR, 10), Sample(NOW - 3 * HOUR, 20), Sample(NOW - HOUR, 30), Sample(NOW, 40)]
     assert written_by(samples, NOW - 3 * HOUR) == 20
     assert written_by(samples, NOW - 3 * HOUR - 1) == 10
     assert written_by(samples, NOW - 6 * HOUR) is None
 
 
-def test_thinning_keeps_what_a_fall_has_taken_back() -> None:
+def test_thinned_samples_keep_a_fall() -> None:
     """The sample after the fall may be dropped: what it took back must not come back with it."""
     samples = [Sample(n * HOUR, 1_000 + n) for n in range(100)]
     samples += [Sample(100 * HOUR, 10)]
@@ -146,7 +146,7 @@ def test_thinning_keeps_what_a_fall_has_taken_back() -> None:
         assert (written_by(thinned(samples), hours * HOUR) or 0) <= (written_by(samples, hours * HOUR) or 0), hours
 
 
-def test_blocks_put_together_keep_their_first_unreadable_record() -> None:
+def test_merged_blocks_keep_their_first_unreadable_record() -> None:
     scan = EventScan("header:et", 0, 0, block_records=1)
     for offset in range(300):
         scan.add(offset, None if offset in (5, 6, 200) else 1)

@@ -20,7 +20,7 @@ BLIND = Unknown.because("test", "time-out")
 
 
 @given(logs(), settings, st.data())
-def test_an_unknown_never_trims_more_than_the_fact_would_have(log: Log, chosen: Settings, data: st.DataObject) -> None:
+def test_unknown_fact_never_trims_more_than_the_known_one(log: Log, chosen: Settings, data: st.DataObject) -> None:
     facts = log.facts(chosen)
     full = decide(facts, chosen, NOW)
     blind = Unknown.because("lookup", "time-out")
@@ -74,7 +74,7 @@ def test_an_unknown_never_trims_more_than_the_fact_would_have(log: Log, chosen: 
     ],
     ids=str,
 )
-def test_whatever_is_unknown_holds_and_its_reason_is_told(lost: dict[str, Any]) -> None:
+def test_any_unknown_fact_holds_and_is_reported(lost: dict[str, Any]) -> None:
     """One fact missing of those that R1 rests on: never a trim, never a keep, never without a word."""
     facts = Log(0, [OLD] * 5, None, 5).facts(R1)
     assert decide(facts, R1, NOW).trim_to == 5
@@ -82,32 +82,32 @@ def test_whatever_is_unknown_holds_and_its_reason_is_told(lost: dict[str, Any]) 
     assert (decision.action, decision.trim_to, decision.reasons) == ("hold", None, BLIND.reasons)
 
 
-def test_the_lower_of_both_ends_limits_whichever_was_read_first() -> None:
+def test_lower_end_limits_whichever_was_read_first() -> None:
     """H and L are read at the same time: on a log that is written to, L may be the higher number."""
     facts = Log(0, [OLD] * 5, None, 9).facts(R1, lookups={NOW - 24 * HOUR: LookUp(9)})
     assert decide(facts._replace(high_watermark=5, last_stable_offset=8), R1, NOW).trim_to == 5
     assert decide(facts._replace(high_watermark=8, last_stable_offset=5), R1, NOW).trim_to == 5
 
 
-def test_an_unknown_last_stable_offset_stops_every_trigger() -> None:
+def test_unknown_last_stable_offset_stops_every_trigger() -> None:
     facts = Log(0, [OLD] * 5, None, 5).facts(R1)._replace(last_stable_offset=Unknown.because("offsets", "time-out"))
     decision = decide(facts, R1, NOW)
     assert (decision.action, decision.reasons) == ("hold", (Reason("offsets", "time-out"),))
 
 
-def test_an_unknown_look_up_holds_r1_only_where_the_floor_leaves_something_to_ask() -> None:
+def test_unknown_look_up_holds_r1_only_if_the_floor_needs_it() -> None:
     blind = Unknown.because("lookup", "time-out")
     for floor, action in ((3, "hold"), (0, "keep")):
         facts = Log(0, [OLD] * 5, None, floor).facts(R1, lookups={NOW - 24 * HOUR: blind, ANCIENT_MS: LookUp(0)})
         assert decide(facts, R1, NOW).action == action
 
 
-def test_an_unknown_front_stops_the_rules_that_go_by_time() -> None:
+def test_unknown_log_front_stops_rules_by_time() -> None:
     facts = Log(0, [OLD] * 3, None, 3).facts(R1, lookups={ANCIENT_MS: Unknown.because("lookup", "no READ")})
     assert decide(facts, R1, NOW).reasons == (Reason("lookup", "no READ"),)
 
 
-def test_the_reasons_of_what_stayed_unknown_are_listed_beside_a_trim() -> None:
+def test_unknown_facts_are_listed_beside_a_trim() -> None:
     both = replace(R1, forced_age_ms=36 * HOUR)
     decision = decide(Log(0, [OLD] * 5, None, UNKNOWN).facts(both), both, NOW)
     assert (decision.action, decision.rule, decision.reasons) == ("trim", "forced-age", UNKNOWN.reasons)

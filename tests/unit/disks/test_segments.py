@@ -39,7 +39,7 @@ def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[
     return [[start + step * n + more for more in range(each)] for n in range(count)]
 
 
-def test_what_a_broker_wrote_is_told_as_it_is(folder: Path) -> None:
+def test_segment_facts_match_what_a_broker_wrote(folder: Path) -> None:
     made = logs.filled(folder, segments=4)
     found = read(folder)
     assert (found.problems, found.notes, found.ignored, found.pending) == ([], [], 0, 0)
@@ -72,9 +72,7 @@ def quick_of(folder: Path, made: Made) -> Any:
     ],
     ids=["one batch", "many", "one stamp", "within"],
 )
-def test_the_quick_way_is_taken_by_what_brokers_leave_and_says_what_the_long_one_says(
-    folder: Path, batches: list[list[int]]
-) -> None:
+def test_fast_segment_read_equals_the_slow_one(folder: Path, batches: list[list[int]]) -> None:
     made = logs.segment(7, batches)
     made.write(folder)
     row = quick_of(folder, made)
@@ -84,9 +82,7 @@ def test_the_quick_way_is_taken_by_what_brokers_leave_and_says_what_the_long_one
 
 
 @pytest.mark.parametrize(("where", "size"), [(0, 200), (150, 200), (298, 200), (150, 6000), (1, 6000)], ids=str)
-def test_a_largest_timestamp_in_the_midst_is_found_where_the_time_index_says(
-    folder: Path, where: int, size: int
-) -> None:
+def test_largest_timestamp_in_the_middle_is_found_by_the_time_index(folder: Path, where: int, size: int) -> None:
     """A late record's stamp is not the last batch's: it is believed only where the log has it."""
     batches = paces(300)
     batches[where][1] = T + 10_000_000
@@ -101,7 +97,7 @@ def test_a_largest_timestamp_in_the_midst_is_found_where_the_time_index_says(
 @pytest.mark.parametrize("size", [200, 5000, 70_000])
 @pytest.mark.parametrize("count", [0, 1, 2, 59, 60])
 @pytest.mark.parametrize("fill", [False, True], ids=["stopped", "running"])
-def test_the_active_segment_ends_where_its_batches_do(folder: Path, count: int, size: int, fill: bool) -> None:
+def test_active_segment_ends_at_its_last_batch(folder: Path, count: int, size: int, fill: bool) -> None:
     made = logs.segment(5, paces(count), size, closed=False)
     if fill:
         logs.preallocated(made)
@@ -113,7 +109,7 @@ def test_the_active_segment_ends_where_its_batches_do(folder: Path, count: int, 
     assert found.first_timestamps == [made.first]
 
 
-def test_what_is_preallocated_and_not_used_takes_no_bytes(folder: Path) -> None:
+def test_unused_preallocated_space_takes_no_bytes(folder: Path) -> None:
     made = logs.segment(0, paces(60), closed=False)
     stem = made.write(folder, snapshot=False)
     for suffix, content in ((".index", made.index), (".timeindex", made.timeindex)):
@@ -126,7 +122,7 @@ def test_what_is_preallocated_and_not_used_takes_no_bytes(folder: Path) -> None:
     assert found.largest_timestamps == [made.largest]
 
 
-def test_a_preallocated_log_ends_where_its_zeros_begin(folder: Path) -> None:
+def test_preallocated_log_ends_at_its_zeros(folder: Path) -> None:
     """``log.preallocate=true``."""
     made = logs.segment(0, paces(60), closed=False)
     made.log += bytes(100_000)
@@ -137,7 +133,7 @@ def test_a_preallocated_log_ends_where_its_zeros_begin(folder: Path) -> None:
     assert found.problems == []
 
 
-def test_stamps_that_a_batch_doesnt_carry_are_unknown(folder: Path) -> None:
+def test_batch_without_timestamps_is_unknown(folder: Path) -> None:
     append_time = 0x08
     base = logs.batch(0, [5, 9, 7], attributes=append_time)  # all records were appended at 9
     horizon = logs.batch(0, [T, T + 1], attributes=0x40, horizon=T - 100)
@@ -149,7 +145,7 @@ def test_stamps_that_a_batch_doesnt_carry_are_unknown(folder: Path) -> None:
         assert found.problems == []
 
 
-def test_messages_of_before_kafka_0_11_are_read_too(folder: Path) -> None:
+def test_pre_0_11_message_format_is_read(folder: Path) -> None:
     for content, first, largest in (
         (logs.old_message(0, T) + logs.old_message(1, T + 5), T, T + 5),
         (logs.old_message(4, T, attributes=1), None, T),  # a compressed set: its stamp is its largest
@@ -177,7 +173,7 @@ ACTIVE = f"{240:020d}"
 @pytest.mark.parametrize("stem", [CLOSED, ACTIVE], ids=["closed", "active"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["gone", "empty", "cut", "zeros", "random", "folder", "pipe", "link", "huge"])
-def test_broken_indexes_cost_nothing_but_time(folder: Path, stem: str, suffix: str, harm: str) -> None:
+def test_broken_index_costs_only_time(folder: Path, stem: str, suffix: str, harm: str) -> None:
     """The log itself says it: next offset and both timestamps are what they were."""
     made = three(folder)
     file = folder / (stem + suffix)
@@ -208,7 +204,7 @@ def test_broken_indexes_cost_nothing_but_time(folder: Path, stem: str, suffix: s
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2])
-def test_a_time_index_that_lost_its_end_doesnt_make_a_closed_segment_older(folder: Path, keep: int) -> None:
+def test_truncated_time_index_does_not_age_a_closed_segment(folder: Path, keep: int) -> None:
     made = three(folder)
     file = folder / (CLOSED + ".timeindex")
     file.write_bytes(file.read_bytes()[: 12 * keep])
@@ -218,7 +214,7 @@ def test_a_time_index_that_lost_its_end_doesnt_make_a_closed_segment_older(folde
 
 
 @pytest.mark.parametrize("by", [-1, 1, 10**9])
-def test_a_time_index_that_names_a_stamp_no_batch_has_is_not_believed(folder: Path, by: int) -> None:
+def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> None:
     made = three(folder)
     file = folder / (CLOSED + ".timeindex")
     content = file.read_bytes()
@@ -230,7 +226,7 @@ def test_a_time_index_that_names_a_stamp_no_batch_has_is_not_believed(folder: Pa
 
 
 @pytest.mark.parametrize("left", [1, 5, 16, 30, 60, 61, 100, 199])
-def test_a_torn_tail_ends_at_the_last_whole_batch(folder: Path, left: int) -> None:
+def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> None:
     made = three(folder)
     file = folder / (ACTIVE + ".log")
     file.write_bytes(bytes(made[2].log[: 59 * 200 + left]))
@@ -243,7 +239,7 @@ def test_a_torn_tail_ends_at_the_last_whole_batch(folder: Path, left: int) -> No
 
 
 @pytest.mark.parametrize("left", [0, 1, 60, 100, 199])
-def test_an_active_segment_without_a_whole_batch_is_empty(folder: Path, left: int) -> None:
+def test_active_segment_without_a_complete_batch_is_empty(folder: Path, left: int) -> None:
     made = three(folder)
     for suffix in (".index", ".timeindex"):
         (folder / (ACTIVE + suffix)).write_bytes(b"")
@@ -254,7 +250,7 @@ def test_an_active_segment_without_a_whole_batch_is_empty(folder: Path, left: in
     assert found.problems == []
 
 
-def test_a_closed_segment_of_no_bytes_has_no_times_and_is_no_problem(folder: Path) -> None:
+def test_empty_closed_segment_has_no_times(folder: Path) -> None:
     three(folder)
     for suffix in (".log", ".index", ".timeindex"):
         (folder / (CLOSED + suffix)).write_bytes(b"")
@@ -293,7 +289,7 @@ def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder:
     assert list(found.flaws) == [0]
 
 
-def test_batches_that_reach_into_the_next_segment_are_a_problem(folder: Path) -> None:
+def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> None:
     logs.segment(0, paces(60)).write(folder)
     logs.segment(100, paces(60)).write(folder)
     found = read(folder)
@@ -301,7 +297,7 @@ def test_batches_that_reach_into_the_next_segment_are_a_problem(folder: Path) ->
     assert found.flaws == {0: "it holds offsets of the next segment"}
 
 
-def test_gaps_that_compaction_leaves_are_no_problem(folder: Path) -> None:
+def test_compaction_gaps_are_no_problem(folder: Path) -> None:
     log = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
     (folder / f"{0:020d}.log").write_bytes(log)
     (folder / f"{0:020d}.index").write_bytes(b"")
@@ -316,7 +312,7 @@ def test_gaps_that_compaction_leaves_are_no_problem(folder: Path) -> None:
 # -- things that lie beside them -----------------------------------------------------
 
 
-def test_what_the_broker_deletes_is_pending_and_what_is_nobodys_is_ignored(folder: Path) -> None:
+def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> None:
     three(folder)
     blocks = 0
     for suffix in (".log", ".index", ".timeindex"):
@@ -344,7 +340,7 @@ def test_transaction_indexes_and_snapshots_count(folder: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"version: 0\n", b"version: 0\ntopic_id: no", b"\xff\x00", b"version: 7\ntopic_id: " + b"A" * 22]
 )
-def test_a_topic_id_that_cant_be_read_is_unknown(folder: Path, content: bytes) -> None:
+def test_unreadable_topic_id_is_unknown(folder: Path, content: bytes) -> None:
     three(folder)
     (folder / "partition.metadata").write_bytes(content)
     found = read(folder)
@@ -354,7 +350,7 @@ def test_a_topic_id_that_cant_be_read_is_unknown(folder: Path, content: bytes) -
     assert read(folder).problems == [], "a broker of before 2.8 has none"
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     there = logs.partition(tmp_path / "elsewhere")
     three(there)
     (tmp_path / "orders-0").symlink_to(there)
@@ -363,9 +359,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         read(tmp_path / "orders-2")
 
 
-def test_a_log_that_may_not_be_read_is_a_row_with_what_its_name_says(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_log_is_a_row_of_what_its_name_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = three(folder)
     real = os.open
 
@@ -403,7 +397,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]]
     return install
 
 
-def test_segments_that_vanish_from_the_front_have_no_rows(folder: Path, between: Any) -> None:
+def test_segments_deleted_from_the_front_have_no_rows(folder: Path, between: Any) -> None:
     three(folder)
 
     def retention(listed: int) -> None:
@@ -418,7 +412,7 @@ def test_segments_that_vanish_from_the_front_have_no_rows(folder: Path, between:
     assert found.pending == 512 * sum(one.stat().st_blocks for one in folder.glob("*.deleted"))
 
 
-def test_a_segment_that_a_cleaner_replaces_is_read_anew(folder: Path, between: Any) -> None:
+def test_segment_replaced_by_the_cleaner_is_read_again(folder: Path, between: Any) -> None:
     """Two segments become one: what was the first one's end is not any more."""
     three(folder)
     merged = logs.segment(0, paces(30))
@@ -440,7 +434,7 @@ def test_a_segment_that_a_cleaner_replaces_is_read_anew(folder: Path, between: A
     assert found.problems == []
 
 
-def test_a_swap_that_was_never_finished_is_a_problem(folder: Path) -> None:
+def test_unfinished_swap_is_a_problem(folder: Path) -> None:
     three(folder)
     (folder / (CLOSED + ".log.swap")).write_bytes(b"x")
     assert read(folder).problems == [
@@ -448,7 +442,7 @@ def test_a_swap_that_was_never_finished_is_a_problem(folder: Path) -> None:
     ]
 
 
-def test_a_partition_that_is_deleted_meanwhile_is_gone(folder: Path, between: Any) -> None:
+def test_partition_deleted_during_the_read_is_gone(folder: Path, between: Any) -> None:
     three(folder)
     away = folder.with_name("orders-0." + "a" * 32 + "-delete")
     between(lambda listed: folder.rename(away) if listed == 1 else None)
@@ -456,7 +450,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_gone(folder: Path, between: An
         read(folder)
 
 
-def test_one_that_was_made_anew_under_that_name_is_not_taken_for_it(folder: Path, between: Any) -> None:
+def test_partition_recreated_during_the_read_is_not_mixed(folder: Path, between: Any) -> None:
     three(folder)
 
     def recreate(listed: int) -> None:
@@ -469,7 +463,7 @@ def test_one_that_was_made_anew_under_that_name_is_not_taken_for_it(folder: Path
         read(folder)
 
 
-def test_an_append_that_is_being_written_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_in_progress_is_awaited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a batch, and all of it at the next look."""
     made = logs.segment(0, paces(60), closed=False)
     stem = made.write(folder)
@@ -517,18 +511,18 @@ def test_an_append_that_is_being_written_is_waited_for(folder: Path, monkeypatch
         ("orders-0\n", None),
     ],
 )
-def test_a_folders_name(name: str, what: object) -> None:
+def test_folder_name_parses_to_topic_and_partition(name: str, what: object) -> None:
     assert folder_of(name) == what
 
 
-def test_base_offsets() -> None:
+def test_file_name_parses_to_a_base_offset() -> None:
     assert base_offset("00000000000000000042") == 42
     assert base_offset(f"{2**63 - 1:020d}") == 2**63 - 1
     for wrong in (f"{2**63:020d}", "42", "-0000000000000000001", "0000000000000000004²", "+0000000000000000042"):
         assert base_offset(wrong) is None
 
 
-def test_meta_properties_of_both_kinds_of_broker() -> None:
+def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
     kraft = meta_properties_in(b"#\ncluster.id=abc\nnode.id=3\nversion=1\ndirectory.id=xyz\n")
     assert (kraft.broker, kraft.cluster_id, kraft.directory_id) == (3, "abc", "xyz")
     zookeeper = meta_properties_in(b"broker.id=0\nversion=0\ncluster.id=abc\n")
@@ -539,7 +533,7 @@ def test_meta_properties_of_both_kinds_of_broker() -> None:
     assert meta_properties_in(b"\xff\xfe").broker is None
 
 
-def test_topic_ids() -> None:
+def test_partition_metadata_parses_to_a_topic_id() -> None:
     assert topic_id_in(b"version: 0\ntopic_id: qCKCnnUmRDu8xKoaqyCwHA") == "qCKCnnUmRDu8xKoaqyCwHA"
     assert topic_id_in(b"version: 0\ntopic_id: " + b"A" * 22) is None
 
@@ -550,9 +544,7 @@ def test_topic_ids() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 341, 342, 512, 513, 2000])
 @pytest.mark.parametrize("filled", ["full", "hole", "zeros"])
 @pytest.mark.parametrize("entry", [">ii", ">qi"])
-def test_an_index_ends_at_its_last_entry_however_it_is_preallocated(
-    tmp_path: Path, count: int, filled: str, entry: str
-) -> None:
+def test_preallocated_index_ends_at_its_last_entry(tmp_path: Path, count: int, filled: str, entry: str) -> None:
     width = struct.calcsize(entry)
     content = b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count))
     file = tmp_path / "x.index"
@@ -572,7 +564,7 @@ def test_an_index_ends_at_its_last_entry_however_it_is_preallocated(
 
 @pytest.mark.parametrize("call", [1, 2])
 @pytest.mark.parametrize("entry", [">ii", ">qi"])
-def test_an_index_that_is_cut_to_its_entries_while_it_is_read_is_read_again(
+def test_index_truncated_during_the_read_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, call: int
 ) -> None:
     """A broker that rolls a segment cuts its preallocated indexes at any moment."""
@@ -596,7 +588,7 @@ def test_an_index_that_is_cut_to_its_entries_while_it_is_read_is_read_again(
     assert (found.entries, found.last, found.flaw) == (count, struct.pack(entry, count, count), None)
 
 
-def test_an_index_that_changes_all_the_time_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_that_keeps_changing_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.index"
     file.write_bytes(struct.pack(">ii", 1, 1) * 8)
     opened = os.open(tmp_path, os.O_RDONLY)
@@ -613,7 +605,7 @@ def test_an_index_that_changes_all_the_time_is_not_believed(tmp_path: Path, monk
     assert (found.entries, found.last, found.flaw) == (0, None, "changes while it is read")
 
 
-def test_entries_beyond_what_seems_to_take_space_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_entries_in_sparse_space_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that compresses says less than there is."""
     (tmp_path / "x.index").write_bytes(b"".join(struct.pack(">ii", n + 1, n) for n in range(3000)) + bytes(80_000))
     opened = os.open(tmp_path, os.O_RDONLY)
@@ -630,7 +622,7 @@ def test_entries_beyond_what_seems_to_take_space_are_found(tmp_path: Path, monke
     assert (found.entries, found.last) == (3000, struct.pack(">ii", 3000, 2999))
 
 
-def test_a_first_batch_that_is_younger_than_the_time_index_says_is_noticed(folder: Path) -> None:
+def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> None:
     batches = paces(300)
     batches[0][0] = T + 10_000_000
     made = logs.segment(0, batches)
@@ -641,16 +633,14 @@ def test_a_first_batch_that_is_younger_than_the_time_index_says_is_noticed(folde
     assert read(folder).largest_timestamps[0] == T + 10_000_000
 
 
-def test_offsets_that_go_back_are_no_log(folder: Path) -> None:
+def test_decreasing_offsets_are_no_log(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
     assert found.next_offsets == [None]
     assert found.flaws == {0: "its batches can't be read from byte 200 on: what follows is no batch"}
 
 
-def test_a_segment_that_loses_its_name_while_it_is_read_has_no_row(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_renamed_during_the_read_has_no_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its index is gone, its log still there, and a moment later it isn't: not a segment without an index."""
     three(folder)
     (folder / (CLOSED + ".index")).unlink()
@@ -670,7 +660,7 @@ def test_a_segment_that_loses_its_name_while_it_is_read_has_no_row(
     assert (found.problems, found.notes) == ([], [])
 
 
-def test_a_preallocated_index_that_is_deleted_leaves_what_it_takes(folder: Path) -> None:
+def test_deleted_preallocated_index_keeps_its_disk_usage(folder: Path) -> None:
     """R6: pending bytes are blocks; a broker's preallocated index is a hole, and gives nothing back."""
     three(folder)
     with (folder / f"{CLOSED}.index.deleted").open("wb") as file:
@@ -678,7 +668,7 @@ def test_a_preallocated_index_that_is_deleted_leaves_what_it_takes(folder: Path)
     assert read(folder).pending < 1 << 20
 
 
-def test_a_pipe_behind_the_last_segment_is_not_the_active_one(folder: Path) -> None:
+def test_pipe_named_like_a_segment_is_not_the_active_one(folder: Path) -> None:
     """A broker passes it over: what stands before it is written to, and frees nothing."""
     three(folder)
     os.mkfifo(folder / f"{500:020d}.log")

@@ -67,7 +67,7 @@ def names(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir()}
 
 
-def test_what_is_there_is_not_fetched_again(
+def test_existing_jars_are_not_downloaded_again(
     publish: Callable[..., None], cache: Path, java: Java, told: list[str]
 ) -> None:
     publish("kafka_2.13", "1.0.0", needs=("kafka-clients",))
@@ -79,7 +79,7 @@ def test_what_is_there_is_not_fetched_again(
     assert len(told) == 1
 
 
-def test_two_processes_at_once_fetch_once_and_both_have_it(publish: Callable[..., None], tmp_path: Path) -> None:
+def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Path) -> None:
     publish("kafka_2.13", "1.0.0")
     script = (
         "from kretain.embedded import jars; from kretain.embedded.java import find_java;"
@@ -98,7 +98,7 @@ def test_two_processes_at_once_fetch_once_and_both_have_it(publish: Callable[...
     assert names(lib) == {"kafka_2.13-1.0.0.jar"}
 
 
-def test_a_version_that_is_not_published_is_said_and_leaves_nothing(
+def test_unpublished_version_is_named_and_leaves_nothing(
     publish: Callable[..., None], cache: Path, java: Java, told: list[str]
 ) -> None:
     with pytest.raises(EmbeddedError) as caught:
@@ -113,7 +113,7 @@ def test_a_version_that_is_not_published_is_said_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("missing", ["module", "jar"])
-def test_half_of_what_a_broker_needs_is_nothing(
+def test_incomplete_download_counts_as_nothing(
     publish: Callable[..., None], cache: Path, java: Java, told: list[str], missing: str
 ) -> None:
     publish("kafka_2.13", "4.4.0", needs=("kafka-tools-api",))
@@ -124,7 +124,7 @@ def test_half_of_what_a_broker_needs_is_nothing(
     assert names(cache / "jars") <= {".lock", ".ivy"}
 
 
-def test_without_a_network_the_message_says_so(
+def test_missing_network_is_named(
     tmp_path: Path, cache: Path, java: Java, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as closed:  # bound, and nobody listens
@@ -139,7 +139,7 @@ def test_without_a_network_the_message_says_so(
     assert names(cache / "jars") <= {".lock", ".ivy"}
 
 
-def test_a_java_that_trusts_nobody_is_told_from_a_missing_network(
+def test_java_without_certificates_is_told_from_a_missing_network(
     publish: Callable[..., None], cache: Path, told: list[str], tmp_path: Path
 ) -> None:
     """What Ivy says where a company's proxy answers with the company's own certificate."""
@@ -153,7 +153,7 @@ def test_a_java_that_trusts_nobody_is_told_from_a_missing_network(
     assert "needs the network" not in str(caught.value)
 
 
-def test_what_a_killed_download_left_is_removed_by_the_next(
+def test_next_download_removes_what_a_killed_one_left(
     publish: Callable[..., None], cache: Path, java: Java, told: list[str]
 ) -> None:
     left = cache / "jars" / ".resolving-killed" / "lib"
@@ -163,7 +163,7 @@ def test_what_a_killed_download_left_is_removed_by_the_next(
     assert not left.parent.exists()
 
 
-def test_settings_that_are_not_there_are_named(
+def test_unknown_broker_settings_are_named(
     cache: Path, java: Java, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(jars.SETTINGS_VARIABLE, "/nowhere/ivysettings.xml")
@@ -171,9 +171,7 @@ def test_settings_that_are_not_there_are_named(
         jars.resolve("kafka_2.13", "1.0.0", java, told.append, cache=cache)
 
 
-def test_without_pyspark_the_message_says_what_to_install(
-    cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_pyspark_names_the_package(cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(EmbeddedError, match=r"pip install .*\[demo\]'"):
         jars.resolve("kafka_2.13", "1.0.0", NO_JAVA, told.append, cache=cache)

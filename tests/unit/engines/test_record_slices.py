@@ -35,19 +35,19 @@ NOW = 1_800_000_000_000
         ((0, 95), None, [(0, 95)]),
     ],
 )
-def test_pieces_end_at_multiples_and_none_begins_behind_an_open_transaction(
+def test_pieces_end_at_multiples_and_never_start_behind_an_open_transaction(
     span: tuple[int, int], stable: int | None, expected: list[tuple[int, int]]
 ) -> None:
     assert list(pieces(Range(*span), stable, 10)) == expected
 
 
-def test_no_piece_is_larger_than_what_a_front_holds() -> None:
+def test_no_piece_exceeds_the_front_limit() -> None:
     """Else hours of pieces would not merge to exact ones."""
     assert OFFSETS_A_SLICE <= STEPS_AT_MOST
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60)), max_size=12), st.integers(1, 20), st.integers(1, 3))
-def test_slices_hold_every_piece_once_and_no_more_than_they_may(
+def test_slices_contain_every_piece_once_within_their_limit(
     spans: list[tuple[int, int]], most: int, brokers: int
 ) -> None:
     tps = [TopicPartition("t", number) for number in range(len(spans))]
@@ -77,7 +77,7 @@ def test_slices_hold_every_piece_once_and_no_more_than_they_may(
     st.booleans(),
     st.randoms(),
 )
-def test_pieces_come_in_any_order_and_nothing_is_merged_behind_one_that_is_not_whole(
+def test_pieces_merge_in_any_order_but_not_behind_a_gap(
     times: list[int], most: int, broken_at: int | None, failed: bool, chance: Any
 ) -> None:
     frame = Frame(NOW)

@@ -51,7 +51,7 @@ class TheirError(Exception):
         ),
     ],
 )
-def test_one_line_and_what_to_do(text: str, said: str, todo: str) -> None:
+def test_spark_error_is_one_line_with_a_remedy(text: str, said: str, todo: str) -> None:
     told = str(as_spark_error(TheirError(text)))
     assert told.startswith("Spark could not carry it out: ")
     assert f"{said}; {todo}" in told or (said in told and todo in told)
@@ -60,7 +60,7 @@ def test_one_line_and_what_to_do(text: str, said: str, todo: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), ConnectionRefusedError("a broker's"), KeyboardInterrupt()])
-def test_what_is_not_sparks_stays_what_it_is(error: BaseException) -> None:
+def test_error_that_is_not_sparks_is_unchanged(error: BaseException) -> None:
     assert as_spark_error(error) is None
 
 
@@ -78,9 +78,7 @@ def test_what_is_not_sparks_stays_what_it_is(error: BaseException) -> None:
         ("WARNING: Using incubator modules\n", None),
     ],
 )
-def test_why_spark_did_not_come_up_is_told_from_what_it_left_in_its_log(
-    log: str, said: str | None, tmp_path: Path
-) -> None:
+def test_failed_spark_start_is_explained_from_its_log(log: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / LOG).write_text(log)
     assert start_failure(tmp_path / LOG) == said
     assert start_failure(tmp_path / "none") is None

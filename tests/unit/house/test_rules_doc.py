@@ -42,7 +42,7 @@ def quoted() -> dict[str, list[str]]:
     return found
 
 
-def test_every_rule_that_is_quoted_is_in_the_rules() -> None:
+def test_every_quoted_rule_exists() -> None:
     known = set(defined())
     assert {number: where[:3] for number, where in quoted().items() if number not in known} == {}
 
@@ -51,7 +51,7 @@ def test_every_rule_is_quoted() -> None:
     assert [number for number in defined() if number not in quoted()] == []
 
 
-def test_rules_stand_in_their_order_and_none_is_left_out() -> None:
+def test_rules_are_in_order_without_gaps() -> None:
     numbers = defined()
     for letter in "RGFM":
         own = [int(number[1:]) for number in numbers if number[0] == letter]
@@ -60,17 +60,17 @@ def test_rules_stand_in_their_order_and_none_is_left_out() -> None:
     assert "".join(dict.fromkeys(number[0] for number in numbers)) == "RGFM"
 
 
-def test_every_rule_says_something() -> None:
+def test_every_rule_has_text() -> None:
     sections = re.split(r"^##+ ", RULES.read_text(encoding="utf-8"), flags=re.MULTILINE)
     short = [one.splitlines()[0] for one in sections if NUMBER.match(one) and len(one.split()) < 20]
     assert short == []
 
 
-def test_what_the_rules_quote_of_each_other_is_there() -> None:
+def test_quotes_between_rules_exist() -> None:
     assert set(NUMBER.findall(RULES.read_text(encoding="utf-8"))) == set(defined())
 
 
-def test_every_page_and_heading_that_code_quotes_exists() -> None:
+def test_every_page_and_heading_quoted_in_code_exists() -> None:
     checked = 0
     for name, text in texts().items():
         for page, heading in QUOTE.findall(text):
@@ -82,7 +82,7 @@ def test_every_page_and_heading_that_code_quotes_exists() -> None:
     assert checked
 
 
-def test_no_document_is_quoted_that_is_not_here() -> None:
+def test_no_missing_document_is_quoted() -> None:
     """A contract that only its author has is none."""
     missing = {
         name: sorted(lost)

@@ -58,7 +58,7 @@ def calls(name: str) -> list[Any]:
     ]
 
 
-def test_there_are_the_runbooks_that_the_page_lists() -> None:
+def test_runbooks_match_the_page() -> None:
     page = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
     names = {path.stem for path in RUNBOOKS}
     assert names == {"broker-retention", "dead-consumer", "disk-filling", "legal-hold", "undo"}
@@ -69,7 +69,7 @@ def test_there_are_the_runbooks_that_the_page_lists() -> None:
 
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.name)
-def test_a_runbook_stops_at_the_first_failure_says_what_it_is_and_is_tested(path: Path) -> None:
+def test_runbook_stops_at_the_first_failure_and_is_tested(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert os.access(path, os.X_OK)
     assert text.startswith("#!/usr/bin/env bash\n# ")
@@ -85,7 +85,7 @@ def test_a_runbook_stops_at_the_first_failure_says_what_it_is_and_is_tested(path
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_bash_reads_it_and_no_step_can_fail_unseen(path: Path) -> None:
+def test_runbook_is_valid_bash_without_hidden_failures(path: Path) -> None:
     """In a function that is called behind ``if``, ``!``, ``&&`` or ``||``, bash goes on after a command that failed."""
     assert subprocess.run(["bash", "-n", str(path)], check=False, timeout=20).returncode == 0
     harmless = {"run", "note", "held_here", "usage", "kafka", "holds", "value", "given", "stop", "wrong"}
@@ -96,12 +96,12 @@ def test_bash_reads_it_and_no_step_can_fail_unseen(path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", calls("kretain"))
-def test_every_command_of_kretains_exists_with_these_options(words: list[str]) -> None:
+def test_every_kretain_command_in_a_runbook_parses(words: list[str]) -> None:
     parse(words)
 
 
 @pytest.mark.parametrize("tool", [name for name, flags in KAFKA.items() if flags])
-def test_every_flag_of_kafkas_tools_is_one_that_the_tests_run(tool: str) -> None:
+def test_every_kafka_tool_flag_in_a_runbook_is_tested(tool: str) -> None:
     used = {word for words in calls(tool) for word in words.values[0] if word.startswith("--")}
     text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md"))
     for call in re.findall(rf"{re.escape(tool)} ([^`\n]*)", text):
@@ -110,12 +110,12 @@ def test_every_flag_of_kafkas_tools_is_one_that_the_tests_run(tool: str) -> None
     assert used
 
 
-def test_no_other_tool_of_kafkas_is_named() -> None:
+def test_no_other_kafka_tool_is_named() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.iterdir())
     assert set(re.findall(r"\bkafka-[a-z-]+\.sh", text)) <= set(KAFKA)
 
 
-def test_there_are_commands_to_check() -> None:
+def test_runbooks_contain_commands() -> None:
     found = {words.values[0][0] for words in calls("kretain")}
     assert {"plan", "trim", "disk", "groups", "offsets", "restore", "archive", "doctor", "policy", "history"} <= found
 
@@ -135,7 +135,7 @@ def quotes() -> list[Any]:
 
 
 @pytest.mark.parametrize(("page", "text"), quotes())
-def test_what_a_page_says_that_a_runbook_says_is_said(page: Path, text: str) -> None:
+def test_page_quotes_the_runbooks_output_exactly(page: Path, text: str) -> None:
     """By the script, or by kretain; an ellipsis or an N stands for anything."""
     script = page.with_suffix(".sh").read_text(encoding="utf-8")
     for part in re.split(r"…|\bN\b|=", text):
@@ -152,5 +152,5 @@ def sources() -> list[str]:
     return [re.sub(r'"\n\s+f?"', "", text) for text in texts]
 
 
-def test_there_are_quotes_to_check() -> None:
+def test_pages_contain_quotes() -> None:
     assert len(quotes()) > 25

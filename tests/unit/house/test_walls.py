@@ -114,7 +114,7 @@ def calls(path: Path) -> Iterator[str]:
             yield ast.unparse(node.func)
 
 
-def test_no_room_knows_of_those_that_come_after_it() -> None:
+def test_rooms_import_only_downwards() -> None:
     """Policy, brokers, decide, memory, observe, plan, trim: what flows goes one way, and so do the imports."""
     upward = set()
     for path in ENGINE.rglob("*.py"):
@@ -130,7 +130,7 @@ def test_no_room_knows_of_those_that_come_after_it() -> None:
     assert upward == set()
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_import_cycle_exists() -> None:
     """Wherever in a file the import stands: a function that imports late to get round a circle has found one."""
     done: set[Path] = set()
 
@@ -156,7 +156,7 @@ def test_only_brokers_speaks_to_kafka() -> None:
     } == set()
 
 
-def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None:
+def test_only_deleter_deletes_and_only_trim_reaches_it() -> None:
     """Only trim holds an object that can delete (docs/architecture.md)."""
     deleting = "retention_cli/brokers/deleter.py"
     requests = {name_of(path) for path in PRODUCT if any("DeleteRecordsRequest" in one for one in imports(path))}
@@ -183,7 +183,7 @@ def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None
     assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")
 
 
-def test_one_module_can_write_and_it_writes_to_our_own_topics() -> None:
+def test_only_one_module_writes_to_kretains_topics() -> None:
     """What makes topics and appends to them is asked for by name, for named topics; the rest of the house can't."""
     writing = "retention_cli/brokers/writer.py"
     clients = {name_of(path) for path in PRODUCT if any("NewTopic" in one for one in imports(path))}
@@ -200,7 +200,7 @@ def test_one_module_can_write_and_it_writes_to_our_own_topics() -> None:
     assert writing not in brought_in(ENGINE / "observe" / "cluster.py")
 
 
-def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() -> None:
+def test_only_restore_writes_to_other_topics() -> None:
     """An archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name."""
     republishing = "retention_cli/brokers/republisher.py"
     assert importers_of("retention_cli.brokers.republisher") == {"retention_cli/archive/restore.py"}
@@ -214,7 +214,7 @@ def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() 
         assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)
 
 
-def test_an_archive_can_be_written_without_a_command() -> None:
+def test_archive_is_usable_without_a_command() -> None:
     """A Spark task archives one range: a reader and a store are all that it needs."""
     reached = brought_in(ENGINE / "archive" / "writer.py")
     assert not [
@@ -223,7 +223,7 @@ def test_an_archive_can_be_written_without_a_command() -> None:
 
 
 @pytest.mark.parametrize("path", PURE, ids=name_of)
-def test_what_decides_has_no_clock_no_chance_no_log_and_no_broker(path: Path) -> None:
+def test_decide_uses_no_clock_randomness_log_or_broker(path: Path) -> None:
     """The same facts, settings and now give the same decision (docs/architecture.md)."""
     impure = ("time", "random", "secrets", "logging", "os", "sys", "socket", "subprocess", "pathlib", "threading")
     assert not [one for one in imports(path) if one.partition(".")[0] in (*impure, "kafka", "confluent_kafka")]
@@ -234,7 +234,7 @@ def test_what_decides_has_no_clock_no_chance_no_log_and_no_broker(path: Path) ->
     assert not reached
 
 
-def test_the_engine_knows_no_terminal() -> None:
+def test_engine_uses_no_terminal() -> None:
     """No Typer, no rich, no printing: it travels to Spark executors."""
     for path in ENGINE.rglob("*.py"):
         heads = {one.partition(".")[0] for one in imports(path)}
@@ -242,7 +242,7 @@ def test_the_engine_knows_no_terminal() -> None:
         assert not [one for one in calls(path) if one in ("print", "input", "sys.stdout.write")], name_of(path)
 
 
-def test_what_reads_log_dirs_opens_nothing_to_write_to_it() -> None:
+def test_log_dirs_are_opened_read_only() -> None:
     """One module of the inventory writes, and it writes the inventory."""
     writing = {
         "mkstemp",
@@ -264,7 +264,7 @@ def test_what_reads_log_dirs_opens_nothing_to_write_to_it() -> None:
             assert not [one for one in ("O_WRONLY", "O_RDWR", "O_CREAT", "mmap", "flock") if one in path.read_text()]
 
 
-def test_nothing_rests_on_an_assertion() -> None:
+def test_product_asserts_only_inform_the_type_checker() -> None:
     """``python -O`` drops them: those that stand in the product only tell the type checker what it can't see."""
     for path in PRODUCT:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -275,7 +275,7 @@ def test_nothing_rests_on_an_assertion() -> None:
                 )
 
 
-def test_no_error_is_swallowed_unseen() -> None:
+def test_no_error_is_swallowed_silently() -> None:
     """A bare ``except:`` or one that takes everything and goes on would turn an unknown into a guess."""
     for path in ENGINE.rglob("*.py"):
         for node in ast.walk(tree(path)):
@@ -285,7 +285,7 @@ def test_no_error_is_swallowed_unseen() -> None:
                 assert again or caught not in ("", "Exception", "BaseException"), f"{name_of(path)}:{node.lineno}"
 
 
-def test_a_module_is_one_idea() -> None:
+def test_module_has_a_docstring_and_at_most_500_lines() -> None:
     """It fits on a few screens, and says in its first line what it is."""
     lengths = {name_of(path): path.read_text(encoding="utf-8").count("\n") for path in PRODUCT}
     assert {name: lines for name, lines in lengths.items() if lines > 500} == {}

@@ -20,32 +20,32 @@ def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
     return {topic: list(rows) for topic, rows in one.positions.items()} | {topic: [] for topic in one.reads}
 
 
-def test_the_last_committed_batch_counts_not_the_one_under_way(tmp_path: Path) -> None:
+def test_checkpoint_counts_the_last_committed_batch(tmp_path: Path) -> None:
     assert positions(written(tmp_path)) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)]}
 
 
-def test_before_the_first_batch_is_done_the_query_stands_where_it_began(tmp_path: Path) -> None:
+def test_checkpoint_before_its_first_batch_counts_from_its_start(tmp_path: Path) -> None:
     source = written(tmp_path, commits_0=None, commits_1=None, offsets_1=None, offsets_2=None)
     assert positions(source) == {"orders": [(0, 2), (1, 0)], "payments": [(0, 1)]}
 
 
-def test_a_source_without_offsets_in_the_batch_stands_where_it_began(tmp_path: Path) -> None:
+def test_source_without_offsets_in_the_batch_counts_from_its_start(tmp_path: Path) -> None:
     source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n-\n-')
     assert positions(source) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 1)]}
 
 
-def test_of_two_sources_that_read_a_topic_the_one_behind_counts(tmp_path: Path) -> None:
+def test_lower_of_two_sources_of_one_topic_counts(tmp_path: Path) -> None:
     source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-')
     assert positions(source) == {"orders": [(0, 4), (1, 3)], "payments": [(0, 1)]}
 
 
-def test_a_partition_that_only_one_of_two_sources_has_met_is_unknown(tmp_path: Path) -> None:
+def test_partition_known_to_only_one_source_is_unknown(tmp_path: Path) -> None:
     """The other still begins it at its start."""
     source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-', offsets_2=None)
     assert positions(source) == {"orders": [], "payments": [(0, 1)]}
 
 
-def test_a_topic_that_only_the_batch_under_way_reads_is_unknown(tmp_path: Path) -> None:
+def test_topic_of_only_the_uncommitted_batch_is_unknown(tmp_path: Path) -> None:
     """It matches the query's pattern since then; so too before the first batch is done."""
     late = HEAD + '{"orders":{"0":99,"1":99},"new":{"0":50}}\n{"payments":{"0":99}}\n-'
     stands = {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)], "new": []}
@@ -59,7 +59,7 @@ def test_a_topic_that_only_the_batch_under_way_reads_is_unknown(tmp_path: Path) 
     }
 
 
-def test_a_source_whose_beginning_is_gone_is_unknown_before_the_first_batch(tmp_path: Path) -> None:
+def test_lost_start_offsets_are_unknown_before_the_first_batch(tmp_path: Path) -> None:
     source = written(tmp_path, commits_0=None, commits_1=None, sources_0_0=None)
     assert positions(source) == {"orders": [], "payments": [(0, 1)]}
 
@@ -106,13 +106,13 @@ def test_a_source_whose_beginning_is_gone_is_unknown_before_the_first_batch(tmp_
         ),
     ],
 )
-def test_what_is_odd_makes_all_unknown(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+def test_odd_checkpoint_makes_everything_unknown(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
     with pytest.raises(SourceError) as caught:
         positions(written(tmp_path, **changes))
     assert said in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_or_is_none_is_an_error(tmp_path: Path) -> None:
+def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="offsets/0 is not there"):
         positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "none")))
     (tmp_path / "file").write_text("")
@@ -120,14 +120,14 @@ def test_a_folder_that_is_not_there_or_is_none_is_an_error(tmp_path: Path) -> No
         positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "file")))
 
 
-def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_named_pipe_in_a_checkpoint_is_not_awaited(tmp_path: Path) -> None:
     source = written(tmp_path, commits_1=None)
     os.mkfifo(tmp_path / "commits/1")
     with pytest.raises(SourceError, match="commits/1 is not there"):
         positions(source)
 
 
-def test_its_age_counts_where_the_policy_names_one(tmp_path: Path) -> None:
+def test_checkpoint_age_counts_if_the_policy_limits_it(tmp_path: Path) -> None:
     """A query at rest commits nothing, so it is asked for, not the default."""
     source = written(tmp_path)
     for name in ("offsets/1", "commits/1"):
@@ -137,7 +137,7 @@ def test_its_age_counts_where_the_policy_names_one(tmp_path: Path) -> None:
         positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=3_600_000))
 
 
-def test_a_commit_older_than_its_batch_is_of_before_the_query_was_set_back(tmp_path: Path) -> None:
+def test_commit_older_than_its_batch_is_from_before_a_reset(tmp_path: Path) -> None:
     source = written(tmp_path)
     os.utime(tmp_path / "offsets/1", ((NOW + 1_000) / 1000,) * 2)
     with pytest.raises(SourceError, match="offsets/1 was written after commits/1"):

@@ -53,7 +53,7 @@ def found_by(scan: EventScan, records: Records, log_start: int, cutoff: int, *, 
 
 
 @given(partitions(), st.integers(0, 60), st.integers(0, 55), st.booleans(), st.integers(0, 60), st.integers(1, 4))
-def test_the_prefix_is_what_reading_every_record_gives(
+def test_prefix_equals_reading_every_record(
     records: Records, start_at: int, cutoff: int, skip: bool, stop_at: int, block_records: int
 ) -> None:
     """Also where the scan stopped in between and was saved, and where the log start has moved on."""
@@ -71,7 +71,7 @@ def test_the_prefix_is_what_reading_every_record_gives(
     assert (None if scan.newest is None else scan.newest.time_ms) == max(times, default=None)
 
 
-def test_blocks_stay_few_and_a_prefix_is_found_by_reading_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_stay_few_and_a_prefix_reads_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_scan, "BLOCKS_AT_MOST", 16)
     records: Records = [(offset, offset) for offset in range(100_000)]
     scan = EventScan("header:et", 0, 0, block_records=10)
@@ -84,7 +84,7 @@ def test_blocks_stay_few_and_a_prefix_is_found_by_reading_little(monkeypatch: py
 
 
 @given(st.lists(st.integers(0, 100), min_size=1), st.integers(0, 100))
-def test_a_time_beyond_the_ceiling_ends_a_prefix_and_is_no_largest_time(times: list[int], ceiling: int) -> None:
+def test_time_beyond_the_ceiling_ends_a_prefix(times: list[int], ceiling: int) -> None:
     """G4, retention.eventtime.ignore.future."""
     scan = EventScan("timestamp", 0, 0)
     for offset, time_ms in enumerate(times):
@@ -96,7 +96,7 @@ def test_a_time_beyond_the_ceiling_ends_a_prefix_and_is_no_largest_time(times: l
         assert found_by(scan, records, 0, cutoff, skip=False)[0] == brute(records, 0, cutoff, len(times), skip=False)
 
 
-def test_another_source_or_a_broken_memory_begins_anew() -> None:
+def test_another_source_or_broken_memory_restarts_the_scan() -> None:
     scan = EventScan("header:et", 0, 0)
     scan.add(0, 5)
     assert EventScan.from_bytes(scan.as_bytes(), "header:et", 0) == scan
@@ -104,7 +104,7 @@ def test_another_source_or_a_broken_memory_begins_anew() -> None:
         assert EventScan.from_bytes(raw, source, 7) == EventScan(source, 7, 7)
 
 
-def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_not() -> None:
+def test_blocks_of_deleted_records_are_forgotten_but_the_largest_time_stays() -> None:
     scan = EventScan("header:et", 0, 0, block_records=2)
     for offset, time_ms in enumerate([90, 1, 2, 3, 4, 5]):
         scan.add(offset, time_ms)
@@ -116,7 +116,7 @@ def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_n
     assert later.prefix(3, 4, skip=False) == Block(4, 6)
 
 
-def test_where_the_log_start_has_moved_back_it_begins_anew_and_the_largest_time_stays() -> None:
+def test_log_start_that_moved_back_restarts_the_scan() -> None:
     """M3: what lies before its start was never read, or is another's by now."""
     scan = EventScan("header:et", 5, 5)
     scan.add(5, 90)
@@ -127,7 +127,7 @@ def test_where_the_log_start_has_moved_back_it_begins_anew_and_the_largest_time_
 
 
 @given(partitions(), st.integers(0, 200), st.integers(1, 4))
-def test_after_a_cut_it_speaks_of_nothing_beyond(records: Records, cut: int, block_records: int) -> None:
+def test_scan_forgets_what_lies_beyond_a_truncation(records: Records, cut: int, block_records: int) -> None:
     """M2: it is as if it had never been read."""
     scan = EventScan("header:et", 0, 0, block_records=block_records)
     for offset, time_ms in records:
@@ -142,7 +142,7 @@ def test_after_a_cut_it_speaks_of_nothing_beyond(records: Records, cut: int, blo
 
 
 @given(st.lists(st.none() | st.sampled_from([0, 5, ANCIENT_MS - 1, ANCIENT_MS, ANCIENT_MS + 9])), st.integers(0, 60))
-def test_the_first_time_before_2000_is_named(times: list[int | None], log_start: int) -> None:
+def test_first_time_before_2000_is_named(times: list[int | None], log_start: int) -> None:
     """G9: also where the block of it is no longer whole."""
     scan = EventScan("header:et", 0, 0, block_records=3)
     for offset, time_ms in enumerate(times):
@@ -198,7 +198,7 @@ def test_the_first_time_before_2000_is_named(times: list[int | None], log_start:
         (EventSource("json", "/a~1b/0/c~0d"), 5, None, b'{"a/b": [{"c~d": 3}]}', 3),
     ],
 )
-def test_a_records_event_time_or_none(
+def test_event_time_of_a_record_or_none(
     source: EventSource, stamp: int, headers: object, value: bytes | None, time_ms: int | None
 ) -> None:
     assert read_time(source, stamp, headers, value) == time_ms

@@ -21,13 +21,13 @@ def as_json(*rows: object, at: object = AT) -> bytes:
     return json.dumps({"at": at, "positions": list(rows)}).encode()
 
 
-def test_json_with_its_moment() -> None:
+def test_json_positions_have_a_time() -> None:
     rows = ROW, {"topic": "orders", "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}
     assert read_positions(as_json(*rows)) == (AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]})
     assert read_positions(as_json(ROW, at="2027-01-15T09:00:00+01:00"))[0] == AT
 
 
-def test_csv_as_kafkas_own_tool_exports_it() -> None:
+def test_csv_positions_of_kafkas_tool_are_read() -> None:
     assert read_positions(b'"orders",0,7\norders,2,9\r\n\n') == (None, {"orders": [(0, 7), (2, 9)]})
     assert read_positions(b"topic,partition,offset\norders,0,7\n") == (None, {"orders": [(0, 7)]})
 
@@ -76,13 +76,13 @@ def test_csv_as_kafkas_own_tool_exports_it() -> None:
         (as_json(ROW, at=1.5), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
     ],
 )
-def test_what_is_odd_makes_the_whole_source_unreadable(content: bytes, said: str) -> None:
+def test_one_odd_row_makes_the_source_unreadable(content: bytes, said: str) -> None:
     with pytest.raises(SourceError) as error:
         read_positions(content)
     assert str(error.value) == said
 
 
-def test_no_more_is_read_than_a_source_may_hold() -> None:
+def test_positions_above_the_size_limit_are_refused() -> None:
     with pytest.raises(SourceError, match="larger than 64 MiB"):
         read_positions(b"\n" * (MAX_BYTES + 1))
 
@@ -94,7 +94,7 @@ def test_no_more_is_read_than_a_source_may_hold() -> None:
         min_size=1,
     )
 )
-def test_whatever_was_written_is_read_back_whole(positions: dict[str, dict[int, int]]) -> None:
+def test_written_positions_read_back(positions: dict[str, dict[int, int]]) -> None:
     rows = [(topic, partition, offset) for topic, some in positions.items() for partition, offset in some.items()]
     wanted = {topic: sorted(some.items()) for topic, some in positions.items()}
     named = [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]
@@ -107,7 +107,7 @@ def test_whatever_was_written_is_read_back_whole(positions: dict[str, dict[int, 
 
 
 @given(st.binary() | st.text().map(str.encode) | st.builds(lambda one: json.dumps(one).encode(), st.recursive(st.none() | st.integers() | st.text(), lambda some: st.lists(some) | st.dictionaries(st.text(), some))))  # fmt: skip
-def test_nothing_but_a_source_error_comes_of_any_content(content: bytes) -> None:
+def test_any_content_raises_only_a_source_error(content: bytes) -> None:
     try:
         _, positions = read_positions(content)
     except SourceError:
@@ -115,7 +115,7 @@ def test_nothing_but_a_source_error_comes_of_any_content(content: bytes) -> None
     assert all(offset >= 0 for rows in positions.values() for _, offset in rows)
 
 
-def test_how_old_positions_may_be() -> None:
+def test_positions_older_than_their_limit_are_refused() -> None:
     check_age(AT, AT + 3_600_000, 3_600_000)
     check_age(AT + 60_000, AT, 0)
     with pytest.raises(SourceError, match=r"^its positions are 2h old \(max.age: 1h\): export them again$"):

@@ -20,7 +20,7 @@ KEY = b"\x00\x06orders\x00\x00\x00\x02"
 VALUE = struct.pack(">qq", 9, 4)
 
 
-def test_a_sync_names_two_offsets_of_one_record() -> None:
+def test_sync_message_decodes_to_two_offsets() -> None:
     assert parse_sync(KEY, VALUE) == (("orders", 2), (9, 4))
 
 
@@ -48,7 +48,7 @@ def test_whatever_is_no_sync_is_refused(key: bytes | None, value: bytes) -> None
 
 
 @given(st.text(max_size=300), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_what_is_written_is_read(topic: str, partition: int, upstream: int, downstream: int) -> None:
+def test_encoded_sync_reads_back(topic: str, partition: int, upstream: int, downstream: int) -> None:
     name = topic.encode("utf-8", "ignore")
     key = struct.pack(">h", len(name)) + name + struct.pack(">i", partition)
     assert parse_sync(key, struct.pack(">qq", upstream, downstream)) == (
@@ -58,7 +58,7 @@ def test_what_is_written_is_read(topic: str, partition: int, upstream: int, down
 
 
 @given(st.binary(max_size=60), st.binary(max_size=20))
-def test_any_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
+def test_any_sync_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
     try:
         tp, sync = parse_sync(key, value)
     except ValueError:
@@ -75,7 +75,7 @@ def test_any_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
         (["h", {"sourceClusterAlias": "a", "targetClusterAlias": "b"}], {"offset": 9}, None),
     ],
 )
-def test_a_connectors_offset_is_the_last_record_that_was_copied(key: object, value: object, told: object) -> None:
+def test_connect_offset_is_the_last_copied_record(key: object, value: object, told: object) -> None:
     content = None if value is None else json.dumps(value).encode()
     assert parse_committed(json.dumps(key).encode(), content) == told
 
@@ -114,7 +114,7 @@ def test_whatever_is_no_offset_is_refused(key: bytes | None, value: bytes) -> No
         (Extent(0, 20), Sync(9, 4), None, "MirrorMaker 2 has no committed offset"),
     ],
 )
-def test_a_copy_stands_behind_what_both_say(
+def test_copy_position_is_the_lower_of_both_sources(
     extent: Extent, sync: Sync | None, committed: int | None, position: int | str
 ) -> None:
     found = position_of(extent, sync, committed)
@@ -131,7 +131,7 @@ def test_a_copy_stands_behind_what_both_say(
         (Sync(20, 4), Extent(0, 9), "its offset sync is of offset 20"),
     ],
 )
-def test_a_sync_is_of_records_that_are_there(sync: Sync, there: Extent, said: str | None) -> None:
+def test_sync_counts_only_for_existing_records(sync: Sync, there: Extent, said: str | None) -> None:
     found = out_of_range(Run(TP, Extent(0, 20), TP, there, sync))
     assert found is None if said is None else str(found).startswith(said)
 
@@ -147,14 +147,14 @@ def test_a_sync_is_of_records_that_are_there(sync: Sync, there: Extent, said: st
         ([], 0, False, 0),
     ],
 )
-def test_a_copy_is_proven_up_to_the_first_record_that_it_lacks(
+def test_copy_is_proven_up_to_its_first_missing_record(
     offsets: list[int], matched: int, whole: bool, proven: int
 ) -> None:
     run = Run(TP, Extent(0, 20), TP, Extent(0, 20), Sync(9, 9))
     assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, whole=whole) == proven
 
 
-def test_prints_are_equal_whatever_their_offsets() -> None:
+def test_record_fingerprints_ignore_offsets() -> None:
     one = Print(1, 5, b"a")
     assert one.is_of(Print(9, 5, b"a"))
     assert not one.is_of(Print(1, 6, b"a"))

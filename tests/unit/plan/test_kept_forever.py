@@ -28,14 +28,12 @@ R4 = Settings(forced_age_ms=HOUR)
         (topic("_schemas"), R4, False),  # it is not touched at all
     ],
 )
-def test_a_topic_that_is_kept_forever_is_named_where_a_pattern_reaches_it(
-    about: TopicFacts, chosen: Settings, *, noted: bool
-) -> None:
+def test_keep_forever_topic_matched_by_a_pattern_is_named(about: TopicFacts, chosen: Settings, *, noted: bool) -> None:
     notes = reached_by_pattern([about], {about.name: chosen}, policy(ALONE))
     assert [(one.code, about.name in one.text) for one in notes] == ([("G5", True)] if noted else [])
 
 
-def test_a_disk_rule_reaches_every_topic_and_a_few_are_named() -> None:
+def test_disk_rule_lists_the_topics_that_it_reaches() -> None:
     disks = policy(
         "version: 1\ndisks: {log.retention.disk.usage.percent: 80, capacity: 1TiB}\ntopics: [{match: '*'}]\n"
     )

@@ -21,11 +21,11 @@ LOSING = {"orders": {0: (4, 10), 2: (0, 5)}}
         ([], 0),
     ],
 )
-def test_a_consumer_loses_what_lies_between_its_position_and_the_target(rows: list[Commit], lost: int) -> None:
+def test_consumer_loses_records_between_its_position_and_the_target(rows: list[Commit], lost: int) -> None:
     assert lost_of(LOSING, {"orders": rows, "invoices": [(0, 0, 1)]}) == lost
 
 
-def test_positions_of_commits_that_are_gone_count_and_others_are_not_kept() -> None:
+def test_deleted_commits_count_as_lost_positions() -> None:
     gone = GoneCommits()
     gone.add("live", {"orders": [(0, 4, 1)]})
     gone.recall("part", {"orders": [(0, 6, 1)]}, "before")

@@ -26,11 +26,11 @@ def kept(partition: int, *reasons: Reason) -> Decision:
         (OpenTransaction(5, 1_000), "of producer 5, which last wrote there at 1970-01-01T00:00:01.000Z"),
     ],
 )
-def test_what_is_known_of_the_owner_is_told(owner: OpenTransaction, text: str) -> None:
+def test_known_owner_of_an_open_transaction_is_named(owner: OpenTransaction, text: str) -> None:
     assert owner_text(owner) == text
 
 
-def test_only_the_reason_that_names_the_transaction_changes() -> None:
+def test_only_the_reason_about_the_transaction_changes() -> None:
     held = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark"))
     other = kept(1, HELD)
     owner = OpenTransaction(5, 1_000, "orders")

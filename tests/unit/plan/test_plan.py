@@ -17,7 +17,7 @@ from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_
 from tests.support.plans import EVERY, HOLD, plan, row
 
 
-def test_one_list_has_all_columns_of_a_row() -> None:
+def test_row_columns_are_listed_once() -> None:
     assert {one.field for one in COLUMNS} == set(Decision._fields)
     assert list(RowModel.model_fields) == list(NAMES)
     for one in EVERY.decisions:
@@ -28,7 +28,7 @@ def test_one_list_has_all_columns_of_a_row() -> None:
     assert [name for name in NAMES if f"`{name}`" not in told] == []
 
 
-def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
+def test_plan_json_has_exactly_the_documented_keys() -> None:
     written = json.loads(plan_text(EVERY))
     assert written == as_json(EVERY)
     first = ["format", "kretain", "created_at", "cluster", "policy", "clock", "memory", "has_changes"]
@@ -74,11 +74,11 @@ def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
     assert written["partitions"][3]["reasons"] == [{"code": "G7", "text": "on hold: x"}]
 
 
-def test_an_empty_plan_is_json_too() -> None:
+def test_empty_plan_is_json() -> None:
     assert json.loads(plan_text(plan()))["partitions"] == []
 
 
-def test_delete_records_json_is_what_kafkas_tool_takes() -> None:
+def test_delete_records_json_is_kafkas_format() -> None:
     assert delete_records_json(EVERY) == {
         "partitions": [
             {"topic": "orders", "partition": 0, "offset": 50},
@@ -88,7 +88,7 @@ def test_delete_records_json_is_what_kafkas_tool_takes() -> None:
     }
 
 
-def test_totals_add_what_trims_alone() -> None:
+def test_totals_count_trims_only() -> None:
     totals = Totals.of([row(unconsumed=5), row(partition=1, records=7, size_bytes=70), HOLD._replace(records=99)])
     assert (totals.records, totals.size_bytes, totals.unconsumed) == (57, 570, 5)
 
@@ -96,7 +96,7 @@ def test_totals_add_what_trims_alone() -> None:
 @pytest.mark.parametrize(
     ("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (1_795_230_000_007, "2026-11-21T03:00:00.007Z")]
 )
-def test_times_are_iso_8601_in_utc(ms: int, text: str) -> None:
+def test_times_are_iso_8601_utc(ms: int, text: str) -> None:
     assert timestamp(ms) == text
 
 
@@ -108,7 +108,7 @@ def saved(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_saved_plan_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_saved_plan_reads_back_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan_text(EVERY))
     assert read_plan(path) == EVERY
@@ -142,7 +142,7 @@ def test_a_saved_plan_comes_back_as_it_was(tmp_path: Path) -> None:
         ({"row": {"high_watermark": 2**63}}, "high_watermark"),
     ],
 )
-def test_a_plan_that_can_not_be_is_refused_with_its_place(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_impossible_plan_is_refused_with_its_place(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(SavedPlanError, match=said) as error:
         read_plan(saved(tmp_path, **changes))
     assert str(tmp_path) in str(error.value)
@@ -152,18 +152,18 @@ def test_a_plan_that_can_not_be_is_refused_with_its_place(tmp_path: Path, change
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3]
 )
-def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content)
     with pytest.raises(SavedPlanError):
         read_plan(path)
 
 
-def test_a_plan_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_plan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SavedPlanError, match="No such file"):
         read_plan(tmp_path / "nowhere.json")
 
 
-def test_an_edit_that_narrows_is_taken(tmp_path: Path) -> None:
+def test_narrowing_edit_of_a_json_plan_is_accepted(tmp_path: Path) -> None:
     assert read_plan(saved(tmp_path, row={"trim_to": 20})).decisions[0].trim_to == 20
     assert read_plan(saved(tmp_path, row={"action": "keep", "trim_to": None})).decisions[0].action == "keep"

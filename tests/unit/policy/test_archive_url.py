@@ -55,7 +55,7 @@ def policy(url: object) -> str:
 
 
 @pytest.mark.parametrize("url", GOOD)
-def test_a_good_url_is_taken_as_it_is(url: str) -> None:
+def test_valid_archive_url_is_taken_unchanged(url: str) -> None:
     assert check_url(url) == url
     loaded = parse_policy(policy(url), "kretain.yaml", "sha256:x")
     settings = loaded.settings_for("t")
@@ -68,7 +68,7 @@ def test_a_good_url_is_taken_as_it_is(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", BAD)
-def test_a_bad_one_is_a_policy_error_with_its_line_and_never_repeats_a_secret(url: str) -> None:
+def test_invalid_archive_url_names_its_line_without_the_secret(url: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_policy(policy(url), "kretain.yaml", "sha256:x")
     said = str(caught.value)
@@ -81,24 +81,24 @@ def test_a_bad_one_is_a_policy_error_with_its_line_and_never_repeats_a_secret(ur
 
 
 @pytest.mark.parametrize("value", [1, True, ["s3://a"], {"a": 1}])
-def test_other_values_are_refused(value: object) -> None:
+def test_archive_value_of_another_type_is_refused(value: object) -> None:
     with pytest.raises(PolicyError, match=r"kretain\.yaml:5: archive: is not a URL"):
         parse_policy(policy(value), "kretain.yaml", "sha256:x")
 
 
-def test_a_later_entry_turns_it_off() -> None:
+def test_later_entry_turns_archiving_off() -> None:
     text = 'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n  - {match: t, archive: none}\n'
     loaded = parse_policy(text, "kretain.yaml", "sha256:x")
     assert loaded.settings_for("t").archive is None  # type: ignore[union-attr]
     assert loaded.settings_for("u").archive == "/a"  # type: ignore[union-attr]
 
 
-def test_slashes_at_the_end_make_no_other_archive() -> None:
+def test_trailing_slashes_do_not_change_the_archive() -> None:
     assert check_url("/archive/") == check_url("/archive")
     assert check_url("s3://bucket/kafka/") == "s3://bucket/kafka"
 
 
-def test_on_the_command_line_a_slash_makes_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_argument_with_a_slash_is_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert split(["./a", "orders.*", "s3://b/k"], None) == ([f"{tmp_path}/a", "s3://b/k"], ["orders.*"])
     with pytest.raises(UsageError) as caught:
@@ -106,7 +106,7 @@ def test_on_the_command_line_a_slash_makes_a_url(tmp_path: Path, monkeypatch: py
     assert SECRET not in str(caught.value)
 
 
-def test_without_a_url_the_policy_says_where(tmp_path: Path) -> None:
+def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
         'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n'

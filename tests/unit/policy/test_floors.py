@@ -24,7 +24,7 @@ def sources(floors: str) -> tuple[FloorSource, ...]:
     return parse_policy(policy(floors), "/etc/kretain/policy.yaml", "sha256:0").groups.sources
 
 
-def test_every_kind_with_its_defaults() -> None:
+def test_each_floor_kind_has_its_defaults() -> None:
     assert sources("  - {file: flink.json, name: flink}\n  - {command: [./offsets, --json], name: prod}") == (
         FloorSource("file", "flink", place="/etc/kretain/flink.json"),
         FloorSource("command", "prod", place="/etc/kretain", command=("/etc/kretain/offsets", "--json")),
@@ -54,7 +54,7 @@ def test_every_kind_with_its_defaults() -> None:
     assert sources("  - {file: /tmp/x.csv, name: a}")[0].place == "/tmp/x.csv"
 
 
-def test_editors_are_told_the_same() -> None:
+def test_json_schema_agrees_on_floors() -> None:
     text = policy("  - {file: flink.json, name: flink}\n  - {command: [offsets], name: prod, max.age: 60000}")
     jsonschema.validate(yaml.safe_load(text), json_schema())
     with pytest.raises(jsonschema.ValidationError):
@@ -131,7 +131,7 @@ def test_editors_are_told_the_same() -> None:
         ("  a.json: 1", "policy.yaml:2: floors: is not a list: each entry starts with a dash"),
     ],
 )
-def test_what_is_refused(floors: str, said: str) -> None:
+def test_invalid_floor_is_refused(floors: str, said: str) -> None:
     with pytest.raises(PolicyError) as error:
         parse_policy(policy(floors), "policy.yaml", "sha256:0")
     [problem] = error.value.problems
@@ -139,7 +139,7 @@ def test_what_is_refused(floors: str, said: str) -> None:
     assert "hunter2" not in str(problem)
 
 
-def test_flags_leave_floors_in_force(tmp_path: Path) -> None:
+def test_one_off_flags_keep_floors(tmp_path: Path) -> None:
     del tmp_path
     from retention_cli.policy.settings import OneOff
 

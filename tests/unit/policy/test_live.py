@@ -63,7 +63,7 @@ def held(*said_so_far: object) -> list[str]:
     return [] if unknown is None else [reason.text for reason in unknown.reasons]
 
 
-def test_the_last_message_replaces_what_was_said_before() -> None:
+def test_last_live_message_replaces_earlier_ones() -> None:
     assert values({M: 5, "retention.ms": "7d"}, {M: 9}) == {M: 9}
     assert values({M: 5}, None) == {}
     assert values({M: 5}, None, {M: "1970-01-01T00:00:00.009Z"}) == {M: 9}
@@ -97,7 +97,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "why"), WRONG)
-def test_whatever_is_wrong_in_the_last_message_holds_the_topic(wrong: object, why: str) -> None:
+def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str) -> None:
     """What stood before must not stay in force until a log cleaner runs, and then go."""
     for before in ((), ({M: 5},), ({M: 5}, None)):
         at = len(before)
@@ -111,14 +111,14 @@ def test_whatever_is_wrong_in_the_last_message_holds_the_topic(wrong: object, wh
 
 
 @pytest.mark.parametrize(("wrong", "_why"), WRONG)
-def test_a_right_message_or_none_ends_that(wrong: object, _why: str) -> None:
+def test_valid_message_or_tombstone_ends_the_hold(wrong: object, _why: str) -> None:
     for after, found in (({M: 5}, {M: 5}), (None, {})):
         assert held(wrong, after) == []
         assert values(wrong, after) == found
         assert live_settings(POLICY, messages(wrong, after)).notes == ()
 
 
-def test_of_many_wrong_keys_a_few_are_named() -> None:
+def test_only_some_of_many_wrong_keys_are_named() -> None:
     texts = held({M: "soon", **{f"key-{number}": number for number in range(100_000)}})
     assert [text.partition("journal: ")[2][:9] for text in texts] == [
         f"{M}: "[:9],
@@ -128,7 +128,7 @@ def test_of_many_wrong_keys_a_few_are_named() -> None:
     ]
 
 
-def test_of_a_topic_for_which_nothing_is_marked_a_message_is_noted_and_no_more() -> None:
+def test_message_for_a_topic_without_live_keys_is_noted() -> None:
     for topic in ("other", "nowhere"):
         live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
         assert (live.values, live.unsettled) == ({}, {})
@@ -139,14 +139,14 @@ def test_of_a_topic_for_which_nothing_is_marked_a_message_is_noted_and_no_more()
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"\xed\xa0\x80", b"a b", b"..", b"a" * 250, b"k" * 1_000_000])
-def test_a_key_that_names_no_topic_is_named_and_ignored(key: bytes | None) -> None:
+def test_key_that_is_no_topic_is_named_and_ignored(key: bytes | None) -> None:
     live = live_settings(POLICY, [Message(0, 3, key, b"{}")])
     assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is no topic's name; ignored"]
     assert live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes == ()
 
 
 @pytest.mark.parametrize(("key", "value"), [("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")])
-def test_what_may_not_be_said_there(key: str, value: object) -> None:
+def test_forbidden_live_value_is_refused(key: str, value: object) -> None:
     with pytest.raises(LiveValueError):
         check_value(key, value)
 
@@ -166,7 +166,7 @@ KEY = st.sampled_from([b"journal", b"other", b"nowhere", b"", b"\xff", None])
 
 
 @given(st.lists(st.tuples(KEY, SAID), max_size=12))
-def test_a_log_says_the_same_before_and_after_its_cleaner_ran(told: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_compacted_log_gives_the_same_settings(told: list[tuple[bytes | None, bytes | None]]) -> None:
     """Whatever a cleaner takes, earlier messages of a key and then tombstones, changes nothing."""
     log = [Message(0, offset, key, value) for offset, (key, value) in enumerate(told)]
     last = {one.key or b"": one for one in log}
@@ -217,7 +217,7 @@ HOSTILE = [
 @given(st.binary() | OBJECTS.map(lambda one: json.dumps(one).encode()) | st.sampled_from(HOSTILE))
 @example(b"")
 @example(b'{"log.retention.min.timestamp":0}')
-def test_no_bytes_make_anything_but_settings_or_a_hold(raw: bytes) -> None:
+def test_any_message_bytes_give_settings_or_a_hold(raw: bytes) -> None:
     """Data never ends the run, and what is said of it is short, and can be printed anywhere."""
     try:
         parsed = parse_value(raw)
@@ -238,7 +238,7 @@ def test_no_bytes_make_anything_but_settings_or_a_hold(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", HOSTILE)
-def test_hostile_messages_hold_their_topic(raw: bytes) -> None:
+def test_hostile_message_holds_its_topic(raw: bytes) -> None:
     live = live_settings(POLICY, [Message(0, 7, b"journal", raw)])
     assert live.values == {}
     for reason in live.unsettled["journal"].reasons:
@@ -246,7 +246,7 @@ def test_hostile_messages_hold_their_topic(raw: bytes) -> None:
 
 
 @given(st.sampled_from(sorted(LIVE_KEYS)) | st.text(st.characters()), JSON)
-def test_no_value_makes_anything_but_a_setting_or_an_error(key: str, value: object) -> None:
+def test_any_live_value_gives_a_setting_or_an_error(key: str, value: object) -> None:
     checks(key, value, f"{key}\n{value if isinstance(value, str) else ''}".encode("utf-8", "surrogatepass"))
 
 
@@ -270,7 +270,7 @@ def telling(text: str, raw: bytes) -> None:
 # -- editing -----------------------------------------------------------------------------
 
 
-def test_an_edit_begins_with_what_was_written_and_leaves_out_what_is_wrong() -> None:
+def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
     """An hour of R1 is 1, not 3,600,000: it is read by the same key again. What is wrong holds the topic, and goes."""
     told = messages({M: "1970-01-01T00:00:00.005Z"}, {M: "soon", "retention.ms": "8d", "unconsumed": "trim"})
     word = word_on(told, POLICY, "journal")
@@ -286,7 +286,7 @@ def test_an_edit_begins_with_what_was_written_and_leaves_out_what_is_wrong() -> 
 
 
 @pytest.mark.parametrize("policy", [POLICY, None])
-def test_where_no_file_marks_anything_for_a_topic_every_live_key_is_right(policy: Any) -> None:
+def test_every_live_key_is_valid_without_a_file(policy: Any) -> None:
     """Others' words are not ours to drop."""
     told = messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other")
     word = word_on(told, policy, "other")
@@ -295,7 +295,7 @@ def test_where_no_file_marks_anything_for_a_topic_every_live_key_is_right(policy
     assert right(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
 
 
-def test_of_one_time_with_three_names_the_last_set_stays() -> None:
+def test_last_of_three_spellings_of_one_time_stays() -> None:
     before = {"retention.commitoffset.ms": 5, "retention.ms": 1}
     assert merged_over(before, {"retention.commitoffset.hours": 2}) == {
         "retention.ms": 1,
@@ -304,7 +304,7 @@ def test_of_one_time_with_three_names_the_last_set_stays() -> None:
     assert merged_over(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
 
 
-def test_taking_back() -> None:
+def test_unset_removes_a_key() -> None:
     assert without({M: 5, "retention.ms": 1}, "journal", [M]) == {"retention.ms": 1}
     assert without({M: 5}, "journal", []) == {}
     with pytest.raises(
@@ -316,7 +316,7 @@ def test_taking_back() -> None:
     telling(str(refused.value), b"k" * 1_000_000)
 
 
-def test_everything_that_is_wrong_is_named_at_once() -> None:
+def test_all_errors_of_an_edit_are_named_at_once() -> None:
     checked(POLICY, "journal", {M: 5, "retention.ms": "7d"})
     with pytest.raises(LiveEditError) as refused:
         checked(POLICY, "journal", {M: "soon", "hold": "x", "unconsumed": "hold"})
@@ -327,7 +327,7 @@ def test_everything_that_is_wrong_is_named_at_once() -> None:
         checked(POLICY, "nowhere", {"retention.ms": 5})
 
 
-def test_the_list_has_what_counts_and_what_does_not() -> None:
+def test_list_shows_effective_and_ineffective_settings() -> None:
     told = [*messages({M: 5, "retention.ms": "1d"}), *messages({"retention.ms": 5}, topic="other", first=1)]
     rows = [(one.topic, one.key, one.value, one.counts) for one in said(told, POLICY).rows]
     assert rows == [
@@ -341,7 +341,7 @@ def test_the_list_has_what_counts_and_what_does_not() -> None:
     ]
 
 
-def test_the_list_says_of_each_setting_of_a_wrong_message_why_it_does_not_count() -> None:
+def test_list_explains_each_setting_of_a_wrong_message() -> None:
     told = messages({M: 5, "unconsumed": "hold", "hold": "x"})
     found = said(told, POLICY)
     assert [(one.key, one.counts, one.why_not) for one in found.rows] == [
@@ -356,7 +356,7 @@ def test_the_list_says_of_each_setting_of_a_wrong_message_why_it_does_not_count(
     ]
 
 
-def test_a_word_is_the_last_of_its_topic_in_the_order_of_the_log() -> None:
+def test_last_message_of_a_topic_in_log_order_counts() -> None:
     log = [*messages({M: 1}, {M: 2}), *messages({M: 3}, topic="a", first=2), *messages({M: 4}, first=3)]
     last, notes = latest_messages(log)
     assert [(topic, message.offset) for topic, message in last.items()] == [("a", 2), ("journal", 3)]
@@ -364,7 +364,7 @@ def test_a_word_is_the_last_of_its_topic_in_the_order_of_the_log() -> None:
     assert read_message("journal", last["journal"], LIVE_KEYS).values == {M: 4}
 
 
-def test_a_guard_that_lives_in_the_cluster_and_was_never_set_holds() -> None:
+def test_live_guard_that_was_never_set_holds() -> None:
     """Unknown means hold: a wall clock guard that nobody has set yet is not one that is off (G3)."""
     policy = parse_policy(
         "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]",

@@ -43,24 +43,24 @@ def policy(*patterns: str) -> Policy:
         ("zzzzzzzz-*", None),
     ],
 )
-def test_the_name_that_was_perhaps_meant(pattern: str, name: str | None) -> None:
+def test_near_name_is_suggested(pattern: str, name: str | None) -> None:
     """Of a glob its literal part is compared, with as much of a name."""
     assert nearest([pattern], TOPICS) == name
 
 
-def test_of_several_patterns_and_names_the_most_alike_is_named() -> None:
+def test_most_similar_pattern_or_name_is_suggested() -> None:
     assert nearest(["clocks", "flihts"], TOPICS) == "flights"
     assert nearest(["zzzzzzzz", "payments-eux"], TOPICS) == "payments-eu"
     assert nearest(["flight"], ()) is None
 
 
-def test_among_many_names_a_slip_is_found() -> None:
+def test_typo_among_many_names_is_found() -> None:
     names = [f"team-{number % 97}.service-{number}.events" for number in range(20_000)]
     assert nearest(["team-7.servcie-104.events"], names) == "team-7.service-104.events"
 
 
 @given(st.text(max_size=300), st.sets(st.text("abc.-_", min_size=1), max_size=8))
-def test_no_pattern_makes_anything_but_a_name_or_none(pattern: str, names: set[str]) -> None:
+def test_any_pattern_gives_a_name_or_none(pattern: str, names: set[str]) -> None:
     assert nearest([pattern, f"re:{pattern}"], names) in {*names, None}
 
 
@@ -70,7 +70,7 @@ def lines(one: Policy, names: tuple[str, ...] = TOPICS) -> list[str]:
     return list(error.value.problems)
 
 
-def test_a_policy_of_which_nothing_matches_names_each_entry_its_line_and_a_near_topic(
+def test_policy_matching_nothing_names_each_entry_with_a_near_topic(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     one = policy('"ordrs.*"', "flihgts", "[zzzzzzzz, clocks]", '"re:^x{9}$"')
@@ -88,7 +88,7 @@ def test_a_policy_of_which_nothing_matches_names_each_entry_its_line_and_a_near_
     assert capsys.readouterr().err == "".join(f"kretain: {line}\n" for line in expected)
 
 
-def test_of_many_entries_five_are_named_and_the_rest_counted() -> None:
+def test_five_of_many_entries_are_named() -> None:
     found = lines(policy(*(f"x{number}" for number in range(6))))
     assert found[4:] == ["prod.yaml:11: match x4 matches no topic", "prod.yaml: 1 more entry matches no topic"]
     found = lines(policy(*(f"x{number}" for number in range(1_000))))
@@ -96,7 +96,7 @@ def test_of_many_entries_five_are_named_and_the_rest_counted() -> None:
     assert found[5] == "prod.yaml: 995 more entries match no topic"
 
 
-def test_what_is_shown_of_an_entry_is_short_and_can_be_printed() -> None:
+def test_shown_entry_is_short_and_printable() -> None:
     names = ", ".join(f"x{number}" for number in range(50))
     found = lines(policy(f"[{names}]", '"\\e[2J\\u202e"', "y" * 10_000))
     assert found[0] == "prod.yaml:3: match x0, x1, x2 and 47 more matches no topic"
@@ -104,7 +104,7 @@ def test_what_is_shown_of_an_entry_is_short_and_can_be_printed() -> None:
     assert len(found[2]) < 140
 
 
-def test_a_single_entry_that_matches_nothing_is_a_note() -> None:
+def test_single_entry_matching_nothing_is_a_note() -> None:
     notes = check_matches(Selection(policy("flights", '"ordrs.*"')), TOPICS)
     assert [(note.code, note.text) for note in notes] == [
         ("policy", "prod.yaml:5: match ordrs.* matches no topic; did you mean orders.eu.created?")
@@ -120,13 +120,13 @@ def test_a_single_entry_that_matches_nothing_is_a_note() -> None:
         ("clicks", "prod.yaml: no entry matches clicks"),
     ],
 )
-def test_a_topic_argument_that_matches_nothing_has_its_near_name_too(topic: str, said: str) -> None:
+def test_topic_argument_matching_nothing_suggests_a_name(topic: str, said: str) -> None:
     with pytest.raises(NothingMatchesError) as error:
         check_matches(Selection(policy("flights"), (topic,)), TOPICS)
     assert str(error.value) == said
 
 
-def test_groups_that_are_not_there_are_named_with_the_near_one() -> None:
+def test_missing_groups_are_named_with_a_near_one() -> None:
     text = (
         "version: 1\ngroups: {require: [billing, audti], ignore: ['tmp-*', 'console-*'], latest: [nightly]}\n"
         "topics:\n  - match: orders\n    retention.ms: 7d\n    groups.require: [biling]\n"

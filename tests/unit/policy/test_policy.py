@@ -50,12 +50,12 @@ def problems(text: str) -> list[str]:
         ("retention.commitoffset.minutes: 1, retention.commitoffset.ms: 7, retention.commitoffset.hours: 1", 7),
     ],
 )
-def test_r1s_time_in_all_its_spellings(keys: str, ms: int) -> None:
+def test_r1_time_accepts_every_spelling(keys: str, ms: int) -> None:
     loaded = policy(entries(f"match: t, retention.commitoffset.enable: true, {keys}"))
     assert loaded.settings_for("t") == Settings(consumed_after_ms=ms, named_in_full=True)
 
 
-def test_of_several_entries_the_last_that_sets_any_of_the_three_sets_the_time() -> None:
+def test_last_entry_with_any_spelling_sets_the_time() -> None:
     loaded = policy(
         entries(
             'match: "*", retention.commitoffset.enable: true, retention.commitoffset.ms: 5',
@@ -66,18 +66,18 @@ def test_of_several_entries_the_last_that_sets_any_of_the_three_sets_the_time() 
     assert loaded.settings_for("payments").consumed_after_ms == 5
 
 
-def test_an_infinite_forced_age_is_none_at_all() -> None:
+def test_infinite_forced_age_is_none() -> None:
     """-1 is Kafka's word for it: as a number of milliseconds it would lie in the future, and everything be older."""
     assert policy(entries("match: t, retention.ms: -1")).settings_for("t") == Settings(named_in_full=True)
     later = policy(entries('match: "*", retention.ms: 1d', "match: t, retention.ms: -1"))
     assert later.settings_for("t").forced_age_ms is None
 
 
-def test_only_console_consumers_are_ignored_unasked() -> None:
+def test_only_console_consumers_are_ignored_by_default() -> None:
     assert policy(entries("match: t")).groups.ignore == ("console-consumer-*",)
 
 
-def test_r1_is_off_unless_enabled() -> None:
+def test_r1_is_off_by_default() -> None:
     assert policy(entries("match: t, retention.commitoffset.hours: 1")).settings_for("t").consumed_after_ms is None
     off_again = policy(
         entries(
@@ -89,7 +89,7 @@ def test_r1_is_off_unless_enabled() -> None:
     assert off_again.settings_for("u").consumed_after_ms == HOUR
 
 
-def test_later_entries_override_key_by_key_and_each_value_knows_its_line() -> None:
+def test_later_entries_override_by_key_and_values_keep_their_line() -> None:
     text = """version: 1
 groups: {require: [a]}
 topics:
@@ -128,15 +128,15 @@ topics:
         ("ORDERS", "orders", False),
     ],
 )
-def test_patterns_match_whole_names(pattern: str, name: str, *, matched: bool) -> None:
+def test_patterns_match_entire_names(pattern: str, name: str, *, matched: bool) -> None:
     assert matches([pattern], name) is matched
 
 
-def test_a_topic_that_no_entry_matches_has_no_settings() -> None:
+def test_unmatched_topic_has_no_settings() -> None:
     assert policy(entries("match: t, retention.ms: 1d")).settings_for("u") is None
 
 
-def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
+def test_only_a_pattern_equal_to_the_name_names_it_in_full() -> None:
     for pattern, full in (("_schemas", True), ('"_*"', False), ('"re:_schemas"', False), ('["x", _schemas]', True)):
         assert policy(entries(f"match: {pattern}, retention.ms: 1d")).settings_for("_schemas").named_in_full is full
 
@@ -237,18 +237,18 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
         ("version: !!python/object:os.system 1\ntopics: []\n", "not YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line_and_the_nearest_right_one(text: str, said: str) -> None:
+def test_policy_error_has_its_line_and_a_suggestion(text: str, said: str) -> None:
     found = problems(text)
     assert any(said in problem for problem in found), found
     assert all("\n" not in problem for problem in found)
 
 
-def test_all_problems_are_found_at_once_in_the_files_order() -> None:
+def test_all_policy_problems_are_listed_in_file_order() -> None:
     found = problems("version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n    hold:\n    nonsense: 1\n  - {}\n")
     assert [problem.split(":")[1] for problem in found] == ["4", "5", "6", "7"]
 
 
-def test_enabled_for_a_topic_that_no_entry_gives_a_time() -> None:
+def test_enabled_without_a_time_is_a_problem() -> None:
     loaded = policy(
         entries("match: a, retention.commitoffset.enable: true", "match: b, retention.commitoffset.hours: 1")
     )
@@ -259,19 +259,19 @@ def test_enabled_for_a_topic_that_no_entry_gives_a_time() -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"version: 1\n\xe4\n"])
-def test_a_file_that_is_not_text_is_named_with_its_line(tmp_path: Path, content: bytes) -> None:
+def test_binary_policy_is_refused_with_its_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
     with pytest.raises(PolicyError, match="UTF-8"):
         load_policy(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="No such file"):
         load_policy(tmp_path / "none.yaml")
 
 
-def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+def test_byte_order_mark_in_a_policy_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + entries("match: t, retention.ms: 1d").encode())
     loaded = load_policy(path)
@@ -279,7 +279,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert loaded.digest.startswith("sha256:")
 
 
-def test_merge_keys_and_anchors_work() -> None:
+def test_yaml_merge_keys_and_anchors_work() -> None:
     text = """version: 1
 topics:
   - &base {match: "*", retention.ms: 7d}
@@ -290,7 +290,7 @@ topics:
 
 
 @given(st.text(max_size=60))
-def test_no_text_makes_anything_but_a_policy_or_its_problems(text: str) -> None:
+def test_any_text_gives_a_policy_or_problems(text: str) -> None:
     try:
         policy(text)
     except PolicyError as error:
@@ -311,7 +311,7 @@ def test_no_text_makes_anything_but_a_policy_or_its_problems(text: str) -> None:
         max_leaves=12,
     )
 )
-def test_no_structure_makes_anything_but_a_policy_or_its_problems(value: object) -> None:
+def test_any_structure_gives_a_policy_or_problems(value: object) -> None:
     try:
         policy(yaml.safe_dump(value))
     except PolicyError as error:
@@ -331,7 +331,7 @@ def test_no_structure_makes_anything_but_a_policy_or_its_problems(value: object)
         (f"unconsumed: {'x' * 10_000}", "xxxx"),
     ],
 )
-def test_values_that_nobody_means_are_told_in_a_short_line(keys: str, said: str) -> None:
+def test_absurd_value_is_refused_in_a_short_line(keys: str, said: str) -> None:
     found = problems(entries(f"match: t, {keys}"))
     assert len(found) == 1
     assert said in found[0]
@@ -339,7 +339,7 @@ def test_values_that_nobody_means_are_told_in_a_short_line(keys: str, said: str)
 
 
 @pytest.mark.parametrize("pattern", ["re:a{1001}", "re:" + "(" * 5_000, "re:(" + "x" * 10_000])
-def test_a_regular_expression_that_cannot_be_compiled_is_a_problem_of_its_line(pattern: str) -> None:
+def test_invalid_regular_expression_is_refused_with_its_line(pattern: str) -> None:
     found = problems(f"version: 1\ntopics:\n  - match: '{pattern}'\n    retention.ms: 1d\n")
     assert [one.startswith("kretain.yaml:3: match: 're:") for one in found] == [True]
     assert len(found[0]) < 250
@@ -353,7 +353,7 @@ class TestFlags:
         "match: _schemas, retention.ms: 1d",
     )
 
-    def test_without_a_topic_they_are_for_all_that_the_file_matches(self) -> None:
+    def test_flags_without_a_topic_apply_to_all_managed_ones(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(consumed_after_ms=1, older_than_ms=2, unconsumed="trim"))
         got = loaded.settings_for("orders")
         assert (got.consumed_after_ms, got.forced_age_ms, got.forced_age_guarded, got.unconsumed) == (
@@ -364,35 +364,35 @@ class TestFlags:
         )
         assert loaded.settings_for("payments") is None
 
-    def test_with_a_topic_they_are_for_that_alone(self) -> None:
+    def test_flags_with_a_topic_apply_to_it_alone(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), older_than_ms=2))
         assert loaded.settings_for("orders-eu").forced_age_guarded
         assert loaded.settings_for("orders-us") == Settings()
         alone = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), unconsumed="trim"))
         assert alone.settings_for("orders-us") == policy(self.FILE).settings_for("orders-us")
 
-    def test_a_topic_that_the_file_does_not_match_is_managed_by_the_flags(self) -> None:
+    def test_flags_manage_a_topic_that_the_file_does_not_match(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(patterns=("payments",), older_than_ms=2))
         assert loaded.settings_for("payments").forced_age_ms == 2
 
-    def test_a_topic_alone_is_no_rule(self) -> None:
+    def test_topic_without_a_rule_is_an_error(self) -> None:
         assert policy(self.FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None
 
     def test_only_older_than_is_guarded(self) -> None:
         for flags in (OneOff(consumed_after_ms=1), OneOff(unconsumed="trim")):
             assert not policy(self.FILE).with_one_off(flags).settings_for("orders").forced_age_guarded
 
-    def test_a_topic_typed_in_full_names_it_in_full(self) -> None:
+    def test_topic_argument_in_full_names_it_in_full(self) -> None:
         loaded = policy(entries("match: x")).with_one_off(OneOff(patterns=("_private", "_p*"), older_than_ms=2))
         assert loaded.settings_for("_private").named_in_full
         assert not loaded.settings_for("_public").named_in_full
 
-    def test_where_a_value_comes_from_names_the_flag(self) -> None:
+    def test_value_from_a_flag_names_the_flag(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(older_than_ms=2))
         assert loaded.origins("orders")["retention.ms"].place == "--older-than"
 
 
-def test_the_json_schema_is_one_and_says_what_the_loader_says() -> None:
+def test_json_schema_agrees_with_the_loader() -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     check = jsonschema.Draft202012Validator(schema)
@@ -423,7 +423,7 @@ topics:
         assert not check.is_valid(yaml.safe_load(bad)), bad
 
 
-def test_checking_without_a_cluster_finds_what_the_file_alone_shows() -> None:
+def test_policy_check_without_a_cluster_finds_file_errors() -> None:
     conflict = policy(
         entries(
             'match: "orders*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 1d'
@@ -452,7 +452,7 @@ def test_checking_without_a_cluster_finds_what_the_file_alone_shows() -> None:
     assert len(check_alone(pointless).notes) == 3
 
 
-def test_a_group_may_be_called_nothing_and_a_topic_may_not() -> None:
+def test_group_may_be_empty_and_topic_may_not() -> None:
     """Kafka has let clients without a group.id commit as the group ''."""
     assert read_patterns(["", "tmp-*"]) == ["", "tmp-*"]
     assert (matches([""], ""), matches([""], "a")) == (True, False)

@@ -23,7 +23,7 @@ def lines(text: str) -> list[str]:
     return error.value.lines
 
 
-def test_every_problem_is_told_at_once_in_the_files_order() -> None:
+def test_every_problem_is_listed_in_file_order() -> None:
     text = """\
 version: 2
 groups: {ignore: ["re:(", good, 7], colour: red}
@@ -57,12 +57,12 @@ topics:
     assert not any("Value error" in one or "Input should" in one for one in found)
 
 
-def test_each_wrong_pattern_of_a_list_has_its_own_line() -> None:
+def test_each_invalid_pattern_of_a_list_has_its_line() -> None:
     found = lines('version: 1\ntopics:\n  - match:\n      - a\n      - "re:["\n      - "re:("\n')
     assert [one[:8] for one in found] == ["p.yaml:5", "p.yaml:6"]
 
 
-def test_no_more_than_some_problems_are_shown_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_problems_are_truncated_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     text = "version: 1\ntopics:\n" + "".join(f"  - {{match: t, k{n}: 1}}\n" for n in range(MOST_TOLD + 3))
     with pytest.raises(PolicyError) as error:
         parse_policy(text, "p.yaml", "")
@@ -94,9 +94,7 @@ MISTAKES: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 @pytest.mark.parametrize("load", [load_policy, load_fleet])
-def test_a_file_given_by_mistake_is_one_line_without_its_content(
-    tmp_path: Path, name: str, load: Callable[[Path], object]
-) -> None:
+def test_wrong_file_is_one_line_without_its_content(tmp_path: Path, name: str, load: Callable[[Path], object]) -> None:
     content = MISTAKES[name]
     path = tmp_path / "given"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -24,18 +24,18 @@ def laid(positions: Positions, *, everyone: bool = True, **others: GroupSummary)
     return {name: (one.lag_bytes, one.alone_bytes) for name, one in groups.items()}
 
 
-def test_a_group_holds_alone_what_lies_between_it_and_the_next() -> None:
+def test_group_holds_alone_up_to_the_next_group() -> None:
     found = laid({"slow": {A: 120, B: 90}, "fast": {A: 170, B: 40}})
     assert found == {"slow": (800 + 100, 500), "fast": (300 + 600, 500)}
     assert laid({"only": {A: 120}}) == {"only": (800, 800)}
     assert laid({"one": {A: 120}, "two": {A: 120}}) == {"one": (800, 0), "two": (800, 0)}
 
 
-def test_a_position_outside_the_log_counts_at_its_ends() -> None:
+def test_position_outside_the_log_counts_at_its_end() -> None:
     assert laid({"lost": {A: 3}, "ahead": {A: 900}}) == {"lost": (1000, 1000), "ahead": (0, 0)}
 
 
-def test_what_can_not_be_told_is_not_made_up() -> None:
+def test_unknown_position_gives_unknown_bytes() -> None:
     unreadable = GroupSummary("x", "classic", "consumer", "", "counts", lag=None)
     assert laid({"slow": {A: 120}}, x=unreadable) == {"slow": (800, None), "x": (None, None)}
     assert laid({"slow": {A: 120}}, everyone=False) == {"slow": (800, None)}
@@ -49,7 +49,7 @@ def test_what_can_not_be_told_is_not_made_up() -> None:
         st.sampled_from("vwxyz"), st.dictionaries(st.sampled_from([A, B]), st.integers(0, 220), min_size=1), min_size=1
     )
 )
-def test_alone_is_what_the_floor_lets_go_once_a_group_has_caught_up(positions: Positions) -> None:
+def test_held_alone_equals_what_the_floor_releases(positions: Positions) -> None:
     """As brute force has it; in whatever order groups come."""
 
     def held(rows: Positions) -> int:

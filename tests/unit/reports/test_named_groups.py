@@ -41,7 +41,7 @@ def chosen(*given: str, remembered: tuple[str, ...] = ("job-1", "job-2", "job-li
         (("unknown",), ["unknown"]),
     ],
 )
-def test_patterns_mean_groups_that_are_gone_and_names_themselves(given: tuple[str, ...], found: list[str]) -> None:
+def test_pattern_means_deleted_groups_and_a_name_itself(given: tuple[str, ...], found: list[str]) -> None:
     assert chosen(*given) == found
 
 
@@ -50,6 +50,6 @@ def test_two_hundred_names_are_one_pattern() -> None:
     assert chosen("consumer-????????????????????????????????", remembered=names) == list(names)
 
 
-def test_a_pattern_that_matches_nothing_is_refused() -> None:
+def test_pattern_matching_nothing_is_refused() -> None:
     with pytest.raises(NotRememberedError, match="matches nothing-\\*; nothing was forgotten"):
         chosen("job-1", "nothing-*")

@@ -70,12 +70,12 @@ def after(gate: ArchivedFirst, first: Target, second: Target | None = None, url:
     return gate.sort({TP: second or first}, fresh({"orders": url}))
 
 
-def test_what_nobody_wants_archived_passes() -> None:
+def test_topic_without_an_archive_passes() -> None:
     sorted_ = ArchivedFirst(None).sort({TP: target()}, fresh({}))
     assert (sorted_.ready, sorted_.uncopied, sorted_.held) == ({TP: target()}, {}, {})
 
 
-def test_without_an_archiver_it_is_held() -> None:
+def test_missing_archiver_holds() -> None:
     gate = ArchivedFirst(None)
     sorted_ = gate.sort({TP: target(), OTHER: target()}, fresh())
     assert list(sorted_.ready) == [OTHER]
@@ -84,7 +84,7 @@ def test_without_an_archiver_it_is_held() -> None:
     assert list(gate.sort({TP: target()}, fresh()).held) == [TP]
 
 
-def test_it_is_copied_first_and_once() -> None:
+def test_partition_is_copied_once_before_its_trim() -> None:
     copier = Copier(copied())
     gate = ArchivedFirst(copier)
     first = gate.sort({TP: target()}, fresh())
@@ -94,16 +94,16 @@ def test_it_is_copied_first_and_once() -> None:
     assert copier.asked == [[TP]]
 
 
-def test_what_the_archiver_leaves_out_is_held() -> None:
+def test_partition_left_out_by_the_archiver_holds() -> None:
     assert list(after(ArchivedFirst(Copier(None)), target()).held) == [TP]
 
 
-def test_what_could_not_be_copied_is_held_with_its_reason() -> None:
+def test_failed_copy_holds_with_its_reason() -> None:
     reason = Reason("archive", "the disk is full")
     assert after(ArchivedFirst(Copier(reason)), target()).held[TP].reasons == (reason,)
 
 
-def test_a_log_that_differs_from_its_copy_is_held() -> None:
+def test_log_that_differs_from_its_copy_holds() -> None:
     reason = Reason("archive", "the log was cut back")
     sorted_ = after(ArchivedFirst(Copier(copied(), reason)), target())
     assert (sorted_.ready, sorted_.held[TP].reasons) == ({}, (reason,))
@@ -120,14 +120,14 @@ def test_a_log_that_differs_from_its_copy_is_held() -> None:
         (copied(end=10), target(), URL, "up to 10 alone"),
     ],
 )
-def test_a_copy_of_something_else_lets_nothing_through(copy: Copied, second: Target, url: str, said: str) -> None:
+def test_copy_of_another_log_releases_nothing(copy: Copied, second: Target, url: str, said: str) -> None:
     sorted_ = after(ArchivedFirst(Copier(copy)), target(), second, url)
     assert sorted_.ready == {}
     assert said in sorted_.held[TP].reasons[0].text
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(1, 50))
-def test_nothing_goes_beyond_the_copy(start: int, copied_from: int, end: int, wanted: int) -> None:
+def test_trim_never_passes_the_end_of_the_copy(start: int, copied_from: int, end: int, wanted: int) -> None:
     gate = ArchivedFirst(Copier(copied(start=copied_from, end=end)))
     sorted_ = after(gate, target(start + wanted, start=start))
     for one in sorted_.ready.values():
@@ -136,14 +136,14 @@ def test_nothing_goes_beyond_the_copy(start: int, copied_from: int, end: int, wa
     assert sorted_.ready or sorted_.held
 
 
-def test_a_rehearsal_says_what_would_be_archived() -> None:
+def test_dry_run_names_what_would_be_archived() -> None:
     assert rehearsed(TP, target(), fresh())[0].text == (
         f"a trim would first archive offsets 10 to 100 to {URL}; a rehearsal archives nothing"
     )
     assert rehearsed(TP, target(), fresh({})) == ()
 
 
-def test_the_audit_log_has_what_was_archived_and_reads_on(tmp_path: Path) -> None:
+def test_audit_log_records_archived_ranges(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(
         {
@@ -168,7 +168,7 @@ def test_the_audit_log_has_what_was_archived_and_reads_on(tmp_path: Path) -> Non
     assert list(log.runs()) == ["r"]
 
 
-def test_an_audit_log_that_takes_nothing_ends_it() -> None:
+def test_unwritable_audit_log_ends_the_trim() -> None:
     def full(_) -> None:
         raise StateError("the disk is full")
 
@@ -189,7 +189,7 @@ def test_an_audit_log_that_takes_nothing_ends_it() -> None:
         (RequestFailedError("no answer", retriable=True), "run again"),
     ],
 )
-def test_a_log_is_the_same_where_the_last_record_of_the_copy_still_is(answer, said: str | None) -> None:
+def test_log_is_the_same_while_the_copys_last_record_exists(answer, said: str | None) -> None:
     """Offset 49 in leader epoch 3: the epoch must end behind it (KIP-101)."""
 
     class Reader:
@@ -207,7 +207,7 @@ spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=8)
 
 
 @given(spans)
-def test_segments_are_laid_end_to_end_each_offset_once(given_spans: list[tuple[int, int]]) -> None:
+def test_joined_segments_contain_each_offset_once(given_spans: list[tuple[int, int]]) -> None:
     source = Source("c", "t", "i", 0)
     segments = [Manifest(source, start, start + length, 1, "now") for start, length in given_spans]
     pieces, gaps = stitched(segments)

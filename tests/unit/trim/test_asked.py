@@ -24,7 +24,7 @@ from tests.support.plans import plan as made
 GOING = [one for one in EVERY.decisions if one.action == "trim"]
 
 
-def test_a_few_partitions_are_the_first_ones_that_trim() -> None:
+def test_max_partitions_selects_the_first_trims() -> None:
     assert asked_for(EVERY, None) is EVERY
     first = asked_for(EVERY, 1)
     assert list(first.decisions) == GOING[:1]
@@ -43,11 +43,11 @@ def test_a_few_partitions_are_the_first_ones_that_trim() -> None:
         (Limits(max_percent=0.001), Amount(), ["G6"]),
     ],
 )
-def test_limits_are_those_of_what_is_asked_for(limits: Limits, past: Amount, codes: list[str]) -> None:
+def test_limits_apply_to_the_selected_partitions(limits: Limits, past: Amount, codes: list[str]) -> None:
     assert [one.code for one in exceeded(EVERY, asked_for(EVERY, 1), past, limits)] == codes
 
 
-def test_the_question_says_how_much_where_and_who_has_yet_to_read_it() -> None:
+def test_confirmation_names_records_topics_and_unread_groups() -> None:
     text = question(asked_for(EVERY, 1))
     assert f"from 1 partition of {GOING[0].topic} in cluster {EVERY.cluster_id} ({EVERY.bootstrap})?" in text
     assert text.endswith("This can't be undone.")
@@ -80,7 +80,7 @@ ROWS = st.builds(
     st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), min_size=1),
     st.sets(st.sampled_from(["b", "c", "[ac]"])),
 )
-def test_partitions_are_filtered_from_the_whole_plan_and_never_trim_more(
+def test_filtered_plan_never_trims_more(
     rows: list[Decision], partitions: set[tuple[str, int]], whole: set[str]
 ) -> None:
     plan = made(*sorted(rows, key=lambda one: one.tp))
@@ -118,7 +118,7 @@ def test_partitions_are_filtered_from_the_whole_plan_and_never_trim_more(
         (("a",), (), {"group:g": 9, "group:h": 4}),
     ],
 )
-def test_who_has_yet_to_read_is_as_it_was_counted_for_these_partitions(
+def test_unread_counts_follow_the_filter(
     given_: tuple[str, ...], topics: tuple[str, ...], told: dict[str, int]
 ) -> None:
     rows = [row(topic="a", partition=n, unconsumed=7, min_commit_by="group:g") for n in (0, 1)]
@@ -126,7 +126,7 @@ def test_who_has_yet_to_read_is_as_it_was_counted_for_these_partitions(
     assert of_partitions(plan, wanting(*given_), Amount).unconsumed_by == told
 
 
-def test_without_partitions_the_plan_is_as_it_was_and_one_that_is_not_there_is_named() -> None:
+def test_missing_partition_of_the_filter_is_named() -> None:
     assert of_partitions(EVERY, wanting("*"), Amount) is EVERY
     topic = EVERY.decisions[0].topic
     with pytest.raises(NothingMatchesError, match=f"{topic} has no partition 9 here: it has 0 to 4"):
@@ -135,7 +135,7 @@ def test_without_partitions_the_plan_is_as_it_was_and_one_that_is_not_there_is_n
         of_partitions(EVERY, wanting("other:0"), Amount)
 
 
-def test_limits_are_those_of_the_partitions_asked_for() -> None:
+def test_limits_apply_to_named_partitions() -> None:
     topic, most = EVERY.decisions[0].topic, Limits(max_records=GOING[0].records)
     assert exceeded(EVERY, EVERY, Amount(), most)
     assert not of_partitions(EVERY, wanting(f"{topic}:0", limits=most), Amount).refusals
@@ -150,7 +150,9 @@ def test_limits_are_those_of_the_partitions_asked_for() -> None:
         (["re:^a:1$", "*"], ("re:^a:1$", "*"), ("re:^a:1$", "*")),
     ],
 )
-def test_arguments_are_kept_as_given(given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]) -> None:
+def test_partition_arguments_are_kept_as_given(
+    given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]
+) -> None:
     selection = wanting(*given_)
     assert selection.topics == topics
     assert selection.given == again
@@ -158,12 +160,12 @@ def test_arguments_are_kept_as_given(given_: list[str], topics: tuple[str, ...],
 
 
 @pytest.mark.parametrize("text", ["a:", "a:x", "a:-1", "a:1:2", "a:²", "*:1", ":1", "a:" + "1" * 5000])
-def test_what_is_no_partition_is_a_usage_error(text: str) -> None:
+def test_invalid_partition_argument_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not a partition's number|of one topic"):
         asked([text])
 
 
-def test_partitions_are_of_one_cluster() -> None:
+def test_partition_filter_needs_one_cluster() -> None:
     asked(["a"]).check_one_cluster()
     with pytest.raises(UsageError, match="for one cluster"):
         asked(["a:1"]).check_one_cluster()

@@ -32,7 +32,7 @@ def told(partition: int, outcome: str, start: int | None = None) -> TrimRow:
         ([["failed"]], ["failed"], {}),
     ],
 )
-def test_only_what_was_found_done_since_is_told_again(
+def test_correction_reports_only_later_confirmed_deletes(
     batches: list[list[str]], final: list[str], corrected: dict[int, list[str]]
 ) -> None:
     state = State({}, {})

@@ -41,7 +41,7 @@ from tests.support.plans import HOLD, KEEP, row
         (row(unconsumed=0, min_commit=None), row(min_commit=None), Held),  # an edit hid what nobody has read
     ],
 )
-def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: object) -> None:
+def test_reconcile_only_narrows(planned: Decision, fresh: Decision | None, outcome: object) -> None:
     result = reconcile(planned, fresh)
     if isinstance(outcome, int):
         assert isinstance(result, Target)
@@ -66,7 +66,7 @@ def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: 
         (3, None, 100, "does not say in which leader epoch"),
     ],
 )
-def test_a_plan_of_another_log_is_held(
+def test_plan_of_another_log_holds(
     planned: int | None, now: int | None, epoch_end: Maybe[int | None], said: str | None
 ) -> None:
     """M1, M2, M4: offsets are names, and a log that loses its tail gives them to other records."""
@@ -90,7 +90,7 @@ offsets = st.integers(0, 100)
     start=offsets,
     same=st.booleans(),
 )
-def test_a_plan_can_never_make_a_trim_larger(
+def test_edited_plan_never_enlarges_a_trim(
     planned_to: int,
     planned_commit: int | None,
     planned_unread: int,
@@ -111,7 +111,7 @@ def test_a_plan_can_never_make_a_trim_larger(
         assert unread <= planned_unread
 
 
-def test_a_target_tells_its_records_and_their_share_of_the_bytes() -> None:
+def test_target_has_its_records_and_their_share_of_bytes() -> None:
     target = reconcile(row(trim_to=20), row())
     assert isinstance(target, Target)
     assert (target.records, target.size_bytes) == (20, 200)

@@ -54,7 +54,9 @@ def asked_for(offset: int, log_start: int = 2) -> Target:
         (None, None, "unverified", "verify", "no answer was waited for"),
     ],
 )
-def test_who_moved_the_log_start(said: Answer, start: int | None, outcome: str, code: str | None, words: str) -> None:
+def test_verdict_names_who_moved_the_log_start(
+    said: Answer, start: int | None, outcome: str, code: str | None, words: str
+) -> None:
     found = judge(TP, asked_for(8), said, start)
     assert (found.outcome, found.target, found.log_start) == (outcome, 8, start)
     assert [reason.code for reason in found.reasons] == ([] if code is None else [code])
@@ -68,7 +70,7 @@ def test_who_moved_the_log_start(said: Answer, start: int | None, outcome: str, 
     start=st.one_of(st.none(), st.integers(0, 20)),
     target=st.integers(3, 20),
 )
-def test_only_a_log_start_that_was_read_back_is_trimmed(said: Answer, start: int | None, target: int) -> None:
+def test_only_a_read_back_log_start_counts_as_trimmed(said: Answer, start: int | None, target: int) -> None:
     """Never trimmed below the target, nor on a refusal; never failed where the log start may be ours."""
     found = judge(TP, asked_for(target), said, start)
     if found.outcome == "trimmed":
@@ -81,7 +83,7 @@ def test_only_a_log_start_that_was_read_back_is_trimmed(said: Answer, start: int
     assert found.records <= target - 2
 
 
-def test_of_several_unanswered_requests_the_one_whose_target_is_the_log_start_did_it() -> None:
+def test_unanswered_request_matching_the_log_start_counts() -> None:
     """The group went back between the two: the second asked for less."""
     sent = Unanswered()
     sent.note(TP, asked_for(8), LOST)
@@ -97,7 +99,7 @@ def test_of_several_unanswered_requests_the_one_whose_target_is_the_log_start_di
     assert sent.settle(TP, 8) is None, "told once"
 
 
-def test_a_request_that_was_not_carried_out_after_all_is_nothing_to_tell_of() -> None:
+def test_request_that_was_not_executed_is_not_reported() -> None:
     sent = Unanswered()
     sent.note(TP, asked_for(8), LATE)
     assert sent.settle(TP, 3) is None

@@ -30,7 +30,7 @@ AFTER = st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", nu
 
 
 @given(ROWS, CEILINGS, AFTER, st.booleans())
-def test_it_only_narrows_and_stays_within(
+def test_ceiling_only_narrows_and_is_kept(
     rows: list[Decision], ceiling: Ceiling, after: TopicPartition | None, whole: bool
 ) -> None:
     plan = plan_of(rows)
@@ -59,12 +59,12 @@ def test_it_only_narrows_and_stays_within(
 
 
 @given(ROWS)
-def test_without_a_ceiling_the_plan_is_as_it_was(rows: list[Decision]) -> None:
+def test_plan_without_a_ceiling_is_unchanged(rows: list[Decision]) -> None:
     plan = plan_of(rows)
     assert narrowed(plan, Ceiling()).plan is plan
 
 
-def test_each_row_gets_its_turn() -> None:
+def test_ceiling_gives_each_row_its_turn() -> None:
     """The first rows would else take every pass's share."""
     rows = [row(number, 0, 10, 100, 10) for number in range(3)]
     after, first = None, []

@@ -52,12 +52,12 @@ BROKEN = GOOD + "  - {match: a, hold: [\n"
         (2, 0, 9, 60),
     ],
 )
-def test_the_time_between_passes(interval_s: float, took_s: float, failures: int, expected: float) -> None:
+def test_pause_follows_interval_and_failures(interval_s: float, took_s: float, failures: int, expected: float) -> None:
     assert pause_s(interval_s, took_s, failures, 0.5) == expected
 
 
 @given(st.floats(1, 1e6), st.floats(0, 1e6), st.integers(0, 100), st.floats(0, 1))
-def test_a_pause_is_bounded(interval_s: float, took_s: float, failures: int, chance: float) -> None:
+def test_error_pause_is_bounded(interval_s: float, took_s: float, failures: int, chance: float) -> None:
     assert 0 < pause_s(interval_s, took_s, failures, chance) <= 1.1 * max(interval_s, 60) + 1e-6
 
 
@@ -71,7 +71,7 @@ def test_repeated_errors_are_folded() -> None:
     assert folded.good() == "well again, after 2 failures in a row"
 
 
-def test_a_note_is_told_once_while_it_lasts() -> None:
+def test_lasting_note_is_told_once() -> None:
     folded = Folded()
     one, two = "one", "two"
     assert list(folded.notes([one])) == ["one"]
@@ -118,7 +118,7 @@ def policy_file(path: Path) -> PolicyFile:
         ([GOOD, HELD, GOOD, HELD, HELD], [False, True, True, True, False], [False] * 5),
     ],
 )
-def test_a_file_counts_once_it_stays_as_it_is(
+def test_changed_file_counts_once_it_is_stable(
     tmp_path: Path, texts: list[str | None], held: list[bool], broken: list[bool]
 ) -> None:
     """What was broken may have been meant to hold; what has just changed may be half written. None: it is gone."""
@@ -135,14 +135,14 @@ def test_a_file_counts_once_it_stays_as_it_is(
     assert file.valid != broken[-1]
 
 
-def test_a_file_that_is_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
+def test_file_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(BROKEN)
     with pytest.raises(PolicyError):
         policy_file(tmp_path / "policy.yaml").look()
 
 
 @pytest.mark.parametrize("text", [HELD, BROKEN, None])
-def test_a_file_that_changes_within_a_pass_stops_it_and_has_to_settle_again(tmp_path: Path, text: str | None) -> None:
+def test_file_changed_during_a_pass_stops_it_and_settles_again(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(GOOD)
     file = policy_file(path)
@@ -158,7 +158,7 @@ def test_a_file_that_changes_within_a_pass_stops_it_and_has_to_settle_again(tmp_
     assert file.look().hold is None
 
 
-def test_a_signal_waits_for_what_must_be_finished() -> None:
+def test_signal_waits_for_the_critical_section() -> None:
     done = []
 
     def work(ending: Ending, number: signal.Signals) -> None:
@@ -176,7 +176,7 @@ def test_a_signal_waits_for_what_must_be_finished() -> None:
     assert done == ["finished"]
 
 
-def test_a_signal_does_not_take_the_place_of_an_error() -> None:
+def test_signal_does_not_replace_an_error() -> None:
     def work(ending: Ending) -> None:
         with ending.uninterrupted():
             signal.raise_signal(signal.SIGTERM)
@@ -186,7 +186,7 @@ def test_a_signal_does_not_take_the_place_of_an_error() -> None:
         work(ending)
 
 
-def test_ready_is_who_has_succeeded_lately(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recent_success_means_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     board = Board(300, lambda: False, lambda: True)
@@ -210,11 +210,11 @@ def test_ready_is_who_has_succeeded_lately(monkeypatch: pytest.MonkeyPatch) -> N
         ("off", None),
     ],
 )
-def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
+def test_valid_listen_address_is_parsed(text: str, expected: tuple[str, int] | None) -> None:
     assert _address(text) == expected
 
 
-def test_it_listens_on_loopback_unless_told_and_nowhere_else() -> None:
+def test_server_listens_on_loopback_by_default() -> None:
     """Metrics name groups and topics, and nobody is asked for a password."""
     (option,) = (one for one in typer.main.get_command(watch.app).params if "--listen" in one.opts)
     where = _address(str(option.default))
@@ -230,12 +230,12 @@ def test_it_listens_on_loopback_unless_told_and_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9308", ":9308", "host:", "host:x", "host:65536", "host:-1", "host:٣"])
-def test_no_addresses(text: str) -> None:
+def test_invalid_listen_address_is_refused(text: str) -> None:
     with pytest.raises((UsageError, typer.BadParameter)):
         _address(text)
 
 
-def test_a_changed_file_is_not_trusted_at_once_however_soon_it_is_looked_at_again() -> None:
+def test_changed_file_is_not_trusted_however_soon_it_is_read_again() -> None:
     """An instance that has just become the leader looks again within a moment."""
     texts = ["retention.ms: 7d", "retention.ms: 1d"]
 

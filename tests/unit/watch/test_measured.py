@@ -12,7 +12,7 @@ from tests.support.ceilings import row
 from tests.support.watching import samples
 
 
-def test_every_metric_of_the_design_is_there_and_series_of_what_is_gone_are_gone() -> None:
+def test_every_designed_metric_exists_and_series_of_lost_items_end() -> None:
     board = Board(300, lambda: True, lambda: True)
     registry = registry_of(board)
     few = {key[0] for key in _samples(registry)}
@@ -38,13 +38,13 @@ def _samples(registry: object) -> dict[tuple[str, ...], float]:
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
-def test_a_label_prints_is_bounded_and_tells_names_apart(one: str, other: str) -> None:
+def test_label_is_printable_bounded_and_unique(one: str, other: str) -> None:
     assert len(label(one)) <= 220
     assert label(one).isprintable()
     assert (label(one) == label(other)) == (one == other)
 
 
-def test_how_many_groups_have_series_is_bounded_and_the_worst_are_among_them() -> None:
+def test_group_series_are_bounded_and_include_the_worst() -> None:
     rows = [
         row(number, 0, 0, 0, 1)._replace(
             min_commit_by=f"group:{number}", high_watermark=10 + number, topic=f"t{number}"
@@ -60,7 +60,7 @@ def test_how_many_groups_have_series_is_bounded_and_the_worst_are_among_them() -
     assert found.left_out == len(rows) - len(found.lag)
 
 
-def test_a_group_that_has_read_all_has_no_time_to_loss_and_of_several_partitions_the_first_counts() -> None:
+def test_group_that_read_everything_has_no_time_to_loss() -> None:
     rows = [row(n, 5, 0, 0, 7)._replace(high_watermark=10 if n else 7) for n in range(3)]
     found = groups_of(rows, lambda one: 100.0 - one.partition)
     assert dict(found.loss) == {("group:g", "t"): 98.0}

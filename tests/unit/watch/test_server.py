@@ -39,7 +39,7 @@ def answering() -> int:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost"], ids=["idle", "in a header"])
-def test_clients_that_say_nothing_more_keep_no_health_check_out(server: Server, said: bytes) -> None:
+def test_idle_clients_do_not_block_health_checks(server: Server, said: bytes) -> None:
     with contextlib.ExitStack() as open_ones:
         for _ in range(200):
             peer = open_ones.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
@@ -51,7 +51,7 @@ def test_clients_that_say_nothing_more_keep_no_health_check_out(server: Server, 
         assert answering() <= 17
 
 
-def test_a_client_that_drips_is_ended_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dripping_client_is_disconnected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_S", 1.0)
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
         began = time.monotonic()
@@ -62,7 +62,7 @@ def test_a_client_that_drips_is_ended_in_time(server: Server, monkeypatch: pytes
         assert time.monotonic() - began < 3
 
 
-def test_a_client_that_reads_nothing_is_ended_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_reads_nothing_is_disconnected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_S", 1.0)
 
     def large(_environ: object, start_response: Any) -> Iterator[bytes]:
@@ -84,14 +84,14 @@ def test_a_client_that_reads_nothing_is_ended_in_time(server: Server, monkeypatc
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_metric_is_found_by_its_name(name: str) -> None:
+def test_metric_lookup_finds_each_name(name: str) -> None:
     board = Board(300, lambda: True, lambda: True)
     restricted = registry_of(board).restricted_registry([name])
     everything = [one.name for family in registry_of(board).collect() for one in family.samples]
     assert {one.name for family in restricted.collect() for one in family.samples} == {name} & set(everything)
 
 
-def test_the_leader_alone_can_be_asked_for(server: Server) -> None:
+def test_leader_alone_can_be_requested(server: Server) -> None:
     status, text = get(server, "/metrics?name[]=kretain_leader")
     assert status == 200
     assert "\nkretain_leader{" in text
