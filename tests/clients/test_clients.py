@@ -144,8 +144,7 @@ def test_floor_is_never_above_where_a_restarted_client_goes_on(
     three: EmbeddedKafka, programs: dict[str, list[str]], tmp_path: Path, name: str
 ) -> None:
     world = World(three.bootstrap, tmp_path / "state")
-    topic = world.topic("clients", replicas=2)
-    world.produce(topic, [OLD] * 10)
+    topic = world.filled([OLD] * 10, stem="clients", replicas=2)
     client = Client(name, programs[name], f"{topic}-group", three.bootstrap)
     world.commit(f"{topic}-done", topic, 10)
 

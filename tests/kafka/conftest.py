@@ -44,3 +44,9 @@ def advised(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> S
         world.produce(names["sized"], [MINUTE] * 700, partition, value=b"\x00" * 1000)
     world.produce(names["filled"], [MINUTE] * 2500, value=b"\x00" * 1000)
     return world, names
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read eight."""
+    return world.filled([30 * HOUR] * 10, {"a": 8})

@@ -54,10 +54,7 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
 def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
     """F6: what a task has read of a group, the client's ledger remembers."""
     world = engines.world
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-slow", topic, 3)
-    world.commit(f"{topic}-quick", topic, 8)
+    topic = world.filled([5 * HOUR] * 10, {"slow": 3, "quick": 8})
     policy = consumed(topic)
     assert engines.same(policy, now_ms).decisions[0].trim_to == 3
     world.delete_group(f"{topic}-slow")
@@ -70,9 +67,7 @@ def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
 def test_spark_plan_notes_an_idle_group_again(engines: Engines) -> None:
     """F6: it counts for 30 days from when it was last there, not from when it last moved."""
     world = engines.world
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-g", topic, 3)
+    topic = world.filled([5 * HOUR] * 10, {"g": 3})
     seen: list[int] = []
     for earlier_ms in (10 * DAY, 0):
         if earlier_ms:
@@ -103,9 +98,7 @@ def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) ->
 def test_spark_plan_remembers_a_leftover_until_it_changes(engines: Engines) -> None:
     """F5: seen beyond H once, it counts for nothing when H has passed it."""
     world = engines.world
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 5)
-    world.commit(f"{topic}-old", topic, 9)
+    topic = world.filled([5 * HOUR] * 5, {"old": 9})
     assert engines.same(consumed(topic), now_ms).decisions[0].action == "hold"
     world.produce(topic, [5 * HOUR] * 10)
     plan = engines.same(consumed(topic), now_ms)

@@ -91,8 +91,7 @@ def test_spark_profile_equals_the_local_one(
 def test_spark_profile_names_records_deleted_before_they_were_read(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
-    topic = world.topic()
-    world.produce(topic, [HOUR] * 100)
+    topic = world.filled([HOUR] * 100)
     at = Engines(local_spark, world, tmp_path).connection()
     with reader_for(world.bootstrap) as reader:
         found = prepare(reader, Wanted((topic,), now_ms()))
@@ -106,8 +105,7 @@ def test_spark_profile_names_records_deleted_before_they_were_read(
 def test_spark_profile_names_partitions_that_executors_cannot_reach(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
-    topic = world.topic(partitions=2)
-    world.produce(topic, [HOUR] * 10)
+    topic = world.filled([HOUR] * 10, partitions=2)
     found = profiled(
         world, Wanted((topic,), now_ms()), spark=local_spark, at=ConnectionRef(path=str(tmp_path / "no.json")), most=5
     )
@@ -121,8 +119,7 @@ def test_interrupted_spark_profile_shows_what_was_merged(
 ) -> None:
     monkeypatch.setattr(spark_profile, "SLICES_A_JOB", 1)
     monkeypatch.setattr(spark_profile, "JOBS_AT_ONCE", 2)
-    topic = world.topic()
-    world.produce(topic, [HOUR] * 1000)
+    topic = world.filled([HOUR] * 1000)
     at = Engines(local_spark, world, tmp_path).connection()
     told: list[str] = []
 

@@ -112,9 +112,7 @@ def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standal
     }
     with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")
-        topic = world.topic()
-        world.produce(topic, [5 * HOUR] * 4)
-        world.commit(f"{topic}-g", topic, 3)
+        topic = world.filled([5 * HOUR] * 4, {"g": 3})
         policy, client, events = tmp_path / "policy.yaml", tmp_path / "client.properties", tmp_path / "events"
         policy.write_text(consumed(topic))
         client.write_text(
@@ -220,8 +218,7 @@ def coordinator(world: World, group: str) -> int:
 @pytest.mark.long  # Spark tries a task four times before it gives up
 def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 3)
+    topic = world.filled([5 * HOUR] * 3)
     policy = tmp_path / "policy.yaml"
     policy.write_text(consumed(topic))
     command = Command(world, tmp_path, spark_standalone.folder)
@@ -236,9 +233,7 @@ def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spa
 @pytest.mark.long  # it installs everything anew
 def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
     """As docs/spark.md says."""
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 3)
-    world.commit(f"{topic}-g", topic, 2)
+    topic = world.filled([5 * HOUR] * 3, {"g": 2})
     policy = tmp_path / "policy.yaml"
     policy.write_text(consumed(topic))
     packed = packed_environment(tmp_path)

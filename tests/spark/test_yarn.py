@@ -74,9 +74,7 @@ def test_yarn_secret_is_only_in_the_executors_file(tmp_path: Path, spark_yarn: Y
     earlier = {one["id"] for one in spark_yarn.applications()}
     with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
         world = World(kafka.bootstrap, tmp_path / "state")
-        topic = world.topic()
-        world.produce(topic, [5 * HOUR] * 4)
-        world.commit(f"{topic}-g", topic, 3)
+        topic = world.filled([5 * HOUR] * 4, {"g": 3})
         file, client, events = tmp_path / "policy.yaml", tmp_path / "client.properties", tmp_path / "events"
         file.write_text(consumed(topic))
         client.write_text(
@@ -131,9 +129,7 @@ def own_page(cluster: Yarn, application: str) -> str:
 @pytest.mark.timeout(1500)  # it installs everything anew
 def test_yarn_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     """As docs/spark.md has it, on machines whose Python has none of it."""
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 3)
-    world.commit(f"{topic}-g", topic, 2)
+    topic = world.filled([5 * HOUR] * 3, {"g": 2})
     file = tmp_path / "policy.yaml"
     file.write_text(consumed(topic))
     packed = packed_environment(tmp_path)

@@ -137,10 +137,6 @@ def decide(world: World, policy: str, topic: str, machine: str, kind: Kind = "cl
     return next(one for one in plan(world, policy, machine, kind).decisions if one.tp == (topic, 0))
 
 
-def codes(decision: Decision) -> set[str]:
-    return {reason.code for reason in decision.reasons}
-
-
 def run(world: World, *arguments: str, check: int) -> Cli:
     """Run a command in this process: the same code as the real command's, without the start of an interpreter."""
     from typer.testing import CliRunner

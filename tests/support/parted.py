@@ -26,9 +26,7 @@ def main(folder: Path, apart_s: float) -> None:
     link("up")
     with EmbeddedKafka(1) as kafka:
         world = World(kafka.bootstrap, folder / "state")
-        topic = world.topic()
-        world.produce(topic, [100 * HOUR] * 10)
-        world.commit(f"{topic}-a", topic, 8)
+        topic = world.filled([100 * HOUR] * 10, {"a": 8})
         plan = world.plan(consumed(topic))
         honest = Deleter.delete
         sent: list[Any] = []

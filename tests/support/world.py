@@ -69,6 +69,11 @@ _MOVING: Final = frozenset(
 )
 
 
+def codes(decision: Decision) -> set[str]:
+    """Return the codes of a decision's reasons."""
+    return {reason.code for reason in decision.reasons}
+
+
 def log_ends(bootstrap: str, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
     """Return S and H. A leader that metadata names may not know it yet."""
     found: list[tuple[int, int]] = []
@@ -189,6 +194,16 @@ class World:
         self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(60)
         self.await_leaders(name, partitions)
         return name
+
+    def filled(
+        self, ages_ms: Iterable[int] | int, read: Mapping[str, Mapping[int, int] | int] | None = None, **topic: Any
+    ) -> str:
+        """Make a topic with a record of each age in partition 0; ``TOPIC-NAME`` of each name has read so far."""
+        made = self.topic(**topic)
+        self.produce(made, ages_ms)
+        for name, offsets in (read or {}).items():
+            self.commit(f"{made}-{name}", made, offsets)
+        return made
 
     def configure(self, topic: str, settings: Mapping[str, str]) -> None:
         """Set settings of a topic, by Kafka's names."""

@@ -97,8 +97,7 @@ def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None
     fresh.topic(name=POLICY_TOPIC, partitions=2, cleanup_policy="compact")
     wrong = "topic _kretain_policy has 2 partitions, not 1"
     assert wrong in run(fresh, "init", check=1).err
-    topic = fresh.topic()
-    fresh.produce(topic, 3)
+    topic = fresh.filled(3)
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]"
     found = fresh.decide(policy, topic)
     assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])

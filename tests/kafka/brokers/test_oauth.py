@@ -59,8 +59,7 @@ def oauth(idp: TokenServer, archived_classes: None) -> Iterator[EmbeddedKafka]:
 def topic(oauth: EmbeddedKafka, tmp_path: Path) -> str:
     """A topic of which a group has read all but one record."""
     world = World(oauth.bootstrap, tmp_path / "unused")
-    name = world.topic()
-    world.produce(name, OLD)
+    name = world.filled(OLD)
     world.commit("all-but-one", name, 9)
     return name
 

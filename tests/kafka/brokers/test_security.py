@@ -408,8 +408,7 @@ def bobs(sasl: EmbeddedKafka, config: Path, *arguments: str) -> Cli:
 def test_principal_that_sees_only_some_groups_trims_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
     """The trap of F8: without DESCRIBE on the cluster the listing is short, and nothing says so."""
     world, config = bob
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     world.commit("seen", topic, 9)
     world.commit("hidden", topic, 2)
     allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
@@ -450,8 +449,7 @@ def test_hidden_offsets_topic_holds_when_no_group_is_listed(
 ) -> None:
     """F9: an authorization error is no answer to whether there are groups. It was taken for "no group" (F4)."""
     world, config = bob
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
     policy = tmp_path / "policy.yaml"
@@ -482,8 +480,7 @@ def test_unreadable_topic_config_holds_and_a_missing_delete_right_fails(
     sasl: EmbeddedKafka, bob: tuple[World, Path]
 ) -> None:
     world, config = bob
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     world.commit("readers", topic, 5)
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
     allow(world, "bob", ResourceType.GROUP, "readers", AclOperation.DESCRIBE)
@@ -518,9 +515,7 @@ def test_missing_write_right_on_kretains_topics_names_the_acl(
 ) -> None:
     """Who may write the policy topic decides what may be trimmed: the brokers' ACLs say who, and we say what is missing."""
     world, config = bob
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-done", topic, 9)
+    topic = world.filled(OLD, {"done": 9})
     allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
     allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
     allow(world, "bob", ResourceType.GROUP, "*", AclOperation.DESCRIBE)
@@ -631,8 +626,7 @@ def test_record_reads_use_the_same_security_settings(
 ) -> None:
     """The second client, which settles look-ups by reading, is let in as well."""
     world = World(mutual.bootstrap, tmp_path / "state")
-    topic = world.topic()
-    world.produce(topic, [0, *OLD, HOUR * 2])
+    topic = world.filled([0, *OLD, HOUR * 2])
     world.delete_records(topic, 1)
     world.commit("readers", topic, 12)
     config = properties(
@@ -724,8 +718,7 @@ def test_no_secret_appears_in_output_files_or_process_list(
 ) -> None:
     """A passphrase, a key and a password, in a run that shows and writes all that it can, and in one that fails."""
     world = World(mutual.bootstrap, tmp_path / "unused")
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     world.commit("all-read", topic, 9)
     state, plan, config = tmp_path / "state", tmp_path / "plan.json", tmp_path / "client.properties"
     properties(

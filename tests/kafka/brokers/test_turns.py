@@ -73,8 +73,7 @@ def test_request_timeout_starts_once_earlier_requests_are_answered(world: World,
 
 def test_queued_delete_is_dropped_when_its_recheck_expires(world: World) -> None:
     """Its time ends, however fast the broker is with what was before it: facts are 30 s old at most (trim)."""
-    name = world.topic()
-    world.produce(name, [0] * 5)
+    name = world.filled([0] * 5)
     tp = TopicPartition(name, 0)
     said: list[Outcome] = []
     with reader_for(world.bootstrap) as reader:
@@ -94,8 +93,7 @@ def test_queued_delete_is_dropped_when_its_recheck_expires(world: World) -> None
 
 def test_delete_with_an_expired_recheck_is_never_written(world: World) -> None:
     """A process that was stopped, or a machine that was suspended, since its time was computed (trim)."""
-    name = world.topic()
-    world.produce(name, [0] * 5)
+    name = world.filled([0] * 5)
     tp = TopicPartition(name, 0)
     said: list[Outcome] = []
     with reader_for(world.bootstrap) as reader:
@@ -158,8 +156,7 @@ class SocketOf:
 
 
 def test_delete_written_while_the_connection_opens_is_cut_off_at_its_deadline(world: World) -> None:
-    name = world.topic()
-    world.produce(name, [0] * 5)
+    name = world.filled([0] * 5)
     with reader_for(world.bootstrap) as reader:
         leader = _leader(reader, name)
     with reader_for(world.bootstrap) as reader:
@@ -218,8 +215,7 @@ def _throttled(world: World, client: str) -> Iterator[ClusterReader]:
 
 def test_throttled_request_is_answered_when_its_time_ends(world: World) -> None:
     """kafka-python refuses it, and what it would have answered would be unknown (KIP-219)."""
-    name = world.topic()
-    world.produce(name, [0] * 5)
+    name = world.filled([0] * 5)
     with _throttled(world, f"client-of-{name}") as reader:
         leader = _leader(reader, name)
         ask, start = reader.wire.ask, reader.wire.start

@@ -109,14 +109,14 @@ def test_future_timestamp_advice_refuses_new_ones_and_clears_after_trim(
     advised: Shop,
 ) -> None:
     world, _ = advised
-    topic = world.topic(
-        "adv-future",
+    topic = world.filled(
+        [MINUTE, -3 * DAY],
+        stem="adv-future",
         retention_ms=str(DAY),
         segment_ms=str(HOUR),
         segment_bytes=str(MIB),
         message_timestamp_after_max_ms=ANY_STAMP,
     )
-    world.produce(topic, [MINUTE, -3 * DAY])
     before = judged(world, topic)
     assert codes(before) == {"future-timestamps"}
     assert before["at_most"]["ahead_ms"] == pytest.approx(3 * DAY, abs=MINUTE)
@@ -146,8 +146,12 @@ def _refuses_the_future(world: World, topic: str) -> bool:
 def test_traffic_after_a_trim_is_measured_over_the_remaining_log(advised: Shop) -> None:
     """S > 0 within the window: the rate is not the remainder spread over a whole day."""
     world, _ = advised
-    topic = world.topic("adv-trimmed", retention_ms=str(7 * DAY), segment_ms=str(DAY))
-    world.produce(topic, [6 * MINUTE * n + 3 * MINUTE for n in range(239, -1, -1)])
+    topic = world.filled(
+        [6 * MINUTE * n + 3 * MINUTE for n in range(239, -1, -1)],
+        stem="adv-trimmed",
+        retention_ms=str(7 * DAY),
+        segment_ms=str(DAY),
+    )
     world.delete_records(topic, 200)
     row = advice(world, topic)["by_partition"][0]
     assert (row["log_start"], row["records_last_hour"], row["records_last_day"]) == (200, 10, 40)

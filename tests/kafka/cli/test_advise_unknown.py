@@ -42,8 +42,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, s
     )
     with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
         world = World(cluster.bootstrap, folder / "state")
-        topic = world.topic(retention_ms=str(HOUR), retention_bytes=str(MIB))
-        world.produce(topic, [MINUTE] * 10)
+        topic = world.filled([MINUTE] * 10, retention_ms=str(HOUR), retention_bytes=str(MIB))
         allow(world, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
         config.write_text(f"{config.read_text()}bootstrap.servers={cluster.secure_bootstrap}\n")
         yield world, topic, config
@@ -102,10 +101,12 @@ def test_old_brokers_give_the_advice_that_they_can(version: str, tmp_path: Path)
     """Before 3.0 the newest record can't be asked for; before 3.6 one setting bounds stamps on both sides."""
     with EmbeddedKafka(1, version=version, settings=QUICK) as cluster:
         world = World(cluster.bootstrap, tmp_path)
-        topic = world.topic(
-            retention_ms=str(HOUR), segment_ms=str(7 * DAY), message_timestamp_difference_max_ms=str(9 * DAY)
+        topic = world.filled(
+            [20 * MINUTE, 10 * MINUTE, -3 * DAY],
+            retention_ms=str(HOUR),
+            segment_ms=str(7 * DAY),
+            message_timestamp_difference_max_ms=str(9 * DAY),
         )
-        world.produce(topic, [20 * MINUTE, 10 * MINUTE, -3 * DAY])
         row = judged(world, topic)
         assert row["at_most"]["retention_ms"] == HOUR
         assert row["settings"]["message.timestamp.after.max.ms"] == 9 * DAY

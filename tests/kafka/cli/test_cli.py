@@ -97,9 +97,7 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(shop: Shop, tmp_p
     from kretain.embedded.java import find_java
 
     world, *_ = shop
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 6)
+    topic = world.filled(OLD, {"a": 6})
     wanted = tmp_path / "delete.json"
     wanted.write_text(world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out)
     java = find_java()
@@ -212,10 +210,7 @@ class TestTrim:
     @pytest.fixture
     def topic(self, shop: Shop) -> str:
         world, *_ = shop
-        name = world.topic()
-        world.produce(name, OLD)
-        world.commit(f"{name}-a", name, 8)
-        return name
+        return world.filled(OLD, {"a": 8})
 
     def test_trim_without_a_terminal_needs_yes(self, shop: Shop, topic: str) -> None:
         world, *_ = shop
@@ -448,9 +443,7 @@ def test_offsets_of_all_topics_leaves_out_internal_ones(shop: Shop) -> None:
 
 def test_offsets_includes_compacted_topics(shop: Shop) -> None:
     world, *_ = shop
-    topic = world.topic(cleanup_policy="compact")
-    world.produce(topic, 3)
-    world.commit(f"{topic}-a", topic, 2)
+    topic = world.filled(3, {"a": 2}, cleanup_policy="compact")
     assert world.cli("offsets", topic, "-o", "json", check=0).json()["partitions"][0]["min_commit"] == 2
 
 

@@ -72,9 +72,7 @@ def told(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tupl
     world = World(kafka.bootstrap, folder / "state")
     renew_state_topic(kafka.bootstrap)
     make_kretain_topics(kafka.bootstrap)
-    topic = world.topic("every")
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 4)
+    topic = world.filled(OLD, {"a": 4}, stem="every")
     rules = f"  - match: {topic}\n    retention.commitoffset.enable: true\n    retention.commitoffset.hours: 1\n"
     names = {key: str(folder / value) for key, value in (("policy", "policy.yaml"), ("live", "live.yaml"))}
     Path(names["policy"]).write_text(f"version: 1\ntopics:\n{rules}    archive: {folder}/archive\n")

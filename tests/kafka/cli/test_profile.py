@@ -157,8 +157,7 @@ def test_profile_window_selects_by_timestamp(world: World, flown: tuple[str, pd.
 
 def test_profile_window_beyond_the_log_reads_nothing(world: World) -> None:
     """A −1 is not taken for the end, unless the newest stamp says so (docs/rules.md, Look-ups)."""
-    topic = world.topic()
-    world.produce(topic, [5 * DAY] * 10)
+    topic = world.filled([5 * DAY] * 10)
     found = profiled(world, topic, from_ms=now_ms() - DAY)
     assert found.ranges[TopicPartition(topic, 0)] == (10, 10)
     world.produce(topic, [HOUR])
@@ -289,8 +288,7 @@ main()
 
 
 def test_interrupted_profile_shows_what_it_read_as_partial(world: World, tmp_path: Path) -> None:
-    topic = world.topic()
-    world.produce(topic, [HOUR] * 5000)
+    topic = world.filled([HOUR] * 5000)
     file = tmp_path / "part.parquet"
     words = ["profile", topic, "-b", world.bootstrap, "-o", "json", "--out", str(file)]
     done = subprocess.run(
@@ -310,8 +308,7 @@ def test_interrupted_profile_shows_what_it_read_as_partial(world: World, tmp_pat
 
 def test_profile_names_records_deleted_before_they_were_read(world: World) -> None:
     """Retention does not wait for a profile: what is left is read."""
-    topic = world.topic()
-    world.produce(topic, [HOUR] * 100)
+    topic = world.filled([HOUR] * 100)
     with reader_for(world.bootstrap) as reader:
         found = prepare(reader, Wanted((topic,), now_ms()))
         world.delete_records(topic, 40)
@@ -351,8 +348,7 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
 
 
 def test_profile_is_plain_in_a_pipe_and_fits_the_terminal(world: World) -> None:
-    topic = world.topic()
-    world.produce(topic, [HOUR * n for n in range(300, 0, -1)])
+    topic = world.filled([HOUR * n for n in range(300, 0, -1)])
     for encoding, sign in (("utf-8", "█"), ("ascii", "#")):
         done = world.cli("profile", topic, check=0, PYTHONIOENCODING=encoding)
         assert sign in done.out

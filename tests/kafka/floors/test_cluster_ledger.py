@@ -15,7 +15,6 @@ from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.memory.stores import Kind
 from tests.support.ledger_stores import (
     Store,
-    codes,
     decide,
     last_documents,
     make_kretain_topics,
@@ -25,7 +24,7 @@ from tests.support.ledger_stores import (
     samples_of,
     see,
 )
-from tests.support.world import HOUR, World, consumed, now_ms, wait_until
+from tests.support.world import HOUR, World, codes, consumed, now_ms, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -45,9 +44,7 @@ def store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
 
 def test_new_machine_knows_record_ages(world: World) -> None:
     """G3: what another pod saw is as good as what this one saw. On its own it would hold."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 6)
+    topic = world.filled(OLD, {"a": 6})
     policy = consumed(topic, retention__min__wallclock__ms="300")
     assert decide(world, policy, topic, "first").action == "hold"
     seen = now_ms()
@@ -58,10 +55,7 @@ def test_new_machine_knows_record_ages(world: World) -> None:
 
 def test_new_machine_knows_deleted_groups(world: World) -> None:
     """F6: a group that another pod saw still counts here. On its own this machine would trim past it."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 7)
-    world.commit(f"{topic}-gone", topic, 3)
+    topic = world.filled(OLD, {"a": 7, "gone": 3})
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
     world.delete_group(f"{topic}-gone")
     assert decide(world, consumed(topic), topic, "alone", "local").trim_to == 7
@@ -72,8 +66,7 @@ def test_new_machine_knows_deleted_groups(world: World) -> None:
 
 def test_new_machine_knows_partitions_younger_than_a_group(world: World) -> None:
     """F2: ``groups.latest`` does not cover them, as the group may read them from 0 (KIP-1327). A newer group it does."""
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     for group in ("done", "tail"):
         world.commit(f"{topic}-{group}", topic, 10)
     policy = f'{consumed(topic)}\ngroups:\n  latest: ["{topic}-tail", "{topic}-newer"]'
@@ -98,8 +91,7 @@ def test_new_machine_knows_partitions_younger_than_a_group(world: World) -> None
 
 
 def test_plan_says_that_its_memory_is_shared_and_since_when(world: World) -> None:
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     first, second = (plan(world, consumed(topic), machine) for machine in ("first", "second"))
     assert (first.memory, second.memory) == ("cluster", "cluster")
     assert first.memory_since_ms == second.memory_since_ms is not None
@@ -218,10 +210,7 @@ store.save(memories)
 
 def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
     """Unknown means hold; what a machine saw meanwhile, and all that it knew, is told once the topic is there again."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 7)
-    world.commit(f"{topic}-gone", topic, 3)
+    topic = world.filled(OLD, {"a": 7, "gone": 3})
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
     world.delete_group(f"{topic}-gone")
     world.delete(STATE_TOPIC)

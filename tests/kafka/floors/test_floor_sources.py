@@ -21,10 +21,7 @@ OLD = [5 * HOUR] * 10
 @pytest.fixture
 def topic(world: World) -> str:
     """Ten old records, of which a group has read eight."""
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-g", name, 8)
-    return name
+    return world.filled(OLD, {"g": 8})
 
 
 def write(place: Path, at_ms: int | None = None, **positions: int) -> None:
@@ -71,8 +68,7 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
     place = tmp_path / "flink.json"
     write(place, **{topic: 4})
     assert world.plan(with_file(topic, place)).notes == []
-    other = world.topic()
-    world.produce(other, OLD)
+    other = world.filled(OLD)
     assert world.plan(consumed(other)).notes == [], "it has no position there"
     says = (
         "remembered: file:flink; but no entry of floors names it, so it counts for nothing; "

@@ -17,7 +17,6 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC
 from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.model import Decision
 from retention_cli.core.progress import silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import FloorFold
@@ -25,7 +24,7 @@ from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
 from tests.support.leaders import lead_by, leaders
 from tests.support.share_groups import OLD, from_the_start, polled_share, share_offsets
-from tests.support.world import HOUR, World, commit_raw, consumed, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, World, codes, commit_raw, consumed, now_ms, reader_for, wait_until
 
 
 @contextmanager
@@ -47,14 +46,9 @@ def polled(consumer: Any) -> Iterator[Any]:
         consumer.close()
 
 
-def codes(decision: Decision) -> set[str]:
-    return {reason.code for reason in decision.reasons}
-
-
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_live_groups_commit_counts_in_every_protocol(world: World, protocol: str) -> None:
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     member = world.member(f"{topic}-live", [topic], group_protocol=protocol)
     member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
     with polled(member):
@@ -64,8 +58,7 @@ def test_live_groups_commit_counts_in_every_protocol(world: World, protocol: str
 
 def test_group_reset_to_a_negative_offset_holds_until_it_commits(world: World) -> None:
     """F1, F2: KafkaJS stores −2 to read from the start. The ledger remembers 10, and that does not count."""
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     group = f"{topic}-kafkajs"
     world.commit(f"{topic}-done", topic, 10)
     world.commit(group, topic, 10)
@@ -97,9 +90,7 @@ def test_live_member_without_a_commit_holds_its_topic(world: World, protocol: st
 
 
 def test_kip_848_regex_subscription_holds_the_topics_it_reads(world: World) -> None:
-    topic = world.topic("regex")
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-done", topic, 10)
+    topic = world.filled(OLD, {"done": 10}, stem="regex")
     with polled(world.member(f"{topic}-new", [f"^{topic}$"], group_protocol="consumer")):
         decision = world.decide(consumed(topic), topic)
     assert codes(decision) == {"F2"}
@@ -213,9 +204,7 @@ def test_share_group_without_any_read_holds_its_topics(world: World) -> None:
 
 def test_share_group_whose_member_left_before_reading_holds(world: World) -> None:
     """The group keeps start offset -1, and its next member starts where ``share.auto.offset.reset`` says."""
-    topic = world.topic("share")
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-done", topic, 10)
+    topic = world.filled(OLD, {"done": 10}, stem="share")
     group = f"{topic}-share"
     from_the_start(world, group)
     share_beats(world, group, topic)
@@ -372,8 +361,7 @@ def test_doubts_about_one_group_add_up(world: World) -> None:
 
 def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
     """F3: a group that changed its type since it was listed has members all the same; one that is gone has none."""
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     group, told = f"{topic}-upgraded", dict[str, Any]()
     with polled(world.member(group, [topic], group_protocol="consumer")), reader_for(world.bootstrap) as reader:
         stale = [ListedGroup(name, "classic", "consumer", "Stable") for name in (group, f"{topic}-gone")]
@@ -382,9 +370,7 @@ def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
 
 
 def test_rewinding_group_lowers_the_floor(world: World) -> None:
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 9)
+    topic = world.filled(OLD, {"a": 9})
     assert world.decide(consumed(topic), topic).trim_to == 9
     world.commit(f"{topic}-a", topic, 2)
     assert world.decide(consumed(topic), topic).trim_to == 2
@@ -406,9 +392,7 @@ def test_unusual_group_and_topic_names_are_read(world: World) -> None:
 
 def test_group_without_any_commit_is_listed_and_does_not_count(world: World) -> None:
     """Members of another protocol type: their assignment is not a consumer's, and says nothing of topics."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-done", topic, 10)
+    topic = world.filled(OLD, {"done": 10})
     with raw_member(world.bootstrap, f"{topic}-connect", "connect", b"\x00\x01url", b"\xff\xfe\x00"):
         listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
         assert listed[f"{topic}-connect"]["protocol_type"] == "connect"
@@ -418,9 +402,7 @@ def test_group_without_any_commit_is_listed_and_does_not_count(world: World) -> 
 
 def test_member_with_an_unknown_subscription_may_read_any_topic(world: World) -> None:
     """F3: a consumer without metadata and assignment is not one that reads nothing."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-done", topic, 10)
+    topic = world.filled(OLD, {"done": 10})
     with raw_member(world.bootstrap, f"{topic}-dumb", "consumer", b"", b""):
         row = plan_row(world, topic)
         assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F3"]), row
@@ -431,10 +413,7 @@ def test_member_with_an_unknown_subscription_may_read_any_topic(world: World) ->
 
 def test_group_with_opaque_members_counts_by_commits_if_the_policy_says_so(world: World) -> None:
     """F3: ``groups.by.commits`` waives what members might read. A stored offset that is no position still holds."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-done", topic, 10)
-    world.commit(f"{topic}-odd", topic, 4)
+    topic = world.filled(OLD, {"done": 10, "odd": 4})
     by_commits = f'{consumed(topic)}\ngroups:\n  by.commits: ["{topic}-odd"]'
     with raw_member(world.bootstrap, f"{topic}-odd", "consumer", b"", b""):
         held = world.decide(consumed(topic), topic)
@@ -447,8 +426,7 @@ def test_group_with_opaque_members_counts_by_commits_if_the_policy_says_so(world
 
 def test_stale_leader_epoch_in_a_commit_counts_if_the_policy_says_so(world: World) -> None:
     """F5: ``groups.stale.epochs``. What the ledger saw with its epoch is judged by it until it moves."""
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     group = f"{topic}-sarama"
     for _ in range(2):
         led = leaders(world, topic)[0]
@@ -680,8 +658,7 @@ def test_refused_commit_that_is_repeated_stays_refused(world: World) -> None:
 @pytest.mark.parametrize(("offset", "epoch"), [(90, None), (90, 99), (7, 99)])
 def test_commit_is_reported_once_and_equal_facts_give_equal_plans(world: World, offset: int, epoch: int | None) -> None:
     """Beyond the end, in an epoch that this log never had, or both: one reason, also once it is remembered (F5)."""
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     world.commit(f"{topic}-g", topic, {0: offset}, epochs=None if epoch is None else {0: epoch})
     first = plan_row(world, topic)
     assert [reason["code"] for reason in first["reasons"]] == ["F5"], first
@@ -691,9 +668,7 @@ def test_commit_is_reported_once_and_equal_facts_give_equal_plans(world: World, 
 
 def test_commit_below_the_log_start_is_reported_on_an_empty_partition(world: World) -> None:
     """F5: the group has lost records, and nothing is left that could say so."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-slow", topic, 4)
+    topic = world.filled(OLD, {"slow": 4})
     world.delete_records(topic, 10)
     row = plan_row(world, topic)
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("keep", ["F5"])
@@ -702,9 +677,7 @@ def test_commit_below_the_log_start_is_reported_on_an_empty_partition(world: Wor
 
 def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not recreated by that (F5)."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-g", topic, 8)
+    topic = world.filled(OLD, {"g": 8})
     assert world.decide(consumed(topic), topic).trim_to == 8
     honest = ClusterReader.metadata
 
@@ -739,8 +712,7 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
 
 def test_late_commit_from_before_a_topics_deletion_is_refused(world: World) -> None:
     """The topic was recreated meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     for _time in range(2):
         move_leader(world, topic)
         world.produce(topic, OLD)
@@ -790,10 +762,7 @@ def move_leader(world: World, topic: str) -> None:
 
 def test_unread_records_are_counted_from_the_log_start(world: World) -> None:
     """What a group had lost before is not lost again."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-slow", topic, 1)
-    world.commit(f"{topic}-a", topic, 6)
+    topic = world.filled(OLD, {"slow": 1, "a": 6})
     world.commit("console-consumer-77", topic, 0)
     world.delete_records(topic, 4)
     plan = world.plan(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
@@ -819,8 +788,7 @@ def test_confirmation_counts_records_unread_by_deleted_groups(world: World) -> N
     assert plan.unconsumed_by == unread
     assert f"{topic}-gone (9)" in question(plan)
 
-    lonely = world.topic()
-    world.produce(lonely, OLD)
+    lonely = world.filled(OLD)
     plan = world.plan(f"version: 1\ntopics: [{{match: {lonely}, retention.ms: 1h}}]")
     assert (plan.decisions[0].unconsumed, plan.decisions[0].reasons, plan.unconsumed_by) == (10, (), {})
     assert [note.text for note in plan.notes if "no group has committed on these partitions" in note.text]

@@ -42,9 +42,7 @@ def test_unreadable_group_message_holds_when_it_is_the_only_one(
     world: World, store: Store, writer: ClusterWriter
 ) -> None:
     """It may have stood anywhere: every floor is unknown until it is forgotten, or seen again."""
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 7)
+    topic = world.filled(OLD, {"a": 7})
     at = writer.append(STATE_TOPIC, b"group:" + topic.encode(), b"rubbish")
     try:
         made = plan(world, consumed(topic), "first")

@@ -66,10 +66,7 @@ def old(server: str, world: World) -> Iterator[Old]:
 
 @pytest.fixture
 def topic(world: World) -> str:
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-new", name, 8)
-    return name
+    return world.filled(OLD, {"new": 8})
 
 
 def said(decision: Any) -> list[str]:
@@ -133,8 +130,7 @@ def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, 
 
 @pytest.mark.parametrize("content", ["", "x", "-1", "4.0", "9999999999999999999"])
 def test_invalid_zookeeper_position_holds_only_its_topic(world: World, old: Old, topic: str, content: str) -> None:
-    other = world.topic()
-    world.produce(other, OLD)
+    other = world.filled(OLD)
     old.commit("billing", topic, content)
     old.commit("billing", other, 3)
     policy = old.policy(topic).replace(f'match: "{topic}"', f'match: ["{topic}", "{other}"]')

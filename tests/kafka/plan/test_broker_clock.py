@@ -51,9 +51,7 @@ def stamps(world: World) -> int:
 
 
 def ready(world: World, state: str = "cluster", **more: str) -> tuple[str, str]:
-    topic = world.topic()
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, 7)
+    topic = world.filled(OLD, {"a": 7})
     return topic, f"state: {state}\n{consumed(topic, **more)}"
 
 

@@ -151,8 +151,7 @@ def test_newest_record_is_found_behind_many_markers(world: World) -> None:
 @pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looked with source: timestamp"])
 def test_timestamps_from_a_log_append_time_period_are_no_event_times(world: World, *, looked: bool) -> None:
     """The topic was LogAppendTime until today: those records carry wall-clock times. So does what was read then (M0)."""
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    world.produce(topic, 2)
+    topic = world.filled(2, stem="event", message_timestamp_type="LogAppendTime")
     if looked:
         by_brokers = policy(topic, retention__eventtime__source="timestamp")
         assert world.decide(by_brokers, topic).action == "keep"
@@ -224,8 +223,7 @@ def test_future_record_that_blocks_r4_is_named(world: World) -> None:
 
 
 def test_log_append_time_topic_needs_an_event_time_source(world: World) -> None:
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    world.produce(topic, 3)
+    topic = world.filled(3, stem="event", message_timestamp_type="LogAppendTime")
     decision = world.decide(policy(topic), topic)
     assert decision.action == "hold"
     assert "retention.eventtime.source" in texts(decision)
@@ -277,8 +275,7 @@ def test_records_without_an_event_time_hold(
 
 def test_topic_with_only_broker_timestamps_holds(world: World) -> None:
     """It was LogAppendTime when they were written: producers' stamps there are none."""
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    world.produce(topic, 3)
+    topic = world.filled(3, stem="event", message_timestamp_type="LogAppendTime")
     world.configure(topic, {"message.timestamp.type": "CreateTime"})
     decision = world.decide(policy(topic), topic)
     assert decision.action == "hold"

@@ -139,9 +139,7 @@ def test_look_up_right_after_a_trim_is_exact(world: World) -> None:
 
 
 def test_records_out_of_order_are_trimmed_only_up_to_the_first_young_one(world: World) -> None:
-    topic = world.topic("again")
-    world.produce(topic, [int(days * DAY) for days in (10, 2, 9, 8, 0.5, 7.5, 3)])
-    world.commit(f"{topic}-a", topic, 7)
+    topic = world.filled([int(days * DAY) for days in (10, 2, 9, 8, 0.5, 7.5, 3)], {"a": 7}, stem="again")
     for at_days, expected in ((0, 1), (2, 4), (3, 7)):
         plan = world.plan(consumed(topic, "72h"), at_ms=now_ms() + at_days * DAY)
         assert plan.decisions[0].trim_to == expected, plan.decisions[0]
@@ -167,8 +165,7 @@ def test_look_up_ignores_markers_and_aborted_records(world: World) -> None:
 
 
 def test_look_up_stops_at_an_open_transaction(world: World) -> None:
-    topic = world.topic("tx")
-    world.produce(topic, [30 * HOUR] * 3)
+    topic = world.filled([30 * HOUR] * 3, stem="tx")
     producer = world.transaction(topic, [now_ms() - 30 * HOUR] * 2, end="open")
     world.produce(topic, [30 * HOUR] * 2)
     world.commit(f"{topic}-a", topic, 7)  # a reader of uncommitted records
@@ -203,9 +200,7 @@ def test_log_of_only_old_records_is_trimmed_to_its_end(world: World) -> None:
 
 def test_look_up_never_asks_for_a_time_before_1970(world: World) -> None:
     """A cutoff of −1 is Kafka's word for "the end", −2 for "the start": a time so early is older than every record."""
-    topic = world.topic("early")
-    world.produce(topic, [HOUR] * 5)
-    world.commit(f"{topic}-a", topic, 5)
+    topic = world.filled([HOUR] * 5, {"a": 5}, stem="early")
     at_ms = now_ms()
     for sentinel in (-1, -2, -3, -4, -5, -6, -(2**61)):
         forced = f"version: 1\ntopics: [{{match: {topic}, retention.ms: {at_ms - sentinel}, allow.ancient: true}}]"
@@ -218,8 +213,7 @@ def test_look_up_never_asks_for_a_time_before_1970(world: World) -> None:
 
 def test_open_transaction_before_the_log_start_is_not_awaited(world: World) -> None:
     """Brokers let anybody trim past L. From S > L nothing committed can be read, and nothing may go (G1)."""
-    topic = world.topic("beyond")
-    world.produce(topic, [50 * HOUR] * 2)
+    topic = world.filled([50 * HOUR] * 2, stem="beyond")
     producer = world.transaction(topic, [1 * HOUR, *[50 * HOUR] * 5], end="open")
     world.delete_records(topic, 4)
     began = time.monotonic()
@@ -231,8 +225,7 @@ def test_open_transaction_before_the_log_start_is_not_awaited(world: World) -> N
 
 def test_look_up_that_times_out_is_unknown(world: World) -> None:
     """G9 asks whether the record at S is old: silence must not mean that it is not."""
-    topic = world.topic("slow")
-    world.produce(topic, [50 * HOUR] * 3)
+    topic = world.filled([50 * HOUR] * 3, stem="slow")
     search = Search(0, 3, now_ms(), 1)
     with reader_for(world.bootstrap) as reader:
         reached = reader.search_records({TopicPartition(topic, 0): search}, 0)
@@ -263,8 +256,7 @@ def test_record_stamped_exactly_at_the_cutoff_stays(world: World, monkeypatch: p
 
 def test_records_deleted_before_the_look_up_reads_them_make_it_unknown(world: World) -> None:
     """Another trim was quicker: reading on from anywhere else would pass over what it is to find."""
-    topic = world.topic("gone")
-    world.produce(topic, [50 * HOUR] * 6)
+    topic = world.filled([50 * HOUR] * 6, stem="gone")
     world.delete_records(topic, 4)
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
@@ -274,8 +266,7 @@ def test_records_deleted_before_the_look_up_reads_them_make_it_unknown(world: Wo
 
 def test_foreign_leader_epoch_in_an_answer_is_an_error(world: World) -> None:
     """A deposed leader, or one that we have not heard of yet, answers nothing."""
-    topic = world.topic("epoch")
-    world.produce(topic, [50 * HOUR] * 3)
+    topic = world.filled([50 * HOUR] * 3, stem="epoch")
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
         about = reader.metadata([topic]).topics[topic].partitions[0]
@@ -301,8 +292,7 @@ def test_concurrent_look_ups_are_not_refused(world: World, monkeypatch: pytest.M
 
 def test_error_code_is_never_an_offset(world: World) -> None:
     """Look-ups: an error is never the -1 that says that nothing is so young, or H would be the bound."""
-    topic = world.topic()
-    world.produce(topic, [DAY] * 3)
+    topic = world.filled([DAY] * 3)
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
         there = reader.metadata([topic]).topics[topic].partitions[0]

@@ -17,7 +17,6 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.model import Decision
 from retention_cli.disks.measure import DiskState
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
@@ -26,18 +25,9 @@ from retention_cli.observe.request import Request
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.support.leaders import move_leader
-from tests.support.world import HOUR, LateClock, World, consumed, now_ms, reader_for, skipping, wait_until
+from tests.support.world import HOUR, LateClock, World, codes, consumed, now_ms, reader_for, skipping, wait_until
 
 OLD = [30 * HOUR] * 10
-
-
-@pytest.fixture
-def topic(world: World) -> str:
-    """Ten old records; group a has read eight."""
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 8)
-    return name
 
 
 @pytest.fixture
@@ -81,10 +71,6 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     yield changed
     for method, calls in expected:
         assert calls, f"{method} was never called: nothing was changed"
-
-
-def codes(decision: Decision) -> set[str]:
-    return {reason.code for reason in decision.reasons}
 
 
 def ids_everywhere(world: World, topic: str) -> set[str | None]:
@@ -274,9 +260,7 @@ def test_coordinator_outside_the_listed_brokers_holds(world: World, topic: str, 
 
 def test_unreadable_records_hold_what_only_they_can_settle(world: World, answer: Callable) -> None:
     """A look-up that says −1 and can't be settled is unknown: no keep, no guess."""
-    topic = world.topic()
-    world.produce(topic, [HOUR, *OLD, 2 * HOUR])
-    world.commit(f"{topic}-a", topic, 12)
+    topic = world.filled([HOUR, *OLD, 2 * HOUR], {"a": 12})
     world.delete_records(topic, 1)
     assert world.decide(consumed(topic, "90m"), topic).trim_to == 12
     failed = RequestFailedError("TOPIC_AUTHORIZATION_FAILED", retriable=False)

@@ -18,9 +18,7 @@ def flights(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> t
     """A topic that its policy's R1 would trim, its policy, and the variable that makes it a context's."""
     folder = tmp_path_factory.mktemp("one-off")
     world = World(kafka.bootstrap, folder / "state")
-    topic = world.topic("flights")
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-billing", topic, 7)
+    topic = world.filled(OLD, {"billing": 7}, stem="flights")
     policy = folder / "prod.yaml"
     policy.write_text(consumed(topic))
     config = folder / "config.yaml"

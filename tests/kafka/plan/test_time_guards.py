@@ -47,8 +47,7 @@ def texts(decision: Decision) -> str:
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 def test_records_stamped_before_the_minimum_are_trimmed(world: World, kind: str) -> None:
-    topic = world.topic("minimum", message_timestamp_type=kind)
-    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum", message_timestamp_type=kind)
     wait_until(lambda: now_ms() > world.records(topic)[-1][1] + 1, "the last record's millisecond to pass")
     stamps = [stamp for _, stamp in world.records(topic)]
     at = stamps[2] if kind == "CreateTime" else max(stamps) + 1
@@ -57,8 +56,7 @@ def test_records_stamped_before_the_minimum_are_trimmed(world: World, kind: str)
 
 
 def test_minimum_timestamp_may_be_a_date_and_move_back(world: World) -> None:
-    topic = world.topic("minimum")
-    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
     world.commit("reader", topic, 3)
     assert world.decide(minimum(topic, format_time(NOW - 24 * HOUR)), topic).trim_to == 2
     assert world.decide(minimum(topic, format_time(NOW - 60 * HOUR)), topic).trim_to == 1
@@ -66,8 +64,7 @@ def test_minimum_timestamp_may_be_a_date_and_move_back(world: World) -> None:
 
 
 def test_minimum_timestamp_in_the_future_holds_unless_allowed(world: World) -> None:
-    topic = world.topic("minimum")
-    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
     world.commit("reader", topic, 2)
     future = minimum(topic, NOW + DAY)
     assert world.decide(future, topic).action == "hold"
@@ -78,8 +75,7 @@ def test_minimum_timestamp_in_the_future_holds_unless_allowed(world: World) -> N
 
 
 def test_flags_alone_make_a_plan_without_a_file(world: World) -> None:
-    topic = world.topic("minimum")
-    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
     world.commit("reader", topic, 3)
     for flag, value, rule in (
         ("--before", format_time(NOW - 24 * HOUR), "min-timestamp"),
@@ -109,8 +105,7 @@ def at(world: World, policy: str, topic: str, clock_ms: int) -> Decision:
 
 def test_recently_written_record_stays_whatever_its_timestamp(world: World) -> None:
     """Backfilled data: stamped a year ago, written now. Only the ledger's samples know when it came."""
-    topic = world.topic("wall")
-    world.produce(topic, [365 * DAY, 364 * DAY])
+    topic = world.filled([365 * DAY, 364 * DAY], stem="wall")
     first = at(world, aged(topic, "2h"), topic, NOW)
     assert first.action == "hold"
     assert "G3" in texts(first)
@@ -124,8 +119,7 @@ def test_recently_written_record_stays_whatever_its_timestamp(world: World) -> N
 
 
 def test_log_append_time_topic_needs_no_memory(world: World) -> None:
-    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
-    world.produce(topic, 3)
+    topic = world.filled(3, stem="wall", message_timestamp_type="LogAppendTime")
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 1h}}]"
     young = at(world, policy, topic, now_ms() + 5000)
     assert (young.action, young.trim_to) == ("keep", None)
@@ -176,8 +170,7 @@ def test_broker_stamped_first_record_does_not_vouch_for_those_behind_it(world: W
 
 
 def test_recreated_topic_is_watched_from_the_start(world: World) -> None:
-    topic = world.topic("wall")
-    world.produce(topic, [365 * DAY])
+    topic = world.filled([365 * DAY], stem="wall")
     at(world, aged(topic, "2h"), topic, NOW)
     world.delete(topic)
     world.topic(name=topic)
@@ -190,8 +183,7 @@ def test_recreated_topic_is_watched_from_the_start(world: World) -> None:
 
 
 def test_deleted_group_counts_until_forgotten_or_too_old(world: World) -> None:
-    topic = world.topic("gone")
-    world.produce(topic, [72 * HOUR] * 10)
+    topic = world.filled([72 * HOUR] * 10, stem="gone")
     world.commit(f"slow-{topic}", topic, 3)
     world.commit(f"fast-{topic}", topic, 8)
     assert world.decide(consumed(topic), topic).trim_to == 3
@@ -236,8 +228,7 @@ def _delete_offsets(world: World, group: str, topic: str, partition: int) -> Non
 
 def test_leftover_commit_holds_after_the_log_has_grown_past_it_until_it_changes(world: World) -> None:
     """F5: a commit that the ledger saw above H, until it changes."""
-    topic = world.topic("leftover")
-    world.produce(topic, [72 * HOUR] * 5)
+    topic = world.filled([72 * HOUR] * 5, stem="leftover")
     group = f"old-{topic}"
     world.commit(group, topic, 8)
     assert "F5" in texts(world.decide(consumed(topic), topic))
@@ -252,8 +243,7 @@ def test_leftover_commit_holds_after_the_log_has_grown_past_it_until_it_changes(
 
 
 def test_unreadable_ledger_holds_every_floor_and_names_the_remedy(world: World) -> None:
-    topic = world.topic("broken")
-    world.produce(topic, [72 * HOUR] * 5)
+    topic = world.filled([72 * HOUR] * 5, stem="broken")
     world.commit("reader", topic, 5)
     assert world.decide(consumed(topic), topic).trim_to == 5
     ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
@@ -288,8 +278,7 @@ def damaged(good: bytes, scratch: Path) -> Iterator[tuple[str, bytes]]:
 
 def test_damaged_ledger_is_never_forgotten_silently(world: World, tmp_path: Path) -> None:
     """F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
-    topic = world.topic("damaged")
-    world.produce(topic, [72 * HOUR] * 1_000)
+    topic = world.filled([72 * HOUR] * 1_000, stem="damaged")
     slow = f"slow-{topic}"
     world.commit(slow, topic, 100)
     world.commit(f"fast-{topic}", topic, 900)
@@ -313,8 +302,7 @@ def test_damaged_ledger_is_never_forgotten_silently(world: World, tmp_path: Path
 
 
 def test_unwritable_state_directory_is_a_note(world: World) -> None:
-    topic = world.topic("unwritable")
-    world.produce(topic, [72 * HOUR] * 5)
+    topic = world.filled([72 * HOUR] * 5, stem="unwritable")
     world.commit("reader", topic, 5)
     world.state_dir = Path("/dev/null/state")
     plan = world.plan(consumed(topic))
@@ -323,8 +311,7 @@ def test_unwritable_state_directory_is_a_note(world: World) -> None:
 
 
 def test_plan_shows_the_age_of_its_memory(world: World) -> None:
-    topic = world.topic("aged")
-    world.produce(topic, 1)
+    topic = world.filled(1, stem="aged")
     first = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
     assert first["state"] == "local"
     time.sleep(0.01)

@@ -26,10 +26,7 @@ OLD = [30 * HOUR] * 10
 @pytest.fixture
 def topic(world: World) -> str:
     """Ten old records; group a has read three so far."""
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 3)
-    return name
+    return world.filled(OLD, {"a": 3})
 
 
 def messages(world: World, topic: str) -> list[tuple[bytes, bytes]]:

@@ -17,9 +17,9 @@ from confluent_kafka import KafkaException
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.model import TopicPartition
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
-from tests.support.world import HOUR, World, consumed, now_ms, reader_for, wait_until
+from tests.support.world import HOUR, World, codes, consumed, now_ms, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -48,10 +48,6 @@ def coordinator_of(world: World, group: str) -> int:
 
     wait_until(known, f"the coordinator of {group}")
     return found[group]
-
-
-def codes(decision: Decision) -> set[str]:
-    return {reason.code for reason in decision.reasons}
 
 
 def both_kinds(world: World) -> tuple[str, str, str]:
@@ -179,8 +175,7 @@ def test_offsets_partition_without_a_leader_makes_every_floor_unknown(tmp_path: 
     """Groups of an offline coordinator vanish from listings without an error: F9. The forced level goes on."""
     with EmbeddedKafka(3, settings={**SETTINGS, "offsets.topic.replication.factor": "1"}) as three:
         world = World(three.bootstrap, tmp_path / "state")
-        safe = world.topic("safe", replicas=3)
-        world.produce(safe, OLD)
+        safe = world.filled(OLD, stem="safe", replicas=3)
         for number in range(12):
             world.commit(f"g{number}", safe, 8)
         world.commit("slowest", safe, 2)
@@ -204,8 +199,9 @@ def test_commit_from_a_log_lost_in_an_unclean_election_holds(tmp_path: Path) -> 
     settings = {**SETTINGS, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     with EmbeddedKafka(3, settings=settings) as three:
         world = World(three.bootstrap, tmp_path / "state")
-        pair = world.topic("pair", replicas=2, min_insync_replicas="1", unclean_leader_election_enable="true")
-        world.produce(pair, [30 * HOUR] * 4)
+        pair = world.filled(
+            [30 * HOUR] * 4, stem="pair", replicas=2, min_insync_replicas="1", unclean_leader_election_enable="true"
+        )
         with reader_for(world.bootstrap) as reader:
             about = reader.metadata([pair]).topics[pair].partitions[0]
         leader, epoch = about.leader, about.leader_epoch
@@ -262,8 +258,7 @@ def test_commit_from_a_log_lost_in_an_unclean_election_holds(tmp_path: Path) -> 
 
 def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:
     """A partition that stands still is remembered through any number of elections: by its last record's epoch (M1)."""
-    still = world.topic("still", replicas=2)
-    world.produce(still, [30 * HOUR] * 4)
+    still = world.filled([30 * HOUR] * 4, stem="still", replicas=2)
     aged = f"version: 1\ntopics: [{{match: {still}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}]"
     first = epoch_now(world, still)
     move_leader(world, still)  # kretain looks for the first time in an epoch in which nothing is written
@@ -373,8 +368,7 @@ main()
 def eight_read(kafka: EmbeddedKafka, folder: Path) -> tuple[World, str, Path]:
     """Return a cluster, a new topic of which a group has read eight records, and a policy that trims them."""
     world = World(kafka.bootstrap, folder / "state")
-    topic = world.topic()
-    world.produce(topic, OLD)
+    topic = world.filled(OLD)
     world.commit("a", topic, 8)
     policy = folder / "policy.yaml"
     policy.write_text(consumed(topic))

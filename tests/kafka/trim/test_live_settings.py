@@ -44,8 +44,7 @@ def marked(topic: str, *more: str) -> str:
 @pytest.fixture
 def journal(world: World, tmp_path: Path) -> tuple[World, str, Path]:
     """A topic whose minimum timestamp lives in the cluster, and its policy file."""
-    topic = world.topic("journal")
-    world.produce(topic, OLD)
+    topic = world.filled(OLD, stem="journal")
     policy = tmp_path / "policy.yaml"
     policy.write_text(marked(topic))
     return world, topic, policy

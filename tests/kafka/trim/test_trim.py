@@ -24,15 +24,6 @@ from tests.support.trims import OLD, audit, only
 from tests.support.world import HOUR, LateClock, World, consumed
 
 
-@pytest.fixture
-def topic(world: World) -> str:
-    """Ten old records; group a has read eight."""
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 8)
-    return name
-
-
 def test_planned_records_are_deleted_and_logged_before_and_after(world: World, topic: str) -> None:
     report = world.trim(world.plan(consumed(topic)), consumed(topic))
     row = only(report)
@@ -131,9 +122,7 @@ def test_hold_set_during_a_trim_stops_the_next_batch(world: World, monkeypatch: 
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
     monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 8)
+    name = world.filled(OLD, {"a": 8})
     plan = world.plan(consumed(name))
     asked = 0
 
@@ -218,8 +207,7 @@ def test_edited_plan_never_exceeds_the_policy(world: World, topic: str, edit: di
 
 
 def test_edited_plan_cannot_name_an_unmanaged_topic(world: World, topic: str) -> None:
-    other = world.topic()
-    world.produce(other, OLD)
+    other = world.filled(OLD)
     world.commit(f"{topic}-a", other, 10)
     plan = world.plan(consumed(other))
     assert only(world.trim(plan, consumed(topic))).outcome == "held"

@@ -13,17 +13,8 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import Wire
-from tests.support.trims import OLD, audit, only
+from tests.support.trims import audit, only
 from tests.support.world import LateClock, World, consumed
-
-
-@pytest.fixture
-def topic(world: World) -> str:
-    """Ten old records; group a has read eight."""
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 8)
-    return name
 
 
 @pytest.mark.parametrize("held", [False, True])

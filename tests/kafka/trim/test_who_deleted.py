@@ -22,15 +22,6 @@ from tests.support.world import HOUR, LateClock, World, consumed, now_ms
 Deleting = Callable[..., None]
 
 
-@pytest.fixture
-def topic(world: World) -> str:
-    """Ten old records; group a has read eight."""
-    name = world.topic()
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 8)
-    return name
-
-
 def step_in(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], *, answer: bool = True) -> None:
     """Have something happen right before a trim's first request; without ``answer`` the request itself is lost."""
     honest = deleter.Deleter.delete
@@ -146,9 +137,7 @@ def test_second_request_recognises_that_the_first_was_executed(
     world: World, monkeypatch: pytest.MonkeyPatch, *, answered: bool
 ) -> None:
     """No answer came to the first; the policy becomes stricter, the second asks for less, and the first comes late."""
-    name = world.topic()
-    world.produce(name, [30 * HOUR] * 5 + [2 * HOUR] * 5)
-    world.commit(f"{name}-a", name, 8)
+    name = world.filled([30 * HOUR] * 5 + [2 * HOUR] * 5, {"a": 8})
     honest = deleter.Deleter.delete
     lost: list[Any] = []
 
@@ -178,9 +167,7 @@ def test_delete_that_timed_out_at_followers_still_counts_as_trimmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REQUEST_TIMED_OUT comes after the leader has moved its log start: an error, and no refusal."""
-    name = world.topic(replicas=3)
-    world.produce(name, OLD)
-    world.commit(f"{name}-a", name, 8)
+    name = world.filled(OLD, {"a": 8}, replicas=3)
     plan = world.plan(consumed(name))
     said: list[str] = []
     honest_delete, honest_request = deleter.Deleter.delete, deleter.delete_request

@@ -89,8 +89,7 @@ topics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commit
 
 
 def test_forecast_command_changes_nothing_and_names_unknowns(world: World, tmp_path: Path) -> None:
-    topic = world.topic("quiet")
-    world.produce(topic, 50)
+    topic = world.filled(50, stem="quiet")
     file, other = tmp_path / "policy.yaml", tmp_path / "other.yaml"
     file.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1d}}]\n", encoding="utf-8")
     other.write_text(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 2d}}]\n", encoding="utf-8")

@@ -124,8 +124,7 @@ def test_changed_policy_trims_nothing_until_it_has_settled(here: World) -> None:
 
 def test_live_setting_counts_with_the_next_pass(electing: World) -> None:
     """The file does not change: an application moves its own minimum (R3, docs/live-settings.md)."""
-    topic = electing.topic("journal")
-    electing.produce(topic, [30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3)
+    topic = electing.filled([30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3, stem="journal")
     policy = policy_of(electing)
     policy.write_text(
         f"version: 1\ntopics:\n  - match: {topic}\n    log.retention.min.timestamp: cluster\n    unconsumed: trim\n"
@@ -307,8 +306,7 @@ def test_frozen_leader_sends_at_most_one_more_batch(electing: World) -> None:
 @pytest.mark.thorough
 def test_election_group_counts_for_no_floor(electing: World) -> None:
     """Not even while it is the only group there is (F4)."""
-    topic = electing.topic("alone")
-    electing.produce(topic, OLD)
+    topic = electing.filled(OLD, stem="alone")
     policy = policy_of(electing, topic)
     with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
         watcher.wait_passes(2)
@@ -405,9 +403,7 @@ ARENA = 1 << 20
 )
 def test_watch_memory_and_descriptors_stay_flat(electing: World, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All the while a record becomes old enough every second, and is trimmed."""
-    topic = electing.topic("watched", partitions=4)
-    electing.produce(topic, [30 * HOUR] * passes)
-    electing.commit(f"{topic}-group", topic, dict.fromkeys(range(4), 0))
+    topic = electing.filled([30 * HOUR] * passes, {"group": dict.fromkeys(range(4), 0)}, stem="watched", partitions=4)
     policy = policy_of(electing, topic)
     out = electing.state_dir.parent / "seen.json"
     monkeypatch.setenv("PASSES", str(passes))
