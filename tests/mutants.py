@@ -24,7 +24,6 @@ _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "trim/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
-_PLAIN: Final = "decide/plain.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
@@ -106,12 +105,6 @@ MUTANTS: Final = (
         "elif not follows and self._told != self._at:",
         "elif False:",
     ),
-    Mutant("plain: an open transaction", _PLAIN, "if bound > stable or bound > end", "if bound > end"),
-    Mutant("plain: an old stamp", _PLAIN, "or front.offset > start", "or False"),
-    Mutant("plain: decided ahead by other facts", _PLAIN, "before[0] is facts and", "True and"),
-    Mutant("plain: decided ahead by other settings", _PLAIN, "and before[1] is settings", "and True"),
-    Mutant("plain: another topic's rule", _PLAIN, "or found[0] is not topic", "or False"),
-    Mutant("plain: a rule by other settings", _PLAIN, "or found[1] is not settings", "or False"),
     Mutant(
         "shared ledger: others are not asked again",
         "memory/cluster_ledger.py",

@@ -185,7 +185,6 @@ class _Reading:
                 deadline=deadline,
                 scan_all=request.scan_all,
                 progress=self._progress,
-                complete=request.complete,
             )
         self._progress("metadata, again")
         facts = self._compare(facts, metadata, self._reader.metadata(self._topics, self._numbers()))

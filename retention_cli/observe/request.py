@@ -17,7 +17,6 @@ from retention_cli.memory.interface import Memory
 from retention_cli.memory.lineage import Cut, EpochEnds
 from retention_cli.observe.floors.kafka_groups import BeginRows, EpochChecks
 from retention_cli.observe.floors.outside import Read
-from retention_cli.observe.times import Complete
 from retention_cli.policy.settings import GroupRules, Settings
 
 if TYPE_CHECKING:
@@ -114,7 +113,6 @@ class Request:
         epochs: further leader epochs to ask about, by partition: those of a saved plan (M2).
         outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
         begin_rows: makes a sink that gets every consumer, beside the floors; unused with ``prepared``.
-        complete: called with each partition that was looked up, while others still are.
     """
 
     settings_for: SettingsFor
@@ -134,4 +132,3 @@ class Request:
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     outside: Sequence[Read] | None = None
     begin_rows: BeginRows | None = None
-    complete: Complete | None = None

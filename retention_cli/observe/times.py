@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from retention_cli.brokers.log_offsets import Answer, Leaders
@@ -15,9 +15,6 @@ from retention_cli.observe import lookups
 from retention_cli.observe.append_times import guarded_by_stamps, stamped_below
 from retention_cli.observe.proven_reads import soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, Settings
-
-Complete = Callable[[TopicPartition, PartitionFacts, Settings], None]
-"""Is called with a partition whose facts are all known, unless it turns out to have changed meanwhile."""
 
 
 class _Awaited(NamedTuple):
@@ -68,7 +65,6 @@ def read_times(
     deadline: float,
     scan_all: bool,
     progress: Progress,
-    complete: Complete | None = None,
 ) -> None:
     """Fill event times and look-ups into the facts; H must have been read before.
 
@@ -84,7 +80,6 @@ def read_times(
         deadline: for settling look-ups by reading records, by the reader's clock.
         scan_all: whether to read event times from records for as long as it takes, not until the deadline.
         progress: called with what is being read.
-        complete: called with each partition as soon as its times are known, while those of others are being read.
     """
     timed = {
         tp: one
@@ -124,11 +119,9 @@ def read_times(
             memory[tp].add_data(one.record)
         if len(plain) + len(data) < count:
             continue
-        facts[tp] = known = facts[tp]._replace(lookups=plain, data_lookups=data)
-        if guarded_by_stamps(known, settings[tp.topic]):
+        facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)
+        if guarded_by_stamps(facts[tp], settings[tp.topic]):
             stamped.append(tp)
-        elif complete is not None and tp not in without:
-            complete(tp, known, settings[tp.topic])
     if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)
         facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
         return

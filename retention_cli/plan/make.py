@@ -15,8 +15,8 @@ from retention_cli.core.consumers import floor_by, is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
+from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
-from retention_cli.decide.plain import Decider
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
@@ -75,15 +75,10 @@ def decide_all(
     observation: Observation,
     now_ms: int,
     disks: DiskRun | None,
-    decider: Decider | None = None,
 ) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order; then measure the disks and decide R6, if there are disk rules.
-
-    ``decider``, as of ``now_ms``, may have decided some already.
-    """
+    """Decide every observed partition, in order; then measure the disks and decide R6, if there are disk rules."""
     facts, settings = observation.facts, observation.settings
-    one_by_one = (Decider(now_ms) if decider is None else decider).decide
-    decisions = tuple(one_by_one(tp, one, settings[tp.topic]) for tp, one in facts.items())
+    decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
     if disks is None:
         return decisions
     from retention_cli.disks.decide import decide as decide_r6
@@ -127,7 +122,6 @@ def make_plan(
     selection = with_live(reader, selection)
     policy = selection.policy
     disks = disk_run(selection.decided_alone.policy, inventory)
-    decider = Decider(now_ms)
     gone = GoneCommits()
     request = Request(
         selection.settings_for,
@@ -139,7 +133,6 @@ def make_plan(
         disks=disks,
         outside=outside,
         begin_rows=lambda _partitions, _latest: gone.anew(),
-        complete=decider.ahead,
     )
     seen: dict[str, GroupCommits | None] = {}
 
@@ -157,7 +150,7 @@ def make_plan(
     if inventory is not None:
         unknown = "Without it, what lies on that broker's disks is unknown"
         notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.unread]
-    decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks, decider))
+    decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
     where = () if disks is None else (*disks.state.disks, *disks.state.absent)
     observed(Whole(observation, decisions, where, seen.keys()))
     unread = unread_or_error(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))

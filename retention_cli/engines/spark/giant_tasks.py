@@ -27,7 +27,6 @@ from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
-from retention_cli.decide.plain import Decider
 from retention_cli.engines.spark.cluster_task import TaskWork, check_clock, clock_since, failure_text
 from retention_cli.engines.spark.connections import reader_of
 from retention_cli.engines.spark.frames import ArrowTask, batches_of
@@ -268,7 +267,7 @@ def plan_slice(
         floors.take(fold)
     clock_ms = clock_since(giant.sent_ms)
     memories = None if one.memory is None else HandedMemories(one.memory, folder, clock_ms, SliceLedger)
-    selection, decider = giant.selection, Decider(giant.now_ms)
+    selection = giant.selection
     request = Request(
         selection.settings_for,
         selection.policy.groups,
@@ -277,10 +276,9 @@ def plan_slice(
         scan_all=True,
         clock_ms=clock_ms,
         prepared=Prepared(one.metadata, floors, one.configs),
-        complete=decider.ahead,
     )
     observation = observe(reader, request)
-    decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None, decider))
+    decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None))
     yield {"kind": "rows", "content": rows_of(decisions)}
     runs = frozenset(run for run, _ in arrived)
     told = SliceTold(runs, managed_records(observation), observation.sizes_problem, {}, (), ())
