@@ -159,7 +159,12 @@ MUTANTS: Final = (
         "unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset",
         "pass",
     ),
-    Mutant("G8: a wrong clock forgets groups", "observe/cluster.py", "if request.clock is not None:", "if False:"),
+    Mutant(
+        "G8: a wrong clock forgets groups",
+        "observe/cluster.py",
+        "if recheck is not None and recheck.clock is not None:",
+        "if False:",
+    ),
     Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(sink, key, one.rows)", "bool(key)"),
     Mutant(
         "F7: a source that failed is let be",

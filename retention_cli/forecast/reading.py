@@ -29,7 +29,7 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import Observation, Request
+from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.make import with_live
 from retention_cli.policy.selection import Selection, check_matches
 
@@ -58,7 +58,7 @@ def read_forecast(
     selection = with_live(reader, selection)
     policy = selection.policy
     before = groups_before(memories, reader.metadata([]).cluster_id) if before is None else before
-    request = Request(selection.settings_for, policy.groups, now_ms, memory_for=memories, clock_ms=clock_ms)
+    request = FullRead(selection.settings_for, policy.groups, now_ms, memories, clock_ms, scan_all=False)
     commits: list[GroupCommits] = []
     try:
         observation = observe(reader, request, progress, commits.append)

@@ -31,7 +31,7 @@ from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, read_group_floors, tell_epochs
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.request import Floors, Observation, Request
+from retention_cli.observe.request import Floors, FullRead, Observation, RecheckRead, Request, SliceRead
 from retention_cli.observe.times import read_times
 from retention_cli.observe.topic_facts import (
     bare_facts,
@@ -63,15 +63,17 @@ def observe(
     """
     with collection_paused():
         began = reader.clock.since_boot()
-        deadline = reader.clock.monotonic() + (reader.timeout_s if request.patience_s is None else request.patience_s)
+        patience_s = request.patience_s if isinstance(request, RecheckRead) else reader.timeout_s
+        deadline = reader.clock.monotonic() + patience_s
         reading = _Reading(reader, request, progress, listener)
         result = reading.read(deadline)
         attempts = 1
-        while reading.unsettled and request.prepared is None and (attempts == 1 or reader.clock.monotonic() < deadline):
+        sliced = isinstance(request, SliceRead)
+        while reading.unsettled and not sliced and (attempts == 1 or reader.clock.monotonic() < deadline):
             reader.clock.sleep(_AGAIN_AFTER_S)
             attempts += 1
             again = reading.unsettled
-            reading = _Reading(reader, replace(request, only=again, sizes=False, begin_rows=None), progress, None)
+            reading = _Reading(reader, request, progress, again=again)
             result = _merged(result, reading.read(deadline), again)
         return replace(result, began=began, facts=dict(sorted(result.facts.items())))
 
@@ -110,13 +112,26 @@ class _Reading:
     """One pass in the safe order. Afterwards ``unsettled`` has the partitions to read again, and why."""
 
     def __init__(
-        self, reader: ClusterReader, request: Request, progress: Progress, listener: CommitListener | None
+        self,
+        reader: ClusterReader,
+        request: Request,
+        progress: Progress,
+        listener: CommitListener | None = None,
+        again: Collection[TopicPartition] | None = None,
     ) -> None:
         self.unsettled: dict[TopicPartition, Reason] = {}
         self._reader = reader
         self._request = request
         self._progress = progress
         self._listener = listener
+        self._again = again is not None
+        self._prepared = request.prepared if isinstance(request, SliceRead) else None
+        self._recheck = request if isinstance(request, RecheckRead) else None
+        self._patience_s = None if self._recheck is None else self._recheck.patience_s
+        self._decides = isinstance(request, RecheckRead) or request.decides
+        self._only = again
+        if again is None and not isinstance(request, SliceRead) and request.only is not None:
+            self._only = frozenset(request.only)
         self._settings: dict[str, Settings] = {}
         self._topics: dict[str, TopicFacts] = {}
         self._drafts: dict[TopicPartition, _Draft] = {}
@@ -126,7 +141,7 @@ class _Reading:
 
     def read(self, deadline: float) -> Observation:
         began = self._reader.clock.since_boot()
-        prepared = self._request.prepared
+        prepared = self._prepared
         metadata = self._reader.metadata() if prepared is None else prepared.metadata
         self._choose(metadata)
         configs = self._configs()
@@ -143,11 +158,12 @@ class _Reading:
             return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
         request = self._request
-        sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
+        sizes_soon = self._reader.sizes_soon(leaders) if self._decides and not self._again else None
         self._read_ends(leaders)
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.open({name: one.topic_id for name, one in self._topics.items()})
-        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(self._drafts), *request.epochs.items())
+        planned = {} if self._recheck is None else self._recheck.epochs
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(self._drafts), *planned.items())
         ends = ask_epochs(self._reader, wanted, self._asked(leaders))
         tell_epochs(floors, ends)
         remembered.prove(ends, self._drafts)
@@ -161,8 +177,8 @@ class _Reading:
             self._progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
         facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
-        remembered.recall(facts, all_samples=request.samples)
-        if request.disks is not None:
+        remembered.recall(facts, all_samples=not self._decides)
+        if not isinstance(request, SliceRead) and request.disks is not None:
             facts = request.disks.with_disks(
                 self._reader,
                 facts,
@@ -172,7 +188,7 @@ class _Reading:
                 remembered,
                 request.clock_ms,
             )
-        if request.lookups:
+        if self._decides:
             read_times(
                 self._reader,
                 facts,
@@ -183,7 +199,7 @@ class _Reading:
                 now_ms=request.now_ms,
                 without=self.unsettled,
                 deadline=deadline,
-                scan_all=request.scan_all,
+                scan_all=isinstance(request, SliceRead) or (isinstance(request, FullRead) and request.scan_all),
                 progress=self._progress,
             )
         self._progress("metadata, again")
@@ -206,7 +222,7 @@ class _Reading:
 
     def _numbers(self) -> Mapping[str, Container[int]] | None:
         """Return the partitions to compare, by topic; None: all of them."""
-        if self._request.only is None:
+        if self._only is None and self._prepared is None:
             return None
         found: dict[str, set[int]] = {}
         for topic, number in self._drafts:
@@ -215,7 +231,7 @@ class _Reading:
 
     def _choose(self, metadata: ClusterMetadata) -> None:
         """Choose the managed topics."""
-        only = self._request.only
+        only = self._only
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
         for name in sorted(names):
             if (settings := self._request.settings_for(name)) is not None:
@@ -224,23 +240,21 @@ class _Reading:
 
     def _configs(self) -> Callable[[], Mapping[str, TopicConfig | RequestFailedError]]:
         """Begin to read the settings of topics that may be touched (G5); return what waits for them."""
-        prepared = self._request.prepared
-        if prepared is not None:
+        if (prepared := self._prepared) is not None:
             return lambda: prepared.configs
         topics = [name for name, topic in self._topics.items() if not self._never_touched(topic)]
         if not topics:
             return dict
         self._progress("topic settings")
-        return self._reader.topic_configs_soon(topics, self._request.patience_s).result
+        return self._reader.topic_configs_soon(topics, self._patience_s).result
 
     def _sort_out(self, metadata: ClusterMetadata) -> None:
         """Choose the partitions to read: topics that are never touched (G5) are not read."""
-        only = None if self._request.only is None else frozenset(self._request.only)
         for name, topic in self._topics.items():
             skipped = self._never_touched(topic)
             for index, partition in metadata.topics[name].partitions.items():
                 tp = TopicPartition(name, index)
-                if only is None or tp in only:
+                if self._only is None or tp in self._only:
                     if skipped:
                         self._skipped[tp] = partition
                     else:
@@ -256,28 +270,29 @@ class _Reading:
 
     def _never_touched(self, topic: TopicFacts) -> bool:
         """Return whether the topic is never touched (G5). Without look-ups nothing is decided: all topics are read."""
-        return self._request.lookups and never_touched(topic, self._settings[topic.name])
+        return self._decides and never_touched(topic, self._settings[topic.name])
 
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
         scopes = {}
         for name in {tp.topic for tp in self._drafts}:
             scopes[name] = TopicScope(metadata.topics[name].leader_epochs, self._settings[name].require_groups)
-        request = self._request
+        request, recheck = self._request, self._recheck
+        full = request if isinstance(request, FullRead) else None
         now_ms, groups = request.clock_ms(), request.groups
-        if request.clock is not None:  # a clock that is wrong forgets no group (F6, G8)
+        if recheck is not None and recheck.clock is not None:  # a clock that is wrong forgets no group (F6, G8)
             groups = replace(groups, remember_ms=now_ms)
         return read_group_floors(
             self._reader,
             scopes,
             groups,
             metadata,
-            patience_s=request.patience_s,
+            patience_s=self._patience_s,
             progress=self._progress,
             listener=self._listener,
-            begin_rows=request.begin_rows,
+            begin_rows=None if full is None or self._again else full.begin_rows,
             memory=self._memory,
             now_ms=now_ms,
-            outside=request.outside,
+            outside=None if full is None else full.outside,
         )
 
     def _asked(self, leaders: Leaders) -> Leaders:
@@ -313,7 +328,7 @@ class _Reading:
                 high_watermark=draft.high_watermark,
                 last_stable_offset=draft.last_stable_offset,
                 floor=floors.floor(tp, draft.log_start, draft.high_watermark),
-                clock=self._request.clock,
+                clock=None if self._recheck is None else self._recheck.clock,
                 size_bytes=TIERED_SIZE if self._topics[tp.topic].tiered else sizes.get(tp, no_size),
                 has_leader=draft.metadata.leader is not None,
                 leader_epoch=draft.metadata.leader_epoch,

@@ -91,44 +91,75 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What to observe.
+class _Common:
+    """What each request says.
 
     Args:
         settings_for: returns each topic's settings.
         groups: which groups count.
         now_ms: now, for all cutoffs (Unix ms).
-        only: only these of the managed partitions.
-        sizes: whether to read sizes.
-        samples: whether to recall every partition's samples of H, not only those that G3 needs.
-        lookups: whether to look up times; without them nothing can be decided.
-        patience_s: how long to wait for leaders and coordinators that move.
         memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
-        scan_all: whether to read event times from records for as long as it takes, not only while patience lasts.
         clock_ms: returns our wall clock (Unix ms), for what is remembered.
-        clock: why our clock can't be trusted, if it was compared (G8).
-        prepared: what was read before a slice. A partition of a slice that changes is held, and not read again: its
-            commits are not available.
-        disks: fills in what rules need to know about disks; None if no rule does.
-        epochs: further leader epochs to ask about, by partition: those of a saved plan (M2).
-        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
-        begin_rows: makes a sink that gets every consumer, beside the floors; unused with ``prepared``.
     """
 
     settings_for: SettingsFor
     groups: GroupRules
     now_ms: int
-    only: Collection[TopicPartition] | None = None
-    sizes: bool = True
-    samples: bool = False
-    lookups: bool = True
-    patience_s: float | None = None
     memory_for: MemoryFor | None = None
-    scan_all: bool = False
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
-    clock: Unknown | None = None
-    prepared: Prepared | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRead(_Common):
+    """Read a cluster: for a plan, or for a report.
+
+    Args:
+        only: only these of the managed partitions.
+        decides: read all that decisions need. Else only log ends, floors and each partition's samples of H, also of
+            topics that are never touched.
+        scan_all: read event times from records for as long as it takes, not only while patience lasts.
+        disks: fills in what rules need to know about disks; None if no rule does.
+        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
+        begin_rows: makes a sink that gets every consumer, beside the floors.
+    """
+
+    only: Collection[TopicPartition] | None = None
+    decides: bool = True
+    scan_all: bool = True
     disks: Disks | None = None
-    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     outside: Sequence[Read] | None = None
     begin_rows: BeginRows | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRead(_Common):
+    """Read a slice of a cluster, of which metadata and commits were read before.
+
+    A partition that changes is held, and not read again: its commits are not available. ``decides`` is as in
+    :class:`FullRead`.
+    """
+
+    prepared: Prepared
+    decides: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecheckRead(_Common):
+    """Read partitions again, right before they are trimmed.
+
+    Args:
+        only: only these of the managed partitions; None: all.
+        patience_s: how long to wait for leaders and coordinators that move.
+        clock: why our clock can't be trusted, if it was compared (G8).
+        disks: fills in what rules need to know about disks; None if no rule does.
+        epochs: further leader epochs to ask about, by partition: those of the plan (M2).
+    """
+
+    only: Collection[TopicPartition] | None
+    patience_s: float
+    clock: Unknown | None = None
+    disks: Disks | None = None
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+Request = FullRead | SliceRead | RecheckRead

@@ -23,7 +23,7 @@ from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
-from retention_cli.observe.request import Observation, Request
+from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.lost import GoneCommits, LosingRows, lost_of
 from retention_cli.plan.open_transactions import tell_owners
@@ -123,13 +123,12 @@ def make_plan(
     policy = selection.policy
     disks = disk_run(selection.decided_alone.policy, inventory)
     gone = GoneCommits()
-    request = Request(
+    request = FullRead(
         selection.settings_for,
         policy.groups,
         now_ms,
-        memory_for=memories,
-        scan_all=True,
-        clock_ms=clock_ms,
+        memories,
+        clock_ms,
         disks=disks,
         outside=outside,
         begin_rows=lambda _partitions, _latest: gone.anew(),

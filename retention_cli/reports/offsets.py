@@ -13,7 +13,7 @@ from retention_cli.core.model import PartitionFacts, Reason, TopicFacts, TopicPa
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import Request
+from retention_cli.observe.request import FullRead
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
 
@@ -98,9 +98,7 @@ def read_positions(
                 for partition, offset, _epoch in rows:
                     committed[TopicPartition(topic, partition), name] = offset
 
-    request = Request(
-        selection.settings_for, selection.policy.groups, now_ms, sizes=False, lookups=False, memory_for=memories
-    )
+    request = FullRead(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False)
     observation = observe(reader, request, progress, listener if groups else None)
     check_matches(selection, observation.topics_seen)
     facts = {tp: one for tp, one in observation.facts.items() if _shown(one.topic, selection)}

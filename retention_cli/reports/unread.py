@@ -15,7 +15,7 @@ from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.latest import Latest
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
-from retention_cli.observe.request import Request
+from retention_cli.observe.request import FullRead
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.reports.offsets import Positions, Row, floor_row, is_shown
@@ -202,14 +202,8 @@ def read_unread(
         made.append(CommitRows(partitions, latest))
         return made[-1]
 
-    request = Request(
-        selection.settings_for,
-        selection.policy.groups,
-        now_ms,
-        samples=True,
-        lookups=False,
-        memory_for=memories,
-        begin_rows=begin,
+    request = FullRead(
+        selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, begin_rows=begin
     )
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)

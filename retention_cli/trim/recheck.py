@@ -16,7 +16,7 @@ from retention_cli.disks.solve.outcome import DiskOutcome
 from retention_cli.memory.lineage import EpochEnds
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import Request
+from retention_cli.observe.request import RecheckRead
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection
@@ -82,14 +82,14 @@ def recheck(
     selection = with_live(reader, selection)
     alone = selection.decided_alone.policy
     disks = disk_run(alone, inventory) if needs_disks(alone) else None
-    request = Request(
+    request = RecheckRead(
         selection.settings_for,
         selection.policy.groups,
         now_ms,
-        only if disks is None else None,
+        memories,
+        reader.clock.wall_ms,
+        only=only if disks is None else None,
         patience_s=patience_s,
-        memory_for=memories,
-        clock_ms=reader.clock.wall_ms,
         clock=clock,
         disks=disks,
         epochs=epochs,

@@ -40,7 +40,7 @@ from retention_cli.memory.parts import changes
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import read_group_floors
-from retention_cli.observe.request import Prepared, Request
+from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.handover import rows_of
 from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import decide_all, managed_records
@@ -268,13 +268,12 @@ def plan_slice(
     clock_ms = clock_since(giant.sent_ms)
     memories = None if one.memory is None else HandedMemories(one.memory, folder, clock_ms, SliceLedger)
     selection = giant.selection
-    request = Request(
+    request = SliceRead(
         selection.settings_for,
         selection.policy.groups,
         giant.now_ms,
-        memory_for=memories,
-        scan_all=True,
-        clock_ms=clock_ms,
+        memories,
+        clock_ms,
         prepared=Prepared(one.metadata, floors, one.configs),
     )
     observation = observe(reader, request)
