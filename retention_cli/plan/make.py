@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
@@ -96,103 +96,114 @@ def disk_run(policy: Policy, inventory: InventoryView | None) -> DiskRun | None:
     return DiskRun.of(policy.disks, inventory)
 
 
-@collection_paused()
-def make_plan(
-    reader: ClusterReader,
-    selection: Selection,
-    now_ms: int,
-    *,
-    past_day: PastDay,
-    memories: Memories | None = None,
-    clock_ms: Callable[[], int] = SYSTEM.wall_ms,
-    inventory: InventoryView | None = None,
-    outside: Sequence[Read] | None = None,
-    progress: Progress = silent,
-    observed: Observed = lambda _whole: None,
-) -> Plan:
-    """Observe the cluster and return a plan. The cluster is not changed; ``memories`` (the ledger) stores observations.
-
-    ``outside`` is what the policy's ``floors`` gave, if they were read elsewhere (F7).
-
-    Raises:
-        BrokerError: the cluster's metadata could not be read.
-        PolicyError: R1 is enabled for a topic without a time.
-        NothingMatchesError: there is no topic to decide about.
-    """
-    selection = with_live(reader, selection)
-    policy = selection.policy
-    disks = disk_run(selection.decided_alone.policy, inventory)
-    gone = GoneCommits()
-    request = FullRead(
-        selection.settings_for,
-        policy.groups,
-        now_ms,
-        memories,
-        clock_ms,
-        disks=disks,
-        outside=outside,
-        begin_rows=lambda _partitions, _latest: gone.anew(),
-    )
-    seen: dict[str, GroupCommits | None] = {}
-
-    def listener(commits: GroupCommits) -> None:
-        seen[commits.group] = commits if is_outside(commits.group) else None
-
-    try:
-        observation = observe(reader, request, progress, listener)
-    finally:  # an interrupted scan's reads are kept, too
-        if memories is not None:
-            memories.save(clock_ms())
-    notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
-    firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
-    notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
-    if inventory is not None:
-        unknown = "Without it, what lies on that broker's disks is unknown"
-        notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.unread]
-    decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
-    where = () if disks is None else (*disks.state.disks, *disks.state.absent)
-    observed(Whole(observation, decisions, where, seen.keys()))
-    unread = unread_or_error(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
-    return plan_of(
-        reader,
-        selection,
-        observation.cluster_id,
-        now_ms,
-        decisions=decisions,
-        totals=Totals.of(decisions),
-        managed=managed_records(observation),
-        unread=unread,
-        notes=notes,
-        sizes_problem=observation.sizes_problem,
-        past_day=past_day,
-        memories=memories,
-        disks=None if disks is None else disks.state,
-    )
-
-
-def plan_of(
-    reader: ClusterReader,
-    selection: Selection,
-    cluster_id: str,
-    now_ms: int,
-    *,
-    decisions: Sequence[Decision],
-    totals: Totals,
-    managed: int,
-    unread: Mapping[str, int] | BrokerError,
-    notes: Sequence[Reason],
-    sizes_problem: str | None,
-    past_day: PastDay,
-    memories: Memories | None,
-    disks: DiskState | None,
-) -> Plan:
-    """Return the plan with these decisions, from any engine.
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """What to plan.
 
     Args:
-        reader: the cluster.
-        selection: the policy and topics that were decided, including live settings.
+        reader: the cluster, opened.
+        selection: the policy and the chosen topics.
+        now_ms: the time from which all cutoffs are calculated (Unix ms).
+        past_day: returns what was trimmed there in the last 24 hours (G6).
+        memories: the ledgers, which remember what is seen; None: remember nothing.
+        clock_ms: returns this machine's time (Unix ms), for what is remembered.
+        progress: called with what is being read.
+        observed: called with what the plan was made of.
+    """
+
+    reader: ClusterReader
+    selection: Selection
+    now_ms: int
+    past_day: PastDay
+    memories: Memories | None = None
+    clock_ms: Callable[[], int] = SYSTEM.wall_ms
+    progress: Progress = silent
+    observed: Observed = lambda _whole: None
+
+
+class Planner(Protocol):
+    """Makes plans: in this process, or over Spark."""
+
+    def plan(self, job: PlanJob) -> Plan:
+        """Return the plan. The cluster is not changed.
+
+        Raises:
+            BrokerError: the cluster's metadata could not be read.
+            PolicyError: R1 is enabled for a topic without a time.
+            NothingMatchesError: there is no topic to decide about.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlanner:
+    """Makes plans in this process.
+
+    Args:
+        inventory: the inventory of segments; None if none was given.
+        outside: what the policy's ``floors`` gave, if they were read elsewhere (F7).
+    """
+
+    inventory: InventoryView | None = None
+    outside: Sequence[Read] | None = None
+
+    @collection_paused()
+    def plan(self, job: PlanJob) -> Plan:
+        """Observe the cluster, decide, and return the plan; see :class:`Planner`."""
+        reader, memories, now_ms, inventory = job.reader, job.memories, job.now_ms, self.inventory
+        selection = with_live(reader, job.selection)
+        policy = selection.policy
+        disks = disk_run(selection.decided_alone.policy, inventory)
+        gone = GoneCommits()
+        request = FullRead(
+            selection.settings_for,
+            policy.groups,
+            now_ms,
+            memories,
+            job.clock_ms,
+            disks=disks,
+            outside=self.outside,
+            begin_rows=lambda _partitions, _latest: gone.anew(),
+        )
+        seen: dict[str, GroupCommits | None] = {}
+
+        def listener(commits: GroupCommits) -> None:
+            seen[commits.group] = commits if is_outside(commits.group) else None
+
+        try:
+            observation = observe(reader, request, job.progress, listener)
+        finally:  # an interrupted scan's reads are kept, too
+            if memories is not None:
+                memories.save(job.clock_ms())
+        notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
+        firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
+        notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
+        if inventory is not None:
+            unknown = "Without it, what lies on that broker's disks is unknown"
+            notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.unread]
+        decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
+        where = () if disks is None else (*disks.state.disks, *disks.state.absent)
+        job.observed(Whole(observation, decisions, where, seen.keys()))
+        unread = unread_or_error(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
+        decided = Decided(
+            observation.cluster_id,
+            decisions,
+            Totals.of(decisions),
+            managed_records(observation),
+            unread,
+            notes,
+            observation.sizes_problem,
+            None if disks is None else disks.state,
+        )
+        return plan_of(replace(job, selection=selection), decided)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What any engine has found and decided.
+
+    Args:
         cluster_id: the cluster's id.
-        now_ms: the time from which all cutoffs are calculated.
         decisions: the decisions in order.
         totals: the totals over all decisions.
         managed: the sum of H − S over the managed partitions (G6).
@@ -200,39 +211,52 @@ def plan_of(
             why that is unknown.
         notes: warnings about the selection.
         sizes_problem: why some sizes are missing, None if none is.
-        past_day: returns the amount trimmed in the last 24 hours.
-        memories: the ledgers, None without a ledger.
         disks: the disks after R6 was decided; None if no disk was read.
     """
+
+    cluster_id: str
+    decisions: Sequence[Decision]
+    totals: Totals
+    managed: int
+    unread: Mapping[str, int] | BrokerError
+    notes: Sequence[Reason]
+    sizes_problem: str | None = None
+    disks: DiskState | None = None
+
+
+def plan_of(job: PlanJob, decided: Decided) -> Plan:
+    """Return the plan with these decisions, from any engine. The job's selection has the live settings."""
+    reader, memories, now_ms = job.reader, job.memories, job.now_ms
+    selection, totals, unread, disks = job.selection, decided.totals, decided.unread, decided.disks
     policy = selection.policy
-    told = [*notes, *(() if disks is None else disks.notes)]
-    if sizes_problem is not None:
-        told.append(Reason("size", f"sizes on disk are not known: {sizes_problem}"))
+    told = [*decided.notes, *(() if disks is None else disks.notes)]
+    if decided.sizes_problem is not None:
+        told.append(Reason("size", f"sizes on disk are not known: {decided.sizes_problem}"))
     if memories is not None:
         told += memories.notes
-        told += no_longer_named(memories(cluster_id), selection, now_ms)
-    memory = NoMemory() if memories is None else memories(cluster_id)
+        told += no_longer_named(memories(decided.cluster_id), selection, now_ms)
+    memory = NoMemory() if memories is None else memories(decided.cluster_id)
     told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason("G2", f"whose unread records would be trimmed is unknown: {unread}"))
         unread = {}
     else:
-        asked = (one.unconsumed for one in decisions if selection.asks_for(one.tp))
+        asked = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))
         told += _unnamed(sum(asked) if selection.partitions else totals.unconsumed, unread)
     amount = Amount(totals.records, totals.size_bytes)
     return Plan(
         created_at_ms=now_ms,
-        cluster_id=cluster_id,
+        cluster_id=decided.cluster_id,
         bootstrap=reader.settings.bootstrap,
         policy_source=policy.source,
         policy_digest=policy.digest,
         flags=policy.one_off.flags(),
         topics=selection.given,
-        decisions=decisions,
+        decisions=decided.decisions,
         unconsumed_by=unread,
-        refusals=over_limits(amount, past_day(cluster_id), managed, policy.limits),
+        refusals=over_limits(amount, job.past_day(decided.cluster_id), decided.managed, policy.limits),
         notes=told,
-        memory_since_ms=None if memories is None else memories.since_ms(cluster_id),
+        memory_since_ms=None if memories is None else memories.since_ms(decided.cluster_id),
         memory="local" if memories is None else memories.kind,
         disks=() if disks is None else disks.outcomes,
         space=None if disks is None else disks.space,

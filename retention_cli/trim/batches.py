@@ -27,7 +27,7 @@ from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
-from retention_cli.trim.recheck import Recheck
+from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.report import Journal, OutcomeName, TrimReport, TrimRow, row_of
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, judge
@@ -62,10 +62,6 @@ class StopError(Exception):
 Permit = Callable[[], AbstractContextManager[None]]
 """Entered around each batch, from before it is announced until its result is recorded. Entering it raises
 :class:`StopError` if nothing more may be sent."""
-RecheckFor = Callable[[Collection[TopicPartition]], Recheck]
-"""Decides these partitions again, with the current policy and facts."""
-Limiter = Callable[[Amount], list[Reason]]
-"""Returns a reason for each limit of the policy that this run would exceed if it trimmed this total."""
 
 
 @dataclass(slots=True)
@@ -85,27 +81,23 @@ class Trimmer:
 
     Args:
         plan: the most that may be trimmed.
-        recheck: decides partitions again.
-        limiter: checks the policy's limits.
-        reader: reads log start offsets back.
-        deleter: None in a dry run, which thus can't delete.
-        journal: None in a dry run.
+        rechecks: decides partitions again, and checks the policy's limits; its reader reads log start offsets back.
         run: the run's name.
         max_partitions: trim at most this many partitions, the first ones.
         progress: called with the number of settled partitions.
+        deleter: None in a dry run, which thus can't delete.
+        journal: None in a dry run.
         archived: limits trims to what is archived, where the policy wants that.
         permit: entered around each batch.
     """
 
     plan: Plan
-    recheck: RecheckFor
-    limiter: Limiter
-    reader: ClusterReader
-    deleter: Deleter | None
-    journal: Journal | None
+    rechecks: Rechecks
     run: str
     max_partitions: int | None = None
     progress: Progress = silent
+    deleter: Deleter | None = None
+    journal: Journal | None = None
     archived: ArchivedFirst = field(default_factory=lambda: ArchivedFirst(None))
     permit: Permit = nullcontext
     _state: State = field(init=False)
@@ -116,6 +108,11 @@ class Trimmer:
     def __post_init__(self) -> None:
         self._state = State.of(self.plan.decisions, self.max_partitions)
         self._spent.disks = self.plan.disks
+
+    @property
+    def reader(self) -> ClusterReader:
+        """What reads the cluster."""
+        return self.rechecks.reader
 
     def trim(self) -> TrimReport:
         """Trim what both the plan and the current facts allow.
@@ -182,7 +179,7 @@ class Trimmer:
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
         """Recheck the waiting partitions, and trim as many of them as the recheck's time allows."""
         began = self.reader.clock.monotonic()
-        fresh = self.recheck(waiting)
+        fresh = self.rechecks.recheck(waiting)
         self._spent.disks = fresh.disks
         self._spent.recheck_s += self.reader.clock.monotonic() - began
         found = wanted(self._state.planned, waiting, fresh)
@@ -248,7 +245,7 @@ class Trimmer:
         """
         state = self._state
         may_go = state.unanswered.may_go(targets)  # an unanswered request may have been executed, or may yet be
-        broken = self.limiter(state.done + total(Amount(one.records, one.size_bytes) for one in may_go))
+        broken = self.rechecks.exceeded(state.done + total(Amount(one.records, one.size_bytes) for one in may_go))
         if not broken:
             return targets
         if not self._spent.batches:

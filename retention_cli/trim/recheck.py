@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
@@ -12,17 +12,24 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
+from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.solve.outcome import DiskOutcome
 from retention_cli.memory.lineage import EpochEnds
 from retention_cli.memory.stores import Memories
+from retention_cli.memory.topics.broker_clock import BrokerClock
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import RecheckRead
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import Limits
+from retention_cli.trim.history import PastDay
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.solve.inventory_view import InventoryView
+
+RECHECK_PATIENCE_S: Final = 10.0
+"""How long a recheck retries an answer that is not yet final (s): well below ``batches.RECHECK_SECONDS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Recheck:
     """Fresh decisions for some partitions, and the leaders to send requests to.
 
     ``began`` is when reading began (on the reader's clock): no fact is older. ``unreadable`` are partitions whose
-    leader is missing or did not answer. ``managed_records`` is the sum of H − S over the observed partitions.
+    leader is missing or did not answer.
     ``archives`` maps each topic that the policy wants archived before a trim to the archive's URL. ``disks`` are R6's
     results, if there are disk rules.
     """
@@ -39,7 +46,6 @@ class Recheck:
     decisions: Mapping[TopicPartition, Decision]
     leaders: Mapping[TopicPartition, PartitionMetadata]
     unreadable: Mapping[TopicPartition, Reason]
-    managed_records: int
     archives: Mapping[str, str] = field(default_factory=dict)
     disks: Sequence[DiskOutcome] = ()
     epoch_ends: EpochEnds = field(default_factory=dict)
@@ -56,58 +62,90 @@ class Recheck:
         return Unknown.because("M4", f"where leader epoch {epoch} ends was not asked")
 
 
-def recheck(
-    reader: ClusterReader,
-    selection: Selection,
-    now_ms: int,
-    only: Collection[TopicPartition] | None,
-    *,
-    epochs: Mapping[TopicPartition, int],
-    patience_s: float,
-    memories: Memories | None = None,
-    clock: Unknown | None = None,
-    inventory: InventoryView | None = None,
-    progress: Progress = silent,
-) -> Recheck:
-    """Observe and decide again, for the partitions in ``only`` or for all managed ones (None).
+@dataclass(slots=True)
+class Rechecks:
+    """Decides partitions of a plan again, with today's policy and facts, and knows what its limits allow (G6).
 
-    If there are disk rules, all partitions are observed: R6 and a topic's size are decided over all of them.
-
-    ``clock`` is why this machine's clock can't be trusted, None if it can or was not compared with the brokers' (G8).
-    ``epochs`` are the leader epochs in which the partitions were planned: the leader is asked where those ended (M2).
-
-    Raises:
-        BrokerError: the cluster's metadata could not be read.
+    Args:
+        reader: the cluster, read-only.
+        selection: returns the current policy; called at every recheck.
+        clock_ms: returns the current time, Unix ms.
+        epochs: the leader epochs in which partitions were planned: the leader is asked where those ended (M2).
+        past: what was trimmed in the last 24 hours.
+        memories: the ledgers; None: remember nothing.
+        inventory: the inventory of segments, or the reader of batch sizes for R5; None if neither was given.
+        clock: compares this machine's clock with the brokers' (G8); None in a dry run.
+        progress: called with what is being read.
     """
-    selection = with_live(reader, selection)
-    alone = selection.decided_alone.policy
-    disks = disk_run(alone, inventory) if needs_disks(alone) else None
-    request = RecheckRead(
-        selection.settings_for,
-        selection.policy.groups,
-        now_ms,
-        memories,
-        reader.clock.wall_ms,
-        only=only if disks is None else None,
-        patience_s=patience_s,
-        clock=clock,
-        disks=disks,
-        epochs=epochs,
-    )
-    observation = observe(reader, request, progress)
-    unreadable = {}
-    for tp, facts in observation.facts.items():
-        if not facts.has_leader:
-            unreadable[tp] = Reason("leader", "the partition has no leader")
-        elif isinstance(facts.log_start, Unknown) and facts.log_start.reasons[0].code == "offsets":
-            unreadable[tp] = facts.log_start.reasons[0]
-    return Recheck(
-        observation.began,
-        {one.tp: one for one in decide_all(reader, observation, now_ms, disks)},
-        observation.leaders,
-        unreadable,
-        managed_records(observation),
-        {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
-        () if disks is None else disks.state.outcomes,
-        observation.epoch_ends,
-    )
+
+    reader: ClusterReader
+    selection: Callable[[], Selection]
+    clock_ms: Callable[[], int]
+    epochs: Mapping[TopicPartition, int]
+    past: PastDay
+    memories: Memories | None = None
+    inventory: InventoryView | None = None
+    clock: BrokerClock | None = None
+    progress: Progress = silent
+    _limits: Limits = field(default_factory=Limits, init=False)
+    _managed: int = field(default=0, init=False)
+
+    def recheck(self, partitions: Collection[TopicPartition]) -> Recheck:
+        """Observe and decide again, right before a trim.
+
+        If there are disk rules, all partitions are observed: R6 and a topic's size are decided over all of them.
+
+        Raises:
+            BrokerError: the cluster's metadata could not be read.
+            PolicyError: the policy is broken by now.
+        """
+        reader = self.reader
+        began = reader.clock.since_boot()  # before the policy and the brokers' clock are read
+        selection = self.selection()
+        self._limits = selection.policy.limits
+        now_ms = self.clock_ms()
+        compared = None if selection.policy.state == "local" else self.clock
+        wrong = None if compared is None else compared.compare()
+        selection = with_live(reader, selection)
+        alone = selection.decided_alone.policy
+        disks = disk_run(alone, self.inventory) if needs_disks(alone) else None
+        # A limit in percent needs the number of all managed records, once.
+        everything = disks is not None or (self._limits.max_percent is not None and self._managed == 0)
+        request = RecheckRead(
+            selection.settings_for,
+            selection.policy.groups,
+            now_ms,
+            self.memories,
+            reader.clock.wall_ms,
+            only=None if everything else partitions,
+            patience_s=RECHECK_PATIENCE_S,
+            clock=wrong,
+            disks=disks,
+            epochs=self.epochs,
+        )
+        observation = observe(reader, request, self.progress)
+        unreadable = {}
+        for tp, facts in observation.facts.items():
+            if not facts.has_leader:
+                unreadable[tp] = Reason("leader", "the partition has no leader")
+            elif isinstance(facts.log_start, Unknown) and facts.log_start.reasons[0].code == "offsets":
+                unreadable[tp] = facts.log_start.reasons[0]
+        decisions = {one.tp: one for one in decide_all(reader, observation, now_ms, disks)}
+        self._managed = max(self._managed, managed_records(observation))
+        return Recheck(
+            min(began, observation.began),
+            decisions,
+            observation.leaders,
+            unreadable,
+            {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
+            () if disks is None else disks.state.outcomes,
+            observation.epoch_ends,
+        )
+
+    def exceeded(self, amount: Amount) -> list[Reason]:
+        """Return a reason for each limit of the policy that this run would exceed if it trimmed this total (G6).
+
+        Raises:
+            StateError: there are limits per day, and the audit log's chain is broken.
+        """
+        return over_limits(amount, self.past.under(self._limits), self._managed, self._limits)

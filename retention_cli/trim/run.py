@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,28 +16,24 @@ from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.errors import Refusal
-from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import format_age, timestamp
-from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics.broker_clock import BrokerClock
 from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
-from retention_cli.policy.settings import AuditRules, Limits
+from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.archive_gate import ArchivedFirst
 from retention_cli.trim.batches import Permit, Trimmer
 from retention_cli.trim.history import PastDay, read_past_day
 from retention_cli.trim.journal import AuditJournal, new_run_name
-from retention_cli.trim.recheck import Recheck, recheck
+from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.solve.inventory_view import InventoryView
 
-RECHECK_PATIENCE_S: Final = 10.0
-"""How long a recheck retries an answer that is not yet final (s): well below RECHECK_SECONDS."""
 _CLOCK_SLACK_MS: Final = 60_000
 
 ExitCodeFor = Callable[[TrimReport | BaseException], int]
@@ -48,14 +44,17 @@ class PlanRefusedError(Refusal):
     """The saved plan must not be executed on this cluster, or any longer. Nothing was trimmed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """How to execute a plan.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimJob:
+    """A plan to carry out, and how.
 
     Args:
+        reader: the cluster, opened.
+        plan: the most that may be trimmed.
         selection: returns the current policy; called at every recheck.
         state_dir: the folder of the audit log and the lock.
         clock_ms: returns the current time, Unix ms.
+        exit_code_for: returns the exit code that the audit log's last line has.
         dry_run: send nothing, and create no object that could.
         max_partitions: trim at most this many partitions, the first ones.
         wait_lock_s: how long to wait for another trim of this cluster to end.
@@ -69,12 +68,15 @@ class Orders:
         permit: entered around each batch, to say whether it may still be sent.
         audit: what the policy says of the audit log.
         on_report: called with the report as soon as it exists, before anything later can fail. Not in a dry run.
-        ships: send the audit log's copies at the end; otherwise the caller does, by :func:`shipped`.
+        progress: called with what is being done.
     """
 
+    reader: ClusterReader
+    plan: Plan
     selection: Callable[[], Selection]
     state_dir: Path
     clock_ms: Callable[[], int]
+    exit_code_for: ExitCodeFor
     dry_run: bool = False
     max_partitions: int | None = None
     wait_lock_s: float = 0.0
@@ -88,7 +90,7 @@ class Orders:
     permit: Permit = nullcontext
     audit: AuditRules = field(default_factory=AuditRules)
     on_report: Callable[[TrimReport], None] = lambda _report: None
-    ships: bool = True
+    progress: Progress = silent
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -128,10 +130,8 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
         raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
 
 
-def run_trim(
-    reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
-) -> TrimReport:
-    """Execute the plan, or only rehearse it (dry run).
+def carry_out(job: TrimJob) -> TrimReport:
+    """Recheck, delete and read back, batch by batch; or only rehearse it (dry run).
 
     Raises:
         trim.RefusedError: a limit of the policy would be exceeded; nothing was trimmed.
@@ -141,112 +141,77 @@ def run_trim(
             broken; nothing was trimmed. A failure after the first batch is in the report instead, and ends the trim.
         BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
     """
-    now_ms = orders.clock_ms()
+    reader, plan = job.reader, job.plan
+    now_ms = job.clock_ms()
     run = new_run_name(now_ms)
-    folder = cluster_folder(orders.state_dir, plan.cluster_id)
-    if orders.dry_run:
-        past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
-        report = _trimmer(reader, plan, orders, run, past, None, None, progress).trim()
+    folder = cluster_folder(job.state_dir, plan.cluster_id)
+    if job.dry_run:
+        past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
+        report = Trimmer(plan, _rechecks(job, past), run, job.max_partitions, job.progress).trim()
         return replace(report, audit_broken=past.broken)
-    with (
-        trim_lock(folder, timestamp(now_ms), orders.wait_lock_s),
-        orders.broker_clock_for(reader, orders.clock_ms) as clock,
-    ):
-        if orders.max_age_ms is not None:
-            _check_age(plan, orders.clock_ms(), orders.max_age_ms)
+    with trim_lock(folder, timestamp(now_ms), job.wait_lock_s), job.broker_clock_for(reader, job.clock_ms) as clock:
+        if job.max_age_ms is not None:
+            _check_age(plan, job.clock_ms(), job.max_age_ms)
         log = AuditLog(folder)
-        journal = AuditJournal(log, run, orders.clock_ms)
-        past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
-        trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)
-        ledger = None if orders.memories is None else orders.memories.named(plan.cluster_id)
-        log.rotate(orders.audit.max_bytes)
-        journal.begin(plan, orders.source, ledger)
+        journal = AuditJournal(log, run, job.clock_ms)
+        past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
+        trimmer = Trimmer(
+            plan,
+            _rechecks(job, past, clock),
+            run,
+            job.max_partitions,
+            job.progress,
+            job.deleter_for(reader),
+            journal,
+            ArchivedFirst(_archiver(job), journal.archived),
+            job.permit,
+        )
+        ledger = None if job.memories is None else job.memories.named(plan.cluster_id)
+        log.rotate(job.audit.max_bytes)
+        journal.begin(plan, job.source, ledger)
         try:
             report = trimmer.trim()
             report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
-            orders.on_report(report)
+            job.on_report(report)
         except BaseException as error:
-            journal.end(None, exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
+            journal.end(None, job.exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
             raise
         try:
-            journal.end(report, exit_code_for(report))
+            journal.end(report, job.exit_code_for(report))
         except StateError as error:  # the trim is done: report it, and that the log lacks its last line
             report = replace(report, audit_problem=report.audit_problem or str(error))
-        topic = orders.audit.topic  # after an error nothing was trimmed: the next run copies it
-        if topic is not None and orders.ships and not report.audit_problem:
-            report = replace(report, audit_unshipped=ship(log, reader, topic))
         return report
 
 
-def shipped(reader: ClusterReader, audit: AuditRules, state_dir: Path, report: TrimReport) -> TrimReport:
-    """Send the audit log's copies, as a trim does that ``ships``; return the report with what they lack.
+def shipped(job: TrimJob, report: TrimReport) -> TrimReport:
+    """Copy the audit log to its topic, which may take a minute; return the report with what they lack.
 
-    If another trim of the cluster runs by now, it sends these lines, too.
+    After an error nothing was trimmed: the next run copies its lines. If another trim of the cluster runs by now, it
+    sends these lines, too.
     """
-    if report.audit_problem or audit.topic is None:
+    if job.dry_run or report.audit_problem or (topic := job.audit.topic) is None:
         return report
-    folder = cluster_folder(state_dir, report.cluster_id)
+    folder = cluster_folder(job.state_dir, report.cluster_id)
     try:
         with trim_lock(folder, timestamp(SYSTEM.wall_ms())):
-            return replace(report, audit_unshipped=ship(AuditLog(folder), reader, audit.topic))
+            return replace(report, audit_unshipped=ship(AuditLog(folder), job.reader, topic))
     except LockedError:
         return report
     except StateError as error:
         return replace(report, audit_unshipped=f"{error}; the next trim sends the lines that it lacks")
 
 
-def _trimmer(
-    reader: ClusterReader,
-    plan: Plan,
-    orders: Orders,
-    run: str,
-    past: PastDay,
-    deleter: Deleter | None,
-    journal: AuditJournal | None,
-    progress: Progress,
-    clock: BrokerClock | None = None,
-) -> Trimmer:
-    limits = Limits()
-    managed = 0
-    planned = {
-        one.tp: one.leader_epoch for one in plan.decisions if one.action == "trim" and one.leader_epoch is not None
-    }
-
-    def again(partitions: Collection[TopicPartition]) -> Recheck:
-        nonlocal limits, managed
-        began = reader.clock.since_boot()  # before the policy and the brokers' clock are read
-        selection = orders.selection()
-        limits = selection.policy.limits
-        # A limit in percent needs the number of all managed records, once.
-        only = None if limits.max_percent is not None and managed == 0 else partitions
-        fresh = recheck(
-            reader,
-            selection,
-            orders.clock_ms(),
-            only,
-            epochs=planned,
-            patience_s=RECHECK_PATIENCE_S,
-            memories=orders.memories,
-            inventory=orders.inventory,
-            clock=None if clock is None or selection.policy.state == "local" else clock.compare(),
-            progress=progress,
-        )
-        managed = max(managed, fresh.managed_records)
-        return replace(fresh, began=min(began, fresh.began))
-
-    def limiter(amount: Amount) -> list[Reason]:
-        return over_limits(amount, past.under(limits), managed, limits)
-
-    archived = ArchivedFirst(None)
-    if deleter is not None and journal is not None:
-        archived = ArchivedFirst(_archiver(reader, plan.cluster_id, orders), journal.archived)
-    most, permit = orders.max_partitions, orders.permit
-    return Trimmer(plan, again, limiter, reader, deleter, journal, run, most, progress, archived, permit)
+def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None) -> Rechecks:
+    planned = (one for one in job.plan.decisions if one.action == "trim")
+    epochs = {one.tp: one.leader_epoch for one in planned if one.leader_epoch is not None}
+    return Rechecks(
+        job.reader, job.selection, job.clock_ms, epochs, past, job.memories, job.inventory, clock, job.progress
+    )
 
 
-def _archiver(reader: ClusterReader, cluster_id: str, orders: Orders) -> Archiver:
-    if orders.archiver is not None:
-        return orders.archiver(reader, cluster_id)
+def _archiver(job: TrimJob) -> Archiver:
+    if job.archiver is not None:
+        return job.archiver(job.reader, job.plan.cluster_id)
     from retention_cli.archive.archiver import PartitionArchiver  # not needed for a dry run
 
-    return PartitionArchiver(reader, cluster_id, lambda: timestamp(orders.clock_ms()))
+    return PartitionArchiver(job.reader, job.plan.cluster_id, lambda: timestamp(job.clock_ms()))

@@ -20,7 +20,7 @@ from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.stores import Kind, Memories
-from retention_cli.plan.make import Whole, make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob, Whole
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
@@ -28,7 +28,7 @@ from retention_cli.trim.batches import StopError
 from retention_cli.trim.ceiling import Ceiling, Narrowed, narrowed
 from retention_cli.trim.history import past_day
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import ExitCodeFor, Orders, PlanRefusedError, run_trim
+from retention_cli.trim.run import ExitCodeFor, PlanRefusedError, TrimJob, carry_out, shipped
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.losses import losses
 from retention_cli.watch.measured import Groups, Measured, groups_of, measured
@@ -141,16 +141,16 @@ class Passes:
             nonlocal groups
             groups = groups_of(whole.decisions, losses(reader, whole, memories, rules, setup.every_ms, now_ms))
 
-        plan = make_plan(
+        planned = PlanJob(
             reader,
             selection,
             now_ms,
-            past_day=lambda cluster: past_day(setup.state_dir, cluster, now_ms, selection.policy.limits),
-            memories=memories,
-            inventory=inventory,
+            lambda cluster: past_day(setup.state_dir, cluster, now_ms, selection.policy.limits),
+            memories,
             progress=setup.progress,
             observed=observed,
         )
+        plan = LocalPlanner(inventory).plan(planned)
         self._pin(plan.cluster_id)
         values = measured(plan, groups, rules.percent)
         term = setup.leadership.term() if setup.trims else None
@@ -161,18 +161,22 @@ class Passes:
             refused = bool(plan.refusals) and setup.trims
             return Passed(plan, values, hold, refused, look.broken, notes=notes)
         under = narrowed(plan, setup.ceiling, self._after, lambda topic: _whole(selection, topic))
-        orders = Orders(
+        job = TrimJob(
+            reader=reader,
+            plan=under.plan,
             selection=lambda: setup.policy.again(selection.policy.digest),
             state_dir=setup.state_dir,
             clock_ms=setup.clock_ms,
+            exit_code_for=setup.exit_code_for,
             memories=memories,
             inventory=inventory,
             audit=selection.policy.audit,
             permit=lambda: self._permit(term, selection.policy.digest),
+            progress=setup.progress,
         )
         told = len(memories.notes)
         try:
-            report = run_trim(reader, under.plan, orders, setup.exit_code_for, setup.progress)
+            report = shipped(job, carry_out(job))
         finally:
             with suppress(HeadError):  # the next pass says so, and this one's own error counts
                 self._head = self._head_of_log(plan.cluster_id) or self._head

@@ -203,9 +203,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "recheck: holds are not read again",
-        "trim/run.py",
-        "        selection = orders.selection()\n        limits",
-        "        selection = again.__dict__.setdefault('first', orders.selection())\n        limits",
+        "trim/recheck.py",
+        "        selection = self.selection()\n",
+        "        selection = vars(reader).setdefault('first', self.selection())\n",
     ),
     Mutant(
         "unread records are none",

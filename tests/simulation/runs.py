@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.selection import Selection
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import Orders, run_trim
+from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.allowed import check
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.kafka import HOUR
@@ -55,13 +55,15 @@ def planned(world: World, one: Operator, reading: Reading, reader: SimReader, me
     now_ms = one.clock.wall_ms()
     reading.began, reading.planned_ms = world.truth.number, now_ms
     reading.rules = world.wanted
-    plan = make_plan(
-        reader,
-        selection_of(world, one),
-        now_ms,
-        past_day=lambda _cluster: Amount(),
-        memories=memories,
-        clock_ms=one.clock.wall_ms,
+    plan = LocalPlanner().plan(
+        PlanJob(
+            reader,
+            selection_of(world, one),
+            now_ms,
+            past_day=lambda _cluster: Amount(),
+            memories=memories,
+            clock_ms=one.clock.wall_ms,
+        )
     )
     world.truth.passed(reading, one.topics)
     world.outcomes.update(f"plan {decision.action}" for decision in plan.decisions)
@@ -129,7 +131,10 @@ def carry_out_plan(
 
     deleter = SimDeleter(world.kafka, world.hub, carried, sent)
     one.deleters = [deleter]
-    orders = Orders(
+    job = TrimJob(
+        reader=reader,
+        plan=plan,
+        exit_code_for=lambda _: 0,
         selection=selection,
         state_dir=one.folder,
         clock_ms=one.clock.wall_ms,
@@ -138,7 +143,7 @@ def carry_out_plan(
         broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, world.hub, clock_ms),
     )
     began = world.truth.number
-    report = run_trim(reader, plan, orders, lambda _: 0)
+    report = carry_out(job)
     memories.save(one.clock.wall_ms())
     again = {(row.topic, row.partition) for row in plan.decisions if row.action == "trim"}
     world.truth.passed(reading, one.topics, again)

@@ -19,7 +19,7 @@ from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.memory.stores import Kind, Memories
 from retention_cli.memory.topics.make import OWN_TOPICS, look_at, read_stored
 from retention_cli.memory.topics.state import StateTopic
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from tests.support.world import Cli, World, now_ms, reader_for
 
@@ -128,7 +128,7 @@ def plan(world: World, policy: str, machine: str, kind: Kind = "cluster") -> Pla
     with reader_for(world.bootstrap) as reader:
         memories = memories_of(world.state_dir / machine, kind, reader)
         chosen = world.selection(f"state: {kind}\n{policy}")
-        made = make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
+        made = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
         memories.close()
         return made
 

@@ -37,12 +37,12 @@ from retention_cli.core.clock import SYSTEM, Clock, SystemClock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import Orders, run_trim
+from retention_cli.trim.run import TrimJob, carry_out
 from tests.support import processes
 
 HOUR = 3_600_000
@@ -470,13 +470,15 @@ class World:
             reader_for(self.bootstrap, clock=clock, contexts=self.contexts) as reader,
             closing(Memories(self.state_dir)) as memories,
         ):
-            return make_plan(
-                reader,
-                self.selection(policy, *topics),
-                at_ms or now_ms(),
-                past_day=lambda _cluster: Amount(),
-                memories=memories if remember else None,
-                clock_ms=now_ms if at_ms is None else lambda: at_ms,
+            return LocalPlanner().plan(
+                PlanJob(
+                    reader,
+                    self.selection(policy, *topics),
+                    at_ms or now_ms(),
+                    past_day=lambda _cluster: Amount(),
+                    memories=memories if remember else None,
+                    clock_ms=now_ms if at_ms is None else lambda: at_ms,
+                )
             )
 
     def decide(
@@ -510,8 +512,17 @@ class World:
             closing(Memories(self.state_dir)) as memories,
         ):
             more.setdefault("memories", memories)
-            orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
-            return run_trim(reader, plan, orders, lambda _report: 0)
+            job = TrimJob(
+                reader=reader,
+                plan=plan,
+                selection=selection,
+                state_dir=self.state_dir,
+                clock_ms=now_ms,
+                exit_code_for=lambda _report: 0,
+                dry_run=dry_run,
+                **more,
+            )
+            return carry_out(job)
 
     def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
         """Run the real command against this cluster."""

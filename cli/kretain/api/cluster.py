@@ -16,9 +16,9 @@ from kretain.api.values import Origin, Plan, Report, origin_of, plan_value, repo
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
 from kretain.flows.inventory import InventoryOption
-from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, ship
 from kretain.flows.plans import now_ms, plan_now, read_saved
-from kretain.flows.spark import SharedSpark, maker
+from kretain.flows.spark import SharedSpark, planner
+from kretain.flows.trims import exit_codes
 from kretain.options import rules
 from kretain.options.common import Common
 from kretain.options.spark import SparkFlags
@@ -29,6 +29,7 @@ from retention_cli.memory.stores import Memories
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
 
 Duration = str | int | dt.timedelta
 """``"3d"``, milliseconds, or a timedelta."""
@@ -146,9 +147,9 @@ class Cluster:
             self._check_open()
             selection = self._selection(given)
             files = InventoryOption([Path(one) for one in inventory] or None, selection.policy)
-            make = maker(SharedSpark(SparkFlags()), files)
+            engine = planner(SharedSpark(SparkFlags()), files)
             with contextlib.closing(self._memories(selection)) as memories:
-                made = plan_now(self._settings, self._reader, selection, make, silent, memories)
+                made = plan_now(self._settings, self._reader, selection, engine, memories, silent)
             return plan_value(Origin(made, given, None))
 
     def trim(
@@ -195,35 +196,41 @@ class Cluster:
         with self._turn, translated():
             self._check_open()
             if origin.made.flags and not given.any_rule:  # reported before "there is no policy"
-                check_plan(origin.made, Selection(rules.flags_alone(given)), age_ms)
+                check_saved(origin.made, Selection(rules.flags_alone(given)), now_ms(), age_ms)
             today = self._selection(given)
-            check_plan(origin.made, today, age_ms)
-            check_its_cluster(origin.made, self._reader)
+            check_saved(origin.made, today, now_ms(), age_ms)
+            check_cluster(origin.made, self._reader.metadata([]).cluster_id)
             files = InventoryOption([Path(one) for one in inventory] or None, today.policy, whole=True)
             sent: list[TrimReport] = []
-            job = Job(
-                partial(self._selection, given),
-                files,
-                today.policy.audit,
-                dry_run=bool(dry_run),
-                max_partitions=most,
-                wait_lock_ms=lock_ms,
-                max_age_ms=age_ms,
-                source=origin.source,
-                on_report=sent.append,
-            )
             with contextlib.closing(self._memories(today)) as memories:
-                return self._carried_out(origin, job, memories, sent)
+                job = TrimJob(
+                    reader=self._reader,
+                    plan=origin.made,
+                    selection=partial(self._selection, given),
+                    state_dir=self._settings.state_dir,
+                    clock_ms=now_ms,
+                    exit_code_for=exit_codes(),
+                    dry_run=bool(dry_run),
+                    max_partitions=most,
+                    wait_lock_s=lock_ms / 1000,
+                    max_age_ms=age_ms,
+                    source=origin.source,
+                    memories=memories,
+                    inventory=files.view(),
+                    audit=today.policy.audit,
+                    on_report=sent.append,
+                )
+                return self._carried_out(job, memories, sent)
 
-    def _carried_out(self, origin: Origin, job: Job, memories: Memories, sent: list[TrimReport]) -> Report:
+    def _carried_out(self, job: TrimJob, memories: Memories, sent: list[TrimReport]) -> Report:
         """Trim, and return the report whatever fails after a request was sent."""
         failed: list[Reason] = []
         report: TrimReport | None = None
         interrupted = False
         try:
-            report = carry_out(self._settings, self._reader, origin.made, job, memories, silent)
+            report = carry_out(job)
             memories.save(now_ms())
-            report = ship(self._settings, self._reader, job, report)
+            report = shipped(job, report)
         except KeyboardInterrupt:
             report, interrupted = report or next(iter(sent), None), True
             if report is None:

@@ -9,7 +9,7 @@ import typer
 
 from kretain.errors import Exit
 from kretain.flows.inventory import Inventories, InventoryOption
-from kretain.flows.spark import SharedSpark, maker
+from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.spark import SparkFlags
@@ -44,6 +44,7 @@ def disk(
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from retention_cli.disks.usage import look
+    from retention_cli.plan.make import PlanJob
     from retention_cli.policy.settings import DiskRules, Limits, OneOff
     from retention_cli.trim.history import past_day
 
@@ -54,15 +55,15 @@ def disk(
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         cluster_id = reader.metadata([]).cluster_id
         if chosen is not None and chosen.policy.disks.percent is not None:
-            make = maker(shared, InventoryOption(inventory, chosen.policy))
-            made = make(
+            job = PlanJob(
                 reader,
                 chosen,
                 now_ms,
-                past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms, Limits()),
-                memories=settings.memories(reader, chosen.policy.state),
+                lambda cluster: past_day(settings.state_dir, cluster, now_ms, Limits()),
+                settings.memories(reader, chosen.policy.state),
                 progress=progress,
             )
+            made = planner(shared, InventoryOption(inventory, chosen.policy)).plan(job)
             outcomes, notes = made.disks, [note for note in made.notes if note.code in ("R6", "disk", "inventory")]
         else:
             policy = None if chosen is None else chosen.policy

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from kretain.errors import Exit, worst
-from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
+from kretain.flows.fleet import Fleet, FleetFlags, PlanFlags, chosen, plan_fleet
 from kretain.flows.inventory import Inventories, InventoryOption, check_one
 from kretain.flows.plans import named_alone, plan_now, save_plan
-from kretain.flows.spark import SharedSpark, maker
+from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, PlanOutput, command, option
 from kretain.options.rules import PartedTopics, RuleFlags
@@ -74,18 +74,14 @@ def plan(
             asked.topics,
             one_off,
             spark,
-            out=out,
-            output=output,
-            quiet=common.quiet,
-            every_row=all_rows,
-            detailed_exitcode=detailed_exitcode,
-            fail_on_hold=fail_on_hold,
+            PlanFlags(out, output, common.quiet, all_rows, detailed_exitcode, fail_on_hold),
         )
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, asked.topics, one_off, asked.partitions)
-    make = maker(shared, InventoryOption(inventory, selection.policy))
+    engine = planner(shared, InventoryOption(inventory, selection.policy))
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        made = plan_now(settings, reader, selection, make, progress, settings.memories(reader, selection.policy.state))
+        memories = settings.memories(reader, selection.policy.state)
+        made = plan_now(settings, reader, selection, engine, memories, progress)
     made = named_alone(settings, made, selection)
     if not common.quiet:
         for note in made.notes:

@@ -10,10 +10,9 @@ import typer
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import Inventories, InventoryOption, check_one
-from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, ship, within_limits
 from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
-from kretain.flows.spark import SharedSpark, maker
-from kretain.flows.trims import code_of, confirm, note_deeds, waited, warn_of_log
+from kretain.flows.spark import SharedSpark, planner
+from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.options.rules import PartedTopics, RuleFlags
@@ -110,6 +109,7 @@ def trim(
     from kretain.render.kit.screen import warn
     from kretain.render.trim import print_report
     from retention_cli.policy.selection import Selection
+    from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
 
     if wait and dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
@@ -143,24 +143,24 @@ def trim(
     if plan is not None:
         saved = read_saved(plan, clusters.cluster)
         if saved.flags and not one_off.any_rule:
-            check_plan(saved, Selection(rules.flags_alone(one_off), ()), max_age)
+            check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), max_age)
 
     def selection() -> Selection:
         return rules.selection(settings.policy, named.topics, one_off, named.partitions)
 
     today = selection()
     if saved is not None:
-        check_plan(saved, today, max_age)
+        check_saved(saved, today, now_ms(), max_age)
     given = InventoryOption(inventory, today.policy, whole=not dry_run)
-    make = maker(shared, given)
+    engine = planner(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
-            check_its_cluster(saved, reader)
+            check_cluster(saved, reader.metadata([]).cluster_id)
             whole = saved
         else:
             with shown(quiet=common.quiet) as progress:
-                whole = plan_now(settings, reader, today, make, progress, memories)
+                whole = plan_now(settings, reader, today, engine, memories, progress)
             for note in () if common.quiet else whole.notes:
                 warn(note.text)
         made = named_alone(settings, whole, today)
@@ -174,21 +174,27 @@ def trim(
                 lambda: print_plan(asked, PlanOutput.table, every_row=False),
                 settings.typed,
             )
-        job = Job(
-            selection,
-            given,
-            today.policy.audit,
-            dry_run=dry_run,
-            max_partitions=max_partitions,
-            wait_lock_ms=wait_lock,
-            max_age_ms=max_age if saved is not None and wait_lock else None,
-            source=None if plan is None else str(plan),
-            archiver=shared.archiver(),
-            fail_on_hold=fail_on_hold,
-            on_report=lambda report: note_deeds(common.deeds, report),
-        )
         with shown(quiet=common.quiet) as progress:
-            report = carry_out(settings, reader, made, job, memories, progress)
+            job = TrimJob(
+                reader=reader,
+                plan=made,
+                selection=selection,
+                state_dir=settings.state_dir,
+                clock_ms=now_ms,
+                exit_code_for=exit_codes(fail_on_hold=fail_on_hold),
+                dry_run=dry_run,
+                max_partitions=max_partitions,
+                wait_lock_s=wait_lock / 1000,
+                max_age_ms=max_age if saved is not None and wait_lock else None,
+                source=None if plan is None else str(plan),
+                memories=memories,
+                inventory=given.view(),
+                archiver=shared.archiver(),
+                audit=today.policy.audit,
+                on_report=lambda report: note_deeds(common.deeds, report),
+                progress=progress,
+            )
+            report = carry_out(job)
             late: list[Reason] = []
             with common.deeds.behind(common.verbose):
                 late = waited(reader, report, selection, wait_at_most, progress) if wait else []
@@ -197,7 +203,7 @@ def trim(
             memories.save(now_ms())
         if output is Output.table:  # the copies of the audit log may take a minute
             print_report(report, output, every_row=all_rows)
-        report = ship(settings, reader, job, report)
+        report = shipped(job, report)
     if report.stopped_by is not None:
         common.deeds.fail(report.stopped_by, common.verbose)
     for note in () if common.quiet else memories.notes[told:]:

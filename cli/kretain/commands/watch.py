@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kretain.errors import Deeds, Exit, UsageError, exit_code_for, tell
+from kretain.errors import Deeds, Exit, UsageError, tell
 from kretain.flows.inventory import InventoryOption
 from kretain.flows.plans import now_ms
-from kretain.flows.trims import code_of
+from kretain.flows.trims import exit_codes
 from kretain.options import rules
 from kretain.options.common import Common, command, duration_ms, option, size_bytes
 
@@ -115,9 +115,6 @@ def watch(
     policy.look()  # a broken policy ends it here, before anything else
     settings.settings()
 
-    def code_for(result: TrimReport | BaseException) -> int:
-        return int(exit_code_for(result) if isinstance(result, BaseException) else code_of(result, fail_on_hold=False))
-
     def inventory(selection: Selection) -> Any:
         return InventoryOption(None, selection.policy).view()
 
@@ -135,7 +132,7 @@ def watch(
             trims=trim,
             every_ms=interval,
             ceiling=Ceiling(max_records, max_bytes),
-            exit_code_for=code_for,
+            exit_code_for=exit_codes(),
             uninterrupted=ending.uninterrupted,
             progress=board.tick,
         )

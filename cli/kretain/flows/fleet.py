@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
+from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, option
@@ -187,35 +187,35 @@ def code_of_failure(failure: Failure) -> Exit:
     return Exit.FAILED if failure.cause is None else exit_code_for(failure.cause)
 
 
-def plan_fleet(
-    fleet: Fleet,
-    topics: list[str] | None,
-    one_off: OneOff,
-    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
-    *,
-    out: Path | None,
-    output: PlanOutput,
-    quiet: bool,
-    every_row: bool,
-    detailed_exitcode: bool,
-    fail_on_hold: bool,
-) -> Exit:
+@dataclass(frozen=True, slots=True)
+class PlanFlags:
+    """The options of ``kretain plan`` that apply to a fleet's plan."""
+
+    out: Path | None
+    output: PlanOutput
+    quiet: bool = False
+    every_row: bool = False
+    detailed_exitcode: bool = False
+    fail_on_hold: bool = False
+
+
+def plan_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags) -> Exit:
     """Plan several clusters, save and show it."""
     from kretain.render.fleet import print_fleet_plan
 
-    if output == PlanOutput.delete_records:
+    if flags.output == PlanOutput.delete_records:
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
     with SharedSpark(spark) as shared:
-        made = planned(fleet, fleet.members(topics, one_off), time.time_ns() // 1_000_000, shared, quiet=quiet)
-    if out is not None and made.plans:
-        save(made, out, quiet=quiet)
-    print_fleet_plan(made, output, every_row=every_row)
+        made = planned(fleet, fleet.members(topics, one_off), now_ms(), shared, quiet=flags.quiet)
+    if flags.out is not None and made.plans:
+        save(made, flags.out, quiet=flags.quiet)
+    print_fleet_plan(made, flags.output, every_row=flags.every_row)
     totals = made.totals
     codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
     return worst(
         of_many(codes),
-        Exit.ON_HOLD if fail_on_hold and totals.hold else Exit.DONE,
-        Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
+        Exit.ON_HOLD if flags.fail_on_hold and totals.hold else Exit.DONE,
+        Exit.HAS_CHANGES if flags.detailed_exitcode and totals.trim else Exit.DONE,
     )
 
 

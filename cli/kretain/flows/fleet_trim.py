@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many, tell
+from kretain.errors import Deeds, Exit, RefusedError, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark
-from kretain.flows.trims import code_of, confirm, note_deeds, warn_of_log
+from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log
 from kretain.options import rules
 from kretain.options.common import Output, PlanOutput
 
@@ -145,34 +146,41 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
     from kretain.render.kit.progress import shown_by_name
     from kretain.render.kit.screen import warn
-    from retention_cli.engines.fleet.trimming import trim_member
-
-    def code_for(result: TrimReport | BaseException) -> int:
-        if isinstance(result, BaseException):
-            return int(exit_code_for(result))
-        return int(code_of(result, fail_on_hold=flags.fail_on_hold))
+    from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
+    from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     def keep(report: TrimReport) -> None:
         note_deeds(flags.deeds, report, member.name)
         if report.sent:
             sent.append(report)
 
-    with shown_by_name(quiet=flags.quiet) as watch, watch(member.name) as progress:
-        report, notes = trim_member(
-            member,
-            plan,
-            clock_ms=now_ms,
-            exit_code_for=code_for,
-            dry_run=flags.dry_run,
-            max_partitions=flags.max_partitions,
-            wait_lock_s=flags.wait_lock_ms / 1000,
-            max_age_ms=flags.max_age_ms if flags.plan is not None and flags.wait_lock_ms else None,
-            source=None if flags.plan is None else str(flags.plan),
-            archiver=flags.spark.archiver(),
-            progress=progress,
-            on_report=keep,
-        )
-    for note in () if flags.quiet else notes:
+    policy = member.selection().policy
+    inventory = inventory_view(inventory_paths(policy), whole=not flags.dry_run)
+    with shown_by_name(quiet=flags.quiet) as watch, watch(member.name) as progress, member.reader() as reader:
+        check_cluster(plan, reader.metadata([]).cluster_id)
+        with closing(member.memories(reader, policy.state)) as memories:
+            job = TrimJob(
+                reader=reader,
+                plan=plan,
+                selection=member.selection,
+                state_dir=member.state_dir,
+                clock_ms=now_ms,
+                exit_code_for=exit_codes(fail_on_hold=flags.fail_on_hold),
+                dry_run=flags.dry_run,
+                max_partitions=flags.max_partitions,
+                wait_lock_s=flags.wait_lock_ms / 1000,
+                max_age_ms=flags.max_age_ms if flags.plan is not None and flags.wait_lock_ms else None,
+                source=None if flags.plan is None else str(flags.plan),
+                memories=memories,
+                inventory=inventory,
+                archiver=flags.spark.archiver(),
+                audit=policy.audit,
+                on_report=keep,
+                progress=progress,
+            )
+            report = shipped(job, carry_out(job))
+            memories.save(now_ms())
+    for note in () if flags.quiet else memories.notes:
         warn(f"{member.name}: {note.text}")
     return report
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
     from retention_cli.memory.stores import Memories
+    from retention_cli.plan.make import Planner
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
 
@@ -25,9 +25,9 @@ def plan_now(
     settings: Resolved,
     reader: ClusterReader,
     selection: Selection,
-    make: Callable[..., Plan],
-    progress: Progress,
+    planner: Planner,
     memories: Memories,
+    progress: Progress,
 ) -> Plan:
     """Return the plan of one cluster as of now.
 
@@ -35,24 +35,26 @@ def plan_now(
         settings: the state directory, whose audit log knows what was trimmed in the last 24 hours (G6).
         reader: the cluster, opened.
         selection: the policy and the chosen topics.
-        make: the engine's function, of :func:`kretain.flows.spark.maker`.
-        progress: receives reports.
+        planner: the engine, of :func:`kretain.flows.spark.planner`.
         memories: the ledgers of clusters; what is seen is saved in them.
+        progress: receives reports.
 
     Raises:
-        BrokerError, PolicyError, NothingMatchesError: see :func:`retention_cli.plan.make.make_plan`.
+        BrokerError, PolicyError, NothingMatchesError: see :class:`retention_cli.plan.make.Planner`.
     """
+    from retention_cli.plan.make import PlanJob
     from retention_cli.trim.history import past_day
 
-    now = now_ms()
-    return make(
+    now, limits = now_ms(), selection.policy.limits
+    job = PlanJob(
         reader,
         selection,
         now,
+        lambda cluster: past_day(settings.state_dir, cluster, now, limits),
+        memories,
         progress=progress,
-        memories=memories,
-        past_day=lambda cluster: past_day(settings.state_dir, cluster, now, selection.policy.limits),
     )
+    return planner.plan(job)
 
 
 def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
     from retention_cli.engines.fleet.planning import Engine
     from retention_cli.engines.spark.connections import ConnectionRef
     from retention_cli.engines.spark.sent import Sender
-    from retention_cli.memory.stores import Memories
-    from retention_cli.plan.make import PastDay
+    from retention_cli.plan.make import PlanJob, Planner
     from retention_cli.plan.value import Plan
-    from retention_cli.policy.selection import Selection
     from retention_cli.profile.reading import Profile, Read
 
 
@@ -132,36 +129,47 @@ class SharedSpark:
         return SparkArchiver(reader, cluster_id, connect)
 
 
-def plan_one(
-    shared: SharedSpark,
-    reader: ClusterReader,
-    selection: Selection,
-    now_ms: int,
-    given: InventoryOption,
-    *,
-    past_day: PastDay,
-    memories: Memories | None,
-    progress: Progress,
-) -> Plan:
-    """Return one cluster's plan with its rows, like :func:`retention_cli.plan.make.make_plan`."""
-    from retention_cli.engines.spark.plans import make_plans
-    from retention_cli.engines.spark.targets import Target
+@dataclass(frozen=True, slots=True)
+class SparkPlanner:
+    """Makes plans over Spark; see :class:`retention_cli.plan.make.Planner`."""
 
-    def connect() -> ConnectionRef:
-        return shared.get(progress).connection(reader.settings)
+    shared: SharedSpark
+    inventory: InventoryOption
 
-    target = Target("", reader, selection, connect, past_day, memories, given.paths)
-    made = make_plans(
-        lambda: shared.get(progress).sender,
-        [target],
-        now_ms,
-        progress,
-        connections=shared.flags.connections,
-        a_task=shared.flags.a_task,
-    )
-    if "" in made.failures:
-        raise made.failures[""]
-    return made.plans[""]
+    def plan(self, job: PlanJob) -> Plan:
+        """Return one cluster's plan."""
+        from retention_cli.engines.spark.plans import make_plans
+        from retention_cli.engines.spark.targets import Target
+
+        def connect() -> ConnectionRef:
+            return self.shared.get(job.progress).connection(job.reader.settings)
+
+        files = self.inventory.paths
+        target = Target("", job.reader, job.selection, connect, job.past_day, job.memories, files)
+        made = make_plans(
+            lambda: self.shared.get(job.progress).sender,
+            [target],
+            job.now_ms,
+            job.progress,
+            connections=self.shared.flags.connections,
+            a_task=self.shared.flags.a_task,
+        )
+        if "" in made.failures:
+            raise made.failures[""]
+        return made.plans[""]
+
+
+def planner(shared: SharedSpark, inventory: InventoryOption) -> Planner:
+    """Return what makes a plan: this process, or Spark.
+
+    Raises:
+        InventoryError: this process must read the inventory, and can't.
+    """
+    if shared.flags.spark:
+        return SparkPlanner(shared, inventory)
+    from retention_cli.plan.make import LocalPlanner
+
+    return LocalPlanner(inventory.view())
 
 
 @contextmanager
@@ -197,20 +205,3 @@ def record_reader(
 
     with opened(flags, progress) as spark:
         yield SparkReading(spark.session, reader, spark.connection(reader.settings))
-
-
-def maker(shared: SharedSpark, inventory: InventoryOption) -> Callable[..., Plan]:
-    """Return the function that makes a plan: in this process, or over Spark.
-
-    Raises:
-        InventoryError: this process must read the inventory, and can't.
-    """
-    if not shared.flags.spark:
-        from retention_cli.plan.make import make_plan
-
-        return partial(make_plan, inventory=inventory.view())
-
-    def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
-        return plan_one(shared, reader, selection, now_ms, inventory, progress=progress, **more)
-
-    return make

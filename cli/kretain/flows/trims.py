@@ -8,14 +8,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kretain.errors import Deeds, Exit, RefusedError, tell, worst
+from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, worst
+from kretain.flows.plans import now_ms
 
 if TYPE_CHECKING:
+    from kretain.config import Resolved
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.model import Reason
     from retention_cli.core.progress import Progress
+    from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
+    from retention_cli.policy.settings import Limits
     from retention_cli.trim.report import TrimReport
+    from retention_cli.trim.run import ExitCodeFor
 
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
@@ -26,6 +31,34 @@ def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
         Exit.PARTIAL if lost or report.audit_problem or report.stopped_by or report.short else Exit.DONE,
         Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
     )
+
+
+def exit_codes(*, fail_on_hold: bool = False) -> ExitCodeFor:
+    """Return what tells the exit code for a report, or for an error that ended a trim."""
+
+    def code_for(result: TrimReport | BaseException) -> int:
+        if isinstance(result, BaseException):
+            return int(exit_code_for(result))
+        return int(code_of(result, fail_on_hold=fail_on_hold))
+
+    return code_for
+
+
+def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, limits: Limits, whole: Plan) -> Plan:
+    """Return the plan of those partitions alone that a trim takes. ``whole`` has all managed partitions.
+
+    Raises:
+        trim.RefusedError: they exceed a limit of the policy (G6).
+    """
+    from retention_cli.trim.asked import asked_for, exceeded
+    from retention_cli.trim.batches import RefusedError
+    from retention_cli.trim.history import past_day
+
+    asked = asked_for(plan, max_partitions)
+    day = past_day(settings.state_dir, plan.cluster_id, now_ms(), limits)
+    if over := exceeded(whole, asked, day, limits):
+        raise RefusedError(over)
+    return asked
 
 
 def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str] = ()) -> None:

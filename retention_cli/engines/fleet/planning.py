@@ -19,7 +19,7 @@ from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
 from retention_cli.memory.stores import Kind, Memories
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PastDay, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
@@ -54,6 +54,10 @@ class Member:
     def reader(self) -> ClusterReader:
         """Return an unopened reader of the cluster."""
         return ClusterReader(self.settings, self.timeout_s, elsewhere=self.elsewhere)
+
+    def past_day(self, selection: Selection, now_ms: int) -> PastDay:
+        """Return what tells how much was trimmed in the cluster in the last 24 hours (G6)."""
+        return lambda cluster: past_day(self.state_dir, cluster, now_ms, selection.policy.limits)
 
     def memories(self, reader: ClusterReader, kind: Kind) -> Memories:
         """Return the cluster's ledgers, unopened; ``kind`` is the policy's ``state``."""
@@ -149,18 +153,9 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
     with member.reader() as reader:
         names.claim(reader.metadata([]).cluster_id, member.name)  # before two threads open one cluster's ledger
         memories = member.memories(reader, selection.policy.state)
-        try:
-            return make_plan(
-                reader,
-                selection,
-                now_ms,
-                progress=progress,
-                memories=memories,
-                inventory=inventory,
-                past_day=lambda cluster: past_day(member.state_dir, cluster, now_ms, selection.policy.limits),
-            )
-        finally:
-            memories.close()
+        with contextlib.closing(memories):
+            job = PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
+            return LocalPlanner(inventory).plan(job)
 
 
 class ClusterNames:

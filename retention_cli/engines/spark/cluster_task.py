@@ -33,7 +33,7 @@ from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.observe.floors.outside import Read
 from retention_cli.plan.handover import head_of, plan_in, rows_of
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.selection import NothingMatchesError, Selection
@@ -142,16 +142,8 @@ def _planned(
     if sum(len(one.partitions) for one in reader.metadata().topics.values()) > work.partitions:
         raise TooLargeError
     inventory = inventory_view([one.here() for one in work.inventory])
-    plan = make_plan(
-        reader,
-        work.selection,
-        work.now_ms,
-        past_day=lambda _cluster: work.past,
-        memories=memories,
-        clock_ms=clock_ms,
-        inventory=inventory,
-        outside=work.outside,
-    )
+    job = PlanJob(reader, work.selection, work.now_ms, lambda _cluster: work.past, memories, clock_ms)
+    plan = LocalPlanner(inventory, work.outside).plan(job)
     return {"head": head_of(plan), "rows": rows_of(plan.decisions)}
 
 

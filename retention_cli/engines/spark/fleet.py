@@ -10,7 +10,6 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
-from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory.errors import InventoryError
 from retention_cli.disks.inventory.of_policy import inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
@@ -21,7 +20,6 @@ from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.targets import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
-from retention_cli.trim.history import past_day
 
 Open = Callable[[Progress], tuple[Sender, Callable[[ConnectionSettings], ConnectionRef]]]
 """Opens Spark, or returns the open session, with the function that sends a cluster's settings to executors and returns
@@ -72,10 +70,16 @@ class SparkEngine:
         memories = member.memories(reader, selection.policy.state)
         stack.callback(memories.close)
 
-        def trimmed(cluster: str) -> Amount:
-            return past_day(member.state_dir, cluster, now_ms, selection.policy.limits)
-
         def connect() -> ConnectionRef:
             return self._open(progress)[1](member.settings)
 
-        return Target(member.name, reader, selection, connect, trimmed, memories, files, done=stack.close)
+        return Target(
+            member.name,
+            reader,
+            selection,
+            connect,
+            member.past_day(selection, now_ms),
+            memories,
+            files,
+            done=stack.close,
+        )

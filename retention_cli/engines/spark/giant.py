@@ -54,7 +54,7 @@ from retention_cli.observe.topic_facts import bare_facts, configured, never_touc
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.lost import GoneCommits
-from retention_cli.plan.make import plan_of, unread_or_error, with_live
+from retention_cli.plan.make import Decided, PlanJob, plan_of, unread_or_error, with_live
 from retention_cli.plan.value import Plan
 from retention_cli.policy.selection import check_matches
 
@@ -137,21 +137,16 @@ def plan_giant(
     for topic, partition, start, end in found.rows.losing():
         if selection.asks_for(TopicPartition(topic, partition)):
             losing.setdefault(topic, {})[partition] = (start, end)
-    return plan_of(
-        reader,
-        selection,
+    decided = Decided(
         cluster,
-        now_ms,
-        decisions=found.rows.decisions(plans),
-        totals=found.rows.totals,
-        managed=sum(one.managed for one in found.slices),
-        unread=unread_or_error(reader, seen, gone, losing),
-        notes=notes,
-        sizes_problem=min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
-        past_day=target.past_day,
-        memories=target.memories,
-        disks=None,
+        found.rows.decisions(plans),
+        found.rows.totals,
+        sum(one.managed for one in found.slices),
+        unread_or_error(reader, seen, gone, losing),
+        notes,
+        min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
     )
+    return plan_of(PlanJob(reader, selection, now_ms, target.past_day, target.memories), decided)
 
 
 def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:

@@ -163,12 +163,12 @@ def test_failure_after_one_clusters_trim_reports_its_deletes(world: World, topic
         f"version: 1\npolicy: policy.yaml\nclusters:\n  - {{name: eu, bootstrap-server: '{world.bootstrap}'}}\n"
     )
     world.cli("plan", topic, "--consumed-after", "1h", check=0)
-    script = BREAKING.format(module="retention_cli.engines.fleet.trimming", name="done", error='BrokerError("gone")')
+    script = BREAKING.format(module="retention_cli.trim.run", name="done", error='BrokerError("gone")')
     script = script.replace(
         "module.done = fail",
-        "honest = module.run_trim\n"
-        "def run_trim(*arguments):\n    honest(*arguments)\n    fail()\n"
-        "module.run_trim = run_trim",
+        "honest = module.carry_out\n"
+        "def carry_out(*arguments):\n    honest(*arguments)\n    fail()\n"
+        "module.carry_out = carry_out",
     )
     fleet = [
         "trim",

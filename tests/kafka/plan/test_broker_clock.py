@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.clock import SYSTEM, Clock, SystemClock
 from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.memory.topics.make import look_at, read_stored
-from retention_cli.plan.make import make_plan
-from retention_cli.trim.recheck import recheck
+from retention_cli.plan.make import LocalPlanner, PlanJob
+from retention_cli.trim.history import PastDay
+from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport, report_as_json
-from retention_cli.trim.run import Orders, run_trim
+from retention_cli.trim.run import TrimJob, carry_out
 from tests.support.ledger_stores import memories_of, renew_state_topic
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 
@@ -27,21 +32,22 @@ def _kretain_topics(kafka: EmbeddedKafka) -> None:
 
 def trim(world: World, policy: str, *, ahead_ms: int = 0, dry_run: bool = False) -> TrimReport:
     """Plan with the right clock, and trim with one that is wrong by so much."""
-    from retention_cli.decide.guards.limits import Amount
-
     chosen = world.selection(policy)
     with reader_for(world.bootstrap) as reader:
         memories = memories_of(world.state_dir, chosen.policy.state, reader)
-        plan = make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
+        plan = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
         assert plan.totals.trim == 1
-        orders = Orders(
+        job = TrimJob(
+            reader=reader,
+            plan=plan,
+            exit_code_for=lambda _report: 0,
             selection=lambda: chosen,
             state_dir=world.state_dir,
             clock_ms=lambda: now_ms() + ahead_ms,
             dry_run=dry_run,
             memories=memories,
         )
-        return run_trim(reader, plan, orders, lambda _report: 0)
+        return carry_out(job)
 
 
 def stamps(world: World) -> int:
@@ -92,7 +98,9 @@ def test_wrong_clock_forgets_no_group(world: World) -> None:
     def floor(clock: Clock, wrong: Unknown | None) -> int | None:
         with reader_for(world.bootstrap, clock=clock) as reader:
             memories = memories_of(world.state_dir, "cluster", reader, clock.wall_ms)
-            found = recheck(reader, chosen, now_ms(), None, epochs={}, patience_s=5, memories=memories, clock=wrong)
+            compared: Any = SimpleNamespace(compare=lambda: wrong)
+            again = Rechecks(reader, lambda: chosen, now_ms, {}, PastDay(Amount()), memories, clock=compared)
+            found = again.recheck([TopicPartition(topic, 0)])
             if wrong is None:
                 memories.save(clock.wall_ms())
         return found.decisions[TopicPartition(topic, 0)].min_commit
@@ -126,15 +134,21 @@ def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
     """Where they can be asked and don't answer, nothing is known of our clock: held, not trusted."""
     topic, policy = ready(world, retention__ms="1d")
     with reader_for(world.bootstrap) as reader:
-        from retention_cli.decide.guards.limits import Amount
-
         chosen = world.selection(policy)
         memories = memories_of(world.state_dir, "cluster", reader)
-        plan = make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories)
+        plan = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
         world.delete(STATE_TOPIC)
         try:
-            orders = Orders(lambda: chosen, world.state_dir, now_ms, memories=memories)
-            report = run_trim(reader, plan, orders, lambda _report: 0)
+            job = TrimJob(
+                reader=reader,
+                plan=plan,
+                selection=lambda: chosen,
+                state_dir=world.state_dir,
+                clock_ms=now_ms,
+                exit_code_for=lambda _report: 0,
+                memories=memories,
+            )
+            report = carry_out(job)
         finally:
             renew_state_topic(world.bootstrap)
     assert [row.outcome for row in report.rows] == ["held"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from tests.support import combinations as c
 from tests.support.world import World, now_ms, reader_for
@@ -31,13 +31,15 @@ def test_settings_combination_on_a_broker_matches_the_rules(world: World) -> Non
 
     def plan_at(clock_ms: int, *topics: str) -> Plan:
         with reader_for(world.bootstrap) as reader:
-            return make_plan(
-                reader,
-                world.selection(policy, *topics),
-                clock_ms,
-                past_day=lambda _: Amount(),
-                memories=Memories(world.state_dir),
-                clock_ms=lambda: clock_ms,
+            return LocalPlanner().plan(
+                PlanJob(
+                    reader,
+                    world.selection(policy, *topics),
+                    clock_ms,
+                    past_day=lambda _: Amount(),
+                    memories=Memories(world.state_dir),
+                    clock_ms=lambda: clock_ms,
+                )
             )
 
     for one in c.ALL:

@@ -16,11 +16,11 @@ from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
-from retention_cli.trim.run import Orders, run_trim
+from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.clock import SimClock
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.disks.judge import PERCENT, Judge, Moment
@@ -186,7 +186,10 @@ class DiskWorld:
         with closing(self.memories(folder)) as memories:
             plan = self.planned(memories, view)
             moment = self.moment(memories)
-            orders = Orders(
+            job = TrimJob(
+                reader=self.reader(),
+                plan=plan,
+                exit_code_for=lambda _: 0,
                 selection=lambda: Selection(POLICY),
                 state_dir=folder,
                 clock_ms=self.clock.wall_ms,
@@ -196,7 +199,7 @@ class DiskWorld:
                 broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(self.kafka, self.hub, clock_ms),
             )
             try:
-                run_trim(self.reader(), plan, orders, lambda _: 0)
+                carry_out(job)
             except Refusal as error:
                 self.judge.counts[f"refused: {type(error).__name__}"] += 1
             memories.save(self.clock.wall_ms())
@@ -227,13 +230,15 @@ class DiskWorld:
 
     def own(self, memories: Memories) -> Bounds:
         """Return where the rules other than R6 trim to."""
-        plan = make_plan(
-            self.reader(),
-            Selection(WITHOUT),
-            self.clock.wall_ms(),
-            past_day=lambda _cluster: Amount(),
-            memories=memories,
-            clock_ms=self.clock.wall_ms,
+        plan = LocalPlanner().plan(
+            PlanJob(
+                self.reader(),
+                Selection(WITHOUT),
+                self.clock.wall_ms(),
+                past_day=lambda _cluster: Amount(),
+                memories=memories,
+                clock_ms=self.clock.wall_ms,
+            )
         )
         return {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
 
@@ -251,14 +256,15 @@ class DiskWorld:
 
     def planned(self, memories: Memories, view: InventoryView | None) -> Plan:
         moment = self.moment(memories)
-        plan = make_plan(
-            self.reader(),
-            Selection(POLICY),
-            self.clock.wall_ms(),
-            past_day=lambda _cluster: Amount(),
-            memories=memories,
-            clock_ms=self.clock.wall_ms,
-            inventory=view,
+        plan = LocalPlanner(view).plan(
+            PlanJob(
+                self.reader(),
+                Selection(POLICY),
+                self.clock.wall_ms(),
+                past_day=lambda _cluster: Amount(),
+                memories=memories,
+                clock_ms=self.clock.wall_ms,
+            )
         )
         trims = {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
         self.judge.takes("plan", moment, trims, estimated=view is None)

@@ -21,7 +21,7 @@ from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here, ship_file
 from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.selection import Selection
 from tests.support.world import World, reader_for
@@ -62,14 +62,8 @@ class Engines:
                 inventory: InventoryView | None = None
                 if self.inventory is not None:
                     inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
-                return make_plan(
-                    reader,
-                    selection,
-                    now,
-                    past_day=past_day,
-                    memories=memories,
-                    inventory=inventory,
-                    clock_ms=clock_ms,
+                return LocalPlanner(inventory).plan(
+                    PlanJob(reader, selection, now, past_day=past_day, memories=memories, clock_ms=clock_ms)
                 )
         finally:
             memories.close()

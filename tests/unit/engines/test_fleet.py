@@ -356,12 +356,8 @@ def test_delete_records_is_of_one_cluster() -> None:
             Fleet("f", None, {}),
             None,
             OneOff(),
-            out=None,
-            output=PlanOutput.delete_records,
-            quiet=True,
-            every_row=False,
-            detailed_exitcode=False,
-            fail_on_hold=False,
+            SparkFlags(),
+            fleets.PlanFlags(None, PlanOutput.delete_records),
         )
 
 

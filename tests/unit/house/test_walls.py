@@ -165,9 +165,8 @@ def test_only_deleter_deletes_and_only_trim_reaches_it() -> None:
     assert importers_of("retention_cli.brokers.deleter") == holders
     assert deleting in brought_in(COMMANDS / "commands" / "trim.py")
     assert deleting not in brought_in(ENGINE / "plan" / "make.py")
-    ways = ("retention_cli.trim.batches", "retention_cli.trim.run", "retention_cli.engines.fleet.trimming")
+    ways = ("retention_cli.trim.batches", "retention_cli.trim.run")
     assert {name for name in importers_of("retention_cli.trim.run") if name.startswith("retention_cli/")} == {
-        "retention_cli/engines/fleet/trimming.py",
         "retention_cli/watch/one_pass.py",
     }
     assert importers_of("retention_cli.watch.one_pass") == {
@@ -176,8 +175,12 @@ def test_only_deleter_deletes_and_only_trim_reaches_it() -> None:
         "cli/kretain/commands/watch.py",
     }
     outside = {name for name in importers_of(*ways) if "kretain/" in name}
-    assert outside == {"cli/kretain/flows/one_trim.py", "cli/kretain/flows/fleet_trim.py"}
-    assert importers_of("kretain.flows.one_trim") == {"cli/kretain/api/cluster.py", "cli/kretain/commands/trim.py"}
+    assert outside == {
+        "cli/kretain/api/cluster.py",
+        "cli/kretain/commands/trim.py",
+        "cli/kretain/flows/fleet_trim.py",
+        "cli/kretain/flows/trims.py",
+    }
     assert importers_of("kretain.flows.fleet_trim") == {"cli/kretain/commands/trim.py"}
     assert deleting not in brought_in(ENGINE / "engines" / "fleet" / "planning.py")
     assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")

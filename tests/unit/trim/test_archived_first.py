@@ -41,7 +41,7 @@ def target(offset: int = 100, **more) -> Target:
 
 
 def fresh(archives: dict[str, str] | None = None) -> Recheck:
-    return Recheck(0.0, {}, {}, {}, 0, {"orders": URL} if archives is None else archives)
+    return Recheck(0.0, {}, {}, {}, {"orders": URL} if archives is None else archives)
 
 
 class Copier:
