@@ -327,7 +327,7 @@ def file_content() -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        from retention_cli.policy.yaml_words import yaml_problem
+        from retention_cli.core.file_problems import yaml_problem
 
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f":{mark.line + 1}"

@@ -11,7 +11,7 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
-from retention_cli.core.file_words import parquet_problem
+from retention_cli.core.file_problems import parquet_problem
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
 """The approximate content of a row group: reading back holds one in memory at a time."""

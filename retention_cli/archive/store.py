@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.core.extras import arrow
-from retention_cli.core.file_words import store_problem
+from retention_cli.core.file_problems import store_problem
 from retention_cli.core.filesystems import FilesystemError, connect
 
 RENAMES: Final = ("hdfs",)

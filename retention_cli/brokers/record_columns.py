@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import Range, chunks, open_consumer
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.words import client_problem
+from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.extras import numpy
 from retention_cli.core.model import TopicPartition
 

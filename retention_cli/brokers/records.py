@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.words import client_problem
+from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.model import TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings
-from retention_cli.brokers.wire.words import client_problem
+from retention_cli.brokers.wire.problems import client_problem
 
 _POLL_S: Final = 0.25
 _LARGEST_MESSAGE: Final = 1_000_000_000

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings
-from retention_cli.brokers.wire.words import client_problem
+from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.commands import grant_line
 
 _FLUSH_S: Final = 0.25

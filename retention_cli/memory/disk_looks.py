@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from retention_cli.core.file_words import sqlite_problem
+from retention_cli.core.file_problems import sqlite_problem
 from retention_cli.core.state_dir import StateError, open_file
 from retention_cli.memory.disk import Look, unpack
 from retention_cli.memory.ledger_file import FILE_NAME, SCHEMA_VERSION

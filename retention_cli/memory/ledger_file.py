@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from retention_cli.core.file_words import sqlite_problem
+from retention_cli.core.file_problems import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.memory.ages import TABLES
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from retention_cli.core.extras import arrow
-from retention_cli.core.file_words import parquet_problem
+from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
-from retention_cli.core.file_words import json_problem, schema_problem
+from retention_cli.core.file_problems import json_problem, schema_problem
 from retention_cli.core.files import PLAN_MAX_BYTES, read_file
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.printable import printable

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
-from retention_cli.core.file_words import json_problem, schema_problem
+from retention_cli.core.file_problems import json_problem, schema_problem
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
+from retention_cli.core.file_problems import yaml_problem
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.yaml_words import yaml_problem
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C loader, if PyYAML has it: ten times as fast, also at refusing what is too large."""

@@ -28,7 +28,7 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections, TooLateError
-from retention_cli.brokers.wire.words import CONTROLLER, LATE, NO_ANSWER, code_problem, connection_problem
+from retention_cli.brokers.wire.problems import CONTROLLER, LATE, NO_ANSWER, code_problem, connection_problem
 from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
@@ -377,5 +377,5 @@ def error_named(code: int, message: str | None = None, *, needs: str = "DESCRIBE
     kind = kafka_errors.for_code(code)
     name = getattr(kind, "message", None) or kind.__name__
     retriable = bool(getattr(kind, "retriable", False)) or issubclass(kind, kafka_errors.RetriableError)
-    text = code_problem(name, needs, message)
+    text = code_problem(name, needs, message or getattr(kind, "description", None))
     return RequestFailedError(text, retriable=retriable, answered=True, code=name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.extras import arrow
-from retention_cli.core.file_words import parquet_problem
+from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory import doubts

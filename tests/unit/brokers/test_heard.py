@@ -10,7 +10,7 @@ import pytest
 
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, _Heard
-from retention_cli.brokers.wire.words import LATE
+from retention_cli.brokers.wire.problems import LATE
 
 GONE = kafka_errors.KafkaConnectionError("socket disconnected")
 TIME_IS_UP = kafka_errors.KafkaTimeoutError("timed out")

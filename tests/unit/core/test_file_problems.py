@@ -14,9 +14,17 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import from_json
 
-from retention_cli.core.file_words import json_problem, parquet_problem, schema_problem, sqlite_problem, store_problem
+from retention_cli.core.file_problems import (
+    json_problem,
+    parquet_problem,
+    schema_problem,
+    sqlite_problem,
+    store_problem,
+    yaml_problem,
+)
 
 CUT = "it ends in the middle: it was cut short"
+DAMAGED = "its bytes are damaged, or it is no Parquet file"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def test_parquet_that_is_none_or_damaged(tmp_path: Path) -> None:
         (b"", "it is empty"),
         (b"hunter2 " * 100, "it is no Parquet file, or was not written to its end"),
         (whole[:-20], "it is no Parquet file, or was not written to its end"),
-        (b"PAR1" + b"\xff" * (len(whole) - 12) + whole[-8:], "its bytes are damaged, or it is no Parquet file"),
+        (b"PAR1" + b"\xff" * (len(whole) - 12) + whole[-8:], f"{DAMAGED} (Couldn't deserialize thrift)"),
     ]:
         good.write_bytes(content)
         with pytest.raises((pa.ArrowException, OSError)) as error:
@@ -138,3 +146,22 @@ def test_sqlite(tmp_path: Path) -> None:
 )
 def test_a_store_that_refuses_or_is_not_there(error: OSError, said: str) -> None:
     assert store_problem(error) == said
+
+
+@pytest.mark.parametrize(
+    ("said", "ours"),
+    [
+        ("while scanning, found unexpected end of stream in quoted scalar", "not YAML: a quote is not closed"),
+        (
+            "found duplicate anchor 'hunter2'; first occurrence",
+            "not YAML: look for a quote, a bracket or a colon that is missing or left over (found duplicate anchor)",
+        ),
+        (
+            "invalid literal for int() with base 10: 'hunter2'",
+            "not YAML: look for a quote, a bracket or a colon that is missing or left over (invalid literal for int)",
+        ),
+        ("'hunter2'", "not YAML: look for a quote, a bracket or a colon that is missing or left over"),
+    ],
+)
+def test_what_is_no_yaml_has_the_parsers_words_without_what_they_quote(said: str, ours: str) -> None:
+    assert yaml_problem(said) == ours

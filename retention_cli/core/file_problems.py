@@ -1,4 +1,4 @@
-"""What libraries find wrong with a file's content, in our words. Pure: tables of what they say.
+"""What libraries find wrong with a file's content: our words for what people meet, with theirs for the rest. Pure.
 
 Nothing of the content is repeated, as the file may be another one than the user meant, and hold secrets.
 """
@@ -10,80 +10,72 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-_AT: Final = re.compile(r"\bline (\d+) column \d+")
+_AT: Final = re.compile(r"\s*\bat line (\d+) column \d+")
+_QUOTED: Final = re.compile(r"((?<![A-Za-z])[\"'`]|[:(\"`]).*", re.DOTALL)
+"""From the first sign on behind which a library may quote a file."""
+_LONGEST: Final = 120
 _CUT: Final = "it ends in the middle: it was cut short"
 _JSON: Final = (
     ("eof while", _CUT),
     ("unterminated string", _CUT),
-    ("utf-8", "it is not UTF-8"),
-    ("unicode", "a \\u escape in it stands for no character"),
-    ("recursion", "it is nested too deep"),
     ("trailing characters", "something follows its end"),
     ("extra data", "something follows its end"),
     ("control character", "a string has a line break or a tab that is not escaped"),
-    ("escape", "a backslash in a string is no escape that JSON knows"),
-    ("comma", "a comma is missing or left over"),
-    ("delimiter", "a comma or a colon is missing"),
-    ("key must be", "a key is not in double quotes"),
-    ("property name", "a key is not in double quotes, or a comma is left over"),
-    ("number", "a number in it can't be read"),
+    ("expected value", "it is not JSON"),
+    ("expecting value", "it is not JSON"),
 )
 """What pydantic's or Python's JSON reader says (in lower case), and what we say: the first that fits."""
 _PARQUET: Final = (
-    ("magic bytes", "it is no Parquet file, or was not written to its end"),
     ("size is 0", "it is empty"),
+    ("magic bytes", "it is no Parquet file, or was not written to its end"),
     ("footer", "it is no Parquet file, or was not written to its end"),
-    ("crc", "the checksum of a page is wrong: its bytes are damaged"),
-    ("checksum", "the checksum of a page is wrong: its bytes are damaged"),
-    ("end of stream", "it was cut short"),
-    ("eof", "it was cut short"),
-    ("memory", "its columns do not fit in memory, or its bytes are damaged"),
 )
 _STORES: Final = (
     ("access_denied", "the store does not let these credentials do that (access denied): grant it"),
     ("http status 403", "the store does not accept these credentials, or does not let them do that (HTTP 403)"),
-    ("no_such_bucket", "there is no such bucket"),
     ("http status 404", "there is no such bucket, or nothing of that name (HTTP 404)"),
-    ("invalid_access_key_id", "the store does not know this access key"),
-    ("invalid_client_token_id", "the store does not know this access key"),
-    ("signature_does_not_match", "the secret does not fit the access key"),
-    ("expired", "the credentials have expired"),
-    ("slow_down", "the store throttles: try again later"),
-    ("http status 503", "the store is too busy: try again later (HTTP 503)"),
     ("network_connection", "the store can't be reached: look at its endpoint and the network"),
     ("curlcode", "the store can't be reached: look at its endpoint and the network"),
 )
-"""What clients of object stores say. No other store has these words in its errors, so all else is passed on."""
+"""What clients of object stores say."""
 _SQLITE: Final = (
     ("not a database", "it is no SQLite database"),
     ("malformed", "it is damaged"),
     ("locked", "another process holds it locked: try again"),
     ("readonly", "it may not be written"),
-    ("disk is full", "its disk is full"),
-    ("disk i/o", "its disk fails"),
-    ("unable to open", "it can't be opened"),
-    ("no such", "a table or a column is missing: it is not as kretain made it"),
 )
+_INDENT: Final = "the indent does not fit the lines above it: entries of one list or mapping begin in the same column"
+_YAML: Final = (
+    ("cannot start any token", "a tab, or a sign of YAML's own (@ ` %): indent with spaces, and quote such a value"),
+    ("mapping values are not allowed", f"a colon stands where no key can: quote a value that has one; or {_INDENT}"),
+    ("could not find expected ':'", "a line is neither key: value nor an entry with a dash"),
+    ("undefined alias", "*NAME repeats what &NAME marks, and no such mark is before it: quote what begins with *"),
+    ("refers to itself", "an alias refers to itself"),
+    ("escape", "a backslash in double quotes is no escape that YAML knows: use single quotes"),
+    ("quoted scalar", "a quote is not closed"),
+    ("',' or ']'", "a [ is not closed by ], or a comma is missing"),
+    ("',' or '}'", "a { is not closed by }, or a comma is missing"),
+    ("constructor", "a value begins with !, a tag of YAML, of which none is used here: quote it, or take the tag out"),
+    ("single document", "a second document begins (---): write one to a file"),
+    ("special characters", "it has characters that no text has: is it the right file?"),
+    ("block collection", _INDENT),
+    ("block mapping", _INDENT),
+)
+"""What PyYAML's two parsers say."""
 _TYPES: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "extra_forbidden": "is not a key here",
     "too_short": "is empty",
     "list_type": "is not a list",
-    "tuple_type": "is not a list",
     "model_type": "is not a mapping of keys to values",
     "model_attributes_type": "is not a mapping of keys to values",
     "dict_type": "is not a mapping of keys to values",
     "int_type": "is not a whole number",
     "int_parsing": "is not a whole number",
-    "int_from_float": "is not a whole number",
-    "int_parsing_size": "is too large a number",
     "float_type": "is not a number",
     "float_parsing": "is not a number",
-    "finite_number": "is not a number",
     "bool_type": "is not true or false",
-    "bool_parsing": "is not true or false",
     "string_type": "is not text",
-    "string_unicode": "is not text",
 }
 """The kinds of pydantic's errors."""
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -92,23 +84,31 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
     "less_than_equal": ("le", "is more than"),
     "less_than": ("lt", "is not less than"),
     "literal_error": ("expected", "is not"),
-    "enum": ("expected", "is not"),
 }
 
 
 def _first(table: tuple[tuple[str, str], ...], said: str, otherwise: str) -> str:
+    """Return our words, else ``otherwise`` and what the library said up to what it may quote, on one line."""
     lower = said.lower()
-    return next((ours for theirs, ours in table if theirs in lower), otherwise)
+    if (ours := next((ours for theirs, ours in table if theirs in lower), None)) is not None:
+        return ours
+    theirs = " ".join(_QUOTED.sub("", said).split())[:_LONGEST]
+    return f"{otherwise} ({theirs})" if theirs else otherwise
 
 
 def json_problem(error: ValueError) -> tuple[int | None, str]:
     """Return the line (from 1) where text is not JSON, None if it is not known, and what is wrong there."""
-    text = str(error)
     if isinstance(error, json.JSONDecodeError):
         cut = not error.doc[error.pos :].strip()
         return error.lineno, _CUT if cut else _first(_JSON, error.msg, "it is not JSON")
+    text = str(error)
     at = _AT.search(text)
-    return None if at is None else int(at[1]), _first(_JSON, text, "it is not JSON")
+    return None if at is None else int(at[1]), _first(_JSON, _AT.sub("", text), "it is not JSON")
+
+
+def yaml_problem(said: str) -> str:
+    """Return what is wrong with text that is not YAML, from what the parser or a reader of its values says."""
+    return f"not YAML: {_first(_YAML, said, 'look for a quote, a bracket or a colon that is missing or left over')}"
 
 
 def schema_problem(item: Mapping[str, Any]) -> str:
@@ -119,14 +119,14 @@ def schema_problem(item: Mapping[str, Any]) -> str:
     if kind in _BOUNDS:
         key, text = _BOUNDS[kind]
         return f"{text} {context[key]}"
-    return _TYPES.get(kind, "is not what belongs there")
+    return _TYPES.get(kind) or _first((), str(item.get("msg", "")), "is not what belongs there")
 
 
 def parquet_problem(error: BaseException) -> str:
     """Return why a file can't be read as Parquet, from what pyarrow says."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return _first(_PARQUET, str(error), "its bytes are damaged, or it is no Parquet file")
+    return _first(_PARQUET, str(error).rpartition("': ")[2], "its bytes are damaged, or it is no Parquet file")
 
 
 def store_problem(error: OSError) -> str:
@@ -134,7 +134,7 @@ def store_problem(error: OSError) -> str:
     if error.strerror:
         return error.strerror
     text = " ".join(str(error).split())
-    return _first(_STORES, text, text) if "AWS Error" in text else text
+    return next((ours for theirs, ours in _STORES if "AWS Error" in text and theirs in text.lower()), text)
 
 
 def sqlite_problem(error: BaseException) -> str:

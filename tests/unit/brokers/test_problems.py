@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from retention_cli.brokers.wire.connections import error_named
-from retention_cli.brokers.wire.words import client_problem, connection_problem, tls_problem
+from retention_cli.brokers.wire.problems import client_problem, connection_problem, tls_problem
 
 VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1006)"
 THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
