@@ -247,7 +247,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 300) -
 
 def stock_tools(java: Java) -> list[str]:
     """Return how Kafka's own command line tools are started, all but their class."""
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     return [str(java.executable), "-Xmx1g", "-cp", f"{lib}/*"]
 
 

@@ -110,7 +110,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     _ran(["npm", "ci", "--no-audit", "--no-fund"], built / "node")
     found |= {name: ["node", str(built / "node" / "client.mjs"), name] for name in NODE}
     java = find_java()
-    lib = jars.resolve("kafka-streams", DEFAULT_VERSION, java, print)
+    lib = jars.resolve("kafka-streams", DEFAULT_VERSION, print)
     _ran(["javac", "-nowarn", "-d", str(built / "java"), "-cp", f"{lib}/*", str(HERE / "java" / "Client.java")], HERE)
     start = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={built}"]
     found |= {name: [*start, "-cp", f"{built / 'java'}:{lib}/*", "Client", name] for name in JAVA}

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded import jars
-from kretain.embedded.java import find_java
 from tests.support.world import HOUR, World
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
@@ -27,7 +26,7 @@ class Query:
     """The query of ``streaming_query.py``, to be run again and again from one checkpoint."""
 
     def __init__(self, world: World, topics: list[str], folder: Path) -> None:
-        lib = jars.resolve("spark-sql-kafka-0-10_2.13", CONNECTOR, find_java(), print, group="org.apache.spark")
+        lib = jars.resolve("spark-sql-kafka-0-10_2.13", CONNECTOR, print, group="org.apache.spark")
         self._jars = ",".join(str(jar) for jar in sorted(lib.iterdir()) if jar.name.startswith(_NEEDED))
         self._world, self._topics, self.folder = world, topics, folder
         (folder / "in").mkdir()

@@ -48,7 +48,7 @@ def carry_out(line: str) -> None:
     script, *arguments = shlex.split(line)
     assert script == "kafka-configs.sh"
     java = find_java()
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     command = [
         str(java.executable),
         "-XX:TieredStopAtLevel=1",

@@ -38,8 +38,8 @@ emit.checkpoints.interval.seconds = 1
 def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[subprocess.Popen[bytes]]:
     """Copy topics from ``primary`` to ``dr``; give the process."""
     java = find_java()
-    lib = jars.resolve("connect-mirror", VERSION, java, print)
-    runtime = jars.resolve("connect-runtime", VERSION, java, print)
+    lib = jars.resolve("connect-mirror", VERSION, print)
+    runtime = jars.resolve("connect-runtime", VERSION, print)
     (folder / "mm2.properties").write_text(SETTINGS.format(primary=primary, dr=dr, topics=topics))
     command = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]

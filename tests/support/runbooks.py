@@ -101,7 +101,7 @@ def runbooks_for(world: World, policy: str, folder: Path) -> Runbooks:
     processes.on_path(tools)
     java = find_java()
     for tool, (artifact, main) in TOOLS.items():
-        lib = jars.resolve(artifact, DEFAULT_VERSION, java, print)
+        lib = jars.resolve(artifact, DEFAULT_VERSION, print)
         options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
         script = f'#!/bin/sh\nexec {shlex.quote(str(java.executable))} {options} -cp "{lib}/*" {main} "$@"\n'
         (tools / tool).write_text(script, encoding="utf-8")

@@ -35,7 +35,7 @@ class S3:
 def s3_server(folder: Path) -> Iterator[S3]:
     """Run a server with the bucket ``backup``; whatever happens to the tests, it ends."""
     java = find_java()
-    lib = jars.resolve("s3proxy", VERSION, java, print, group="org.gaul")
+    lib = jars.resolve("s3proxy", VERSION, print, group="org.gaul")
     port = free_ports(1)[0]
     (folder / "objects" / "backup").mkdir(parents=True)
     settings = {

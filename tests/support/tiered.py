@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from kretain.embedded import jars
-from kretain.embedded.java import find_java
 
 VERSION: Final = "4.3.0"
 """The newest whose test jar of Kafka's storage is published: brokers with tiered storage are of this version."""
-_IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-<info organisation="kretain" module="tests"/>
-<dependencies><dependency org="org.apache.kafka" name="kafka-storage" rev="{version}" transitive="false">
-<artifact name="kafka-storage" type="jar" ext="jar" m:classifier="test"/>
-</dependency></dependencies></ivy-module>
-"""
 
 
-def storage_jar(scratch: Path) -> Path:
+def storage_jar() -> Path:
     """Return the test jar of Kafka's storage, downloaded once."""
-    root = jars.cache_dir() / "jars"
-    target = root / f"kafka-storage-test-{VERSION}"
-    jar = target / f"kafka-storage-{VERSION}-test.jar"
-    if jar.is_file():
-        return jar
-    root.mkdir(parents=True, exist_ok=True)
-    file = scratch / "ivy.xml"
-    file.write_text(_IVY.format(version=VERSION))
-    settings = os.environ.get(jars.SETTINGS_VARIABLE)
-    command = [
-        *(str(find_java().executable), "-jar", str(jars.ivy_jar()), *(("-settings", settings) if settings else ())),
-        *("-cache", str(root / ".ivy"), "-ivy", str(file)),
-        *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
-    ]
-    with jars.locked(root / ".lock"):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert jar.is_file(), done.stdout + done.stderr
-    return jar
+    folder = jars.cache_dir() / "jars" / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    with jars.locked(folder / ".lock"):
+        context = jars.maven(folder)
+        return context.create_dependency(f"org.apache.kafka:kafka-storage:jar:test:{VERSION}").artifact.resolve()
 
 
 def settings(jar: Path, remote: Path) -> dict[str, str]:

@@ -13,16 +13,15 @@ KEPT = 3
 """How many archives of other versions, Javas and environments are kept; each takes about 50 MB."""
 
 
-def archive_of(lib: Path, java: Java) -> Path:
+def archive_of(class_path: str, java: Java) -> Path:
     """Return the path of the archive for these jars and this Java. A JVM that can't use it runs without it."""
-    parts = [java.executable.resolve(), lib, *jars.logging_jars()]
-    told = "\0".join(map(str, parts)).encode()
-    return jars.cache_dir() / "classes" / f"{lib.name}-{hashlib.sha256(told).hexdigest()[:16]}.jsa"
+    told = f"{java.executable.resolve()}\0{class_path}".encode()
+    return jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(told).hexdigest()[:16]}.jsa"
 
 
-def options(lib: Path, java: Java) -> list[str]:
+def options(class_path: str, java: Java) -> list[str]:
     """Return the JVM options that use the archive, if it exists."""
-    archive = archive_of(lib, java)
+    archive = archive_of(class_path, java)
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
 
 

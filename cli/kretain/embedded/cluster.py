@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -120,9 +121,9 @@ class EmbeddedKafka:
     def start(self) -> Self:
         """Start all nodes and return when each of them sees all others."""
         java = find_java()
-        lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
+        class_path = self._class_path()
         try:
-            self._prepare(java, lib)
+            self._prepare(java, class_path)
             for node in self.nodes:
                 node.refuse_taken_ports()  # before formatting, which takes seconds
             self._progress(f"starting {self._count} Kafka node{'s' if self._count > 1 else ''} ({self.version}) …")
@@ -141,8 +142,7 @@ class EmbeddedKafka:
         Does nothing if the archive exists.
         """
         java = find_java()
-        lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
-        archive = classes.archive_of(lib, java)
+        archive = classes.archive_of(self._class_path(), java)
         archive.parent.mkdir(parents=True, exist_ok=True)
         with jars.locked(archive.with_suffix(".lock")):
             if archive.exists():
@@ -205,6 +205,11 @@ class EmbeddedKafka:
                     f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].failure_line()}"
                 )
 
+    def _class_path(self) -> str:
+        """Return a broker's class path. Log4j comes first: all of one release, perhaps not Kafka's."""
+        kafka = jars.resolve("kafka_2.13", self.version, self._progress)
+        return f"{jars.logging_jars(self._progress)}/*{os.pathsep}{kafka}/*"
+
     def _format(self) -> None:
         """Format one node with Kafka's tool, and copy the result to the others, and to clusters with the same settings.
 
@@ -218,7 +223,7 @@ class EmbeddedKafka:
                 node.format(self.cluster_id)
                 _formatted[like] = node.formatted()
 
-    def _prepare(self, java: Java, lib: Path) -> None:
+    def _prepare(self, java: Java, class_path: str) -> None:
         self.nodes.clear()  # from an earlier start
         if self._directory is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="kretain-kafka-"))
@@ -239,7 +244,7 @@ class EmbeddedKafka:
             properties = self._properties(i + 1, plain[i], control[i], secure[i], voters, dirs)
             ports = plain[i], control[i], secure[i]
             self.nodes.append(
-                Node(i + 1, *ports, home, dirs, properties, java, lib, self._heap_mb, self._archive_at_exit)
+                Node(i + 1, *ports, home, dirs, properties, java, class_path, self._heap_mb, self._archive_at_exit)
             )
         self._reaper = subprocess.Popen(
             [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],

@@ -1,20 +1,19 @@
-"""A Kafka broker's jars, resolved by the Ivy inside PySpark's wheel and cached per user."""
+"""A Kafka broker's jars, resolved by jgo from a Maven repository and cached per user."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
+import logging
 import os
 import shutil
-import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from kretain.embedded.download_bar import download_bar
 from kretain.embedded.errors import EmbeddedError
-from kretain.embedded.java import Java
 from retention_cli.core.files import home
 from retention_cli.core.install import how_to_add
 
@@ -26,13 +25,13 @@ KAFKA = "org.apache.kafka"
 KAFKA_BYTES = 45 * 2**20
 """About what Kafka's jars have together."""
 
-RESOLVE_SECONDS = 600
+LOGGING_VERSION = "2.25.5"
+"""The Log4j that prints a broker's errors."""
 
-SETTINGS_VARIABLE = "KRETAIN_IVY_SETTINGS"
-"""The variable that names a settings file for Ivy, to use a mirror for the jars."""
+MIRROR_VARIABLE = "KRETAIN_MAVEN_REPOSITORY"
+"""The variable that names the URL of a Maven repository, to use a mirror for the jars."""
 
 _SCRATCH = ".resolving-"
-_LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
 
 Progress = Callable[[str], None]
 """Called with one line for display before a slow step."""
@@ -44,104 +43,105 @@ def cache_dir() -> Path:
     return Path(base) / "kretain"
 
 
-def resolve(
-    artifact: str, version: str, java: Java, progress: Progress, *, cache: Path | None = None, group: str = KAFKA
-) -> Path:
+def resolve(artifact: str, version: str, progress: Progress, *, cache: Path | None = None, group: str = KAFKA) -> Path:
     """Return a folder with the jars of ``group:artifact:version`` and its dependencies.
 
-    They are downloaded on first use; later calls only check the disk. Several processes may call this at once. Ivy uses
-    its default repository (Maven Central), or those in the settings file that ``KRETAIN_IVY_SETTINGS`` names.
+    They are downloaded on first use; later calls only check the disk. Several processes may call this at once. They
+    come from Maven Central, or from the repository that ``KRETAIN_MAVEN_REPOSITORY`` names.
 
     Raises:
-        EmbeddedError: no PySpark (its wheel carries Ivy), no network, or no such version.
+        EmbeddedError: no jgo, no network, or no such version.
     """
     root = (cache or cache_dir()) / "jars"
     target = root / f"{artifact}-{version}"
     if target.is_dir():  # folders are renamed into place, so an existing one is complete
         return target
     root.mkdir(parents=True, exist_ok=True)
+    called, size = ("Kafka", KAFKA_BYTES) if group == KAFKA else (artifact, None)
     with locked(root / ".lock"):
         if not target.is_dir():
             for left in root.glob(f"{_SCRATCH}*"):  # left by a killed process: we have the lock, so none is in use
                 shutil.rmtree(left, ignore_errors=True)
-            progress(f"downloading {_called(group, artifact)} {version} (once, about 45 MB) …")
-            _download(group, artifact, version, java, root, target)
+            progress(f"downloading {called} {version} (once{', about 45 MB' if size else ''}) …")
+            with tempfile.TemporaryDirectory(dir=root, prefix=_SCRATCH) as scratch:
+                lib = Path(scratch) / "lib"
+                lib.mkdir()
+                try:
+                    for jar in _download(f"{group}:{artifact}:{version}", Path(scratch) / "maven", size):
+                        shutil.move(jar, lib)
+                except (RuntimeError, OSError, ValueError) as error:
+                    raise EmbeddedError(f"{called} {version} could not be downloaded: {_reason(error)}") from None
+                shutil.move(lib, target)
     return target
 
 
-def _called(group: str, artifact: str) -> str:
-    return "Kafka" if group == KAFKA else artifact
+def logging_jars(progress: Progress) -> Path:
+    """Return the folder with the jars that a broker lacks to log anything: a backend for SLF4J, which prints errors."""
+    return resolve("log4j-slf4j-impl", LOGGING_VERSION, progress, group="org.apache.logging.log4j")
 
 
-def _download(group: str, artifact: str, version: str, java: Java, root: Path, target: Path) -> None:
-    called = _called(group, artifact)
-    settings = os.environ.get(SETTINGS_VARIABLE)
-    if settings and not Path(settings).is_file():
-        raise EmbeddedError(f"{settings} ({SETTINGS_VARIABLE}) is not there")
-    with tempfile.TemporaryDirectory(dir=root, prefix=_SCRATCH) as scratch:
-        lib = Path(scratch) / "lib"
-        command = [
-            *(str(java.executable), "-jar", str(ivy_jar()), *(("-settings", settings) if settings else ())),
-            *("-cache", str(root / ".ivy"), "-dependency", group, artifact, version, "-confs", "default"),
-            *("-retrieve", f"{lib}/[artifact]-[revision](-[classifier]).[ext]"),
-            *("-types", "jar", "bundle", "maven-plugin"),
-        ]
-        try:
-            with download_bar(root / ".ivy", KAFKA_BYTES if group == KAFKA else None):
-                ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            raise EmbeddedError(
-                f"{called} {version} could not be downloaded within {RESOLVE_SECONDS} s: check the network, then try "
-                "again"
-            ) from None
-        # Ivy exits 0 on some failures: only the jars themselves prove that it worked.
-        whole = "UNRESOLVED DEPENDENCIES" not in ivy.stdout and "FAILED DOWNLOADS" not in ivy.stdout
-        if ivy.returncode != 0 or not whole or not list(lib.glob(f"{artifact}-{version}.jar")):
-            raise EmbeddedError(f"{called} {version} could not be downloaded: {_ivy_reason(ivy.stdout + ivy.stderr)}")
-        shutil.move(lib, target)
+def maven(folder: Path, counted: Any = None) -> Any:
+    """Return jgo's context that downloads into a Maven repository in a folder.
 
-
-def _ivy_reason(said: str) -> str:
-    """Return the line of Ivy's output that has the cause, and what to do about it."""
-    lines = [" ".join(line.strip(" :\t").split()) for line in said.splitlines()]
-    for line in lines:
-        if "SSLHandshake" in line or "certification path" in line:
-            return (
-                f"{line}. That Java does not trust who answered: let JAVA_HOME name one that does, or give it the "
-                "certificates (JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE)"
-            )
-        if any(sign in line for sign in ("Server access error", "UnknownHost", "Connection", "timed out", "[FAILED")):
-            return (
-                f"{line}. The first use needs the network, or a mirror: {SETTINGS_VARIABLE} names an Ivy settings file"
-            )
-    for line in lines:
-        if line.startswith(("module not found", "[NOT FOUND")):
-            return f"{line}. There is no such version there, or a part of it was never published"
-    return next((line for line in reversed(lines) if line), "Ivy said nothing")
-
-
-def ivy_jar() -> Path:
-    """Return the path of the Ivy jar in PySpark's wheel."""
-    found = sorted(_pyspark_jars().glob("ivy-*.jar"))
-    if not found:
-        raise EmbeddedError(f"no ivy-*.jar in {_pyspark_jars()}: reinstall PySpark")
-    return found[-1]
-
-
-def logging_jars() -> list[Path]:
-    """Return the jars that a broker lacks to log anything: a backend for SLF4J, which prints errors."""
+    ``counted`` is called with each file's name and size, and returns a context manager of a function that is told of
+    bytes that came.
+    """
     try:
-        folder = _pyspark_jars()
-    except EmbeddedError:  # the broker runs without it, but its errors are not shown
-        return []
-    return [jar for name in _LOGGING for jar in sorted(folder.glob(f"{name}-[0-9]*.jar"))[-1:]]
+        from jgo.maven import MavenContext, PythonResolver
+    except ImportError:
+        raise EmbeddedError(f"the embedded Kafka's jars are downloaded by jgo: {how_to_add('demo')}") from None
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    logging.getLogger("jgo").addHandler(_Strict(logging.WARNING))
+    resolver = PythonResolver(progress_callback=counted)
+    remote = {"mirror": mirror.rstrip("/")} if mirror else None
+    return MavenContext(resolver, repo_cache=folder, remote_repos=remote, timeout=30)
 
 
-def _pyspark_jars() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise EmbeddedError(f"the embedded Kafka needs PySpark's wheel, which carries Ivy: {how_to_add('demo')}")
-    return Path(spec.origin).parent / "jars"
+def _download(coordinate: str, folder: Path, expected_bytes: int | None) -> list[Path]:
+    """Download an artifact, with all that it needs at run time."""
+    with _bar(expected_bytes) as counted:
+        context = maven(folder, counted)
+        found, needed = context.resolver.resolve([context.create_dependency(coordinate)])
+        return [one.artifact.resolve() for one in (*found, *needed) if one.type != "pom"]
+
+
+class _Strict(logging.Handler):
+    """jgo only warns of a file whose checksum is wrong."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "Checksum" in (text := record.getMessage()):
+            raise EmbeddedError(f"{text}: try again")
+
+
+@contextlib.contextmanager
+def _bar(expected_bytes: int | None) -> Iterator[Any]:
+    """Show in a terminal how many bytes came; yield what jgo calls for each file. Without a size the bar only moves."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), DownloadColumn(binary_units=True), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=expected_bytes)
+
+        @contextlib.contextmanager
+        def counted(_file: str, _bytes: int) -> Iterator[Callable[[int], None]]:
+            yield lambda came: bar.advance(task, came)
+
+        yield counted
+
+
+def _reason(error: Exception) -> str:
+    """Return why a download failed, and what to do about it."""
+    text = " ".join(str(error).split())
+    if isinstance(error, RuntimeError):
+        return f"{text.partition(' in remote repositories')[0]}: no such version, or a part was never published"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"{text}. Name the CA of who answered with REQUESTS_CA_BUNDLE"
+    return f"{text}. The first use needs the network, or a mirror: {MIRROR_VARIABLE} names its URL"
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from typing import IO
 
 from kretain.embedded import classes
 from kretain.embedded.errors import EmbeddedError
-from kretain.embedded.jars import logging_jars
 from kretain.embedded.java import Java
 
 FORMAT_SECONDS = 60
@@ -46,7 +45,7 @@ class Node:
     log_dirs: Sequence[Path]
     properties: Mapping[str, str]
     java: Java
-    lib: Path
+    class_path: str
     heap_mb: int
     archive_at_exit: Path | None = None
     process: subprocess.Popen[bytes] | None = field(default=None)
@@ -186,10 +185,9 @@ class Node:
         command = [
             str(self.java.executable),
             *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
-            *(options or classes.options(self.lib, self.java)),
+            *(options or classes.options(self.class_path, self.java)),
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
-            # Ours first: they are of one release, which may differ from the one that this Kafka depends on.
-            *("-cp", os.pathsep.join([*map(str, logging_jars()), f"{self.lib}/*"]), main, *arguments),
+            *("-cp", self.class_path, main, *arguments),
         ]
         with self.log_file.open("ab") as said:
             self.log_began = said.tell()

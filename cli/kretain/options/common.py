@@ -61,7 +61,7 @@ FLAG_ONLY: Final = frozenset(
 )
 """Options without a variable: rules, and what lets records be deleted. A forgotten variable must not."""
 
-OWN_VARIABLES: Final = frozenset({"KRETAIN_CONFIG", "KRETAIN_COMPLETION_TIMEOUT", "KRETAIN_IVY_SETTINGS"})
+OWN_VARIABLES: Final = frozenset({"KRETAIN_CONFIG", "KRETAIN_COMPLETION_TIMEOUT", "KRETAIN_MAVEN_REPOSITORY"})
 """Variables that are no options."""
 _MAY_BE_SECRET: Final = frozenset({"KRETAIN_SPARK_CONF"})
 

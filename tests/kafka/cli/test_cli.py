@@ -101,7 +101,7 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(shop: Shop, tmp_p
     wanted = tmp_path / "delete.json"
     wanted.write_text(world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out)
     java = find_java()
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
         [
             str(java.executable),

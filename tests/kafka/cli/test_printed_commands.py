@@ -35,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory, kafka: EmbeddedKafka) -> str:
     del kafka  # it has resolved its own jars
     folder = tmp_path_factory.mktemp("bin")
     java = find_java()
-    jars = resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    jars = resolve("kafka-tools", DEFAULT_VERSION, print)
     lines = {
         name: f"{shlex.quote(str(java.executable))} -Xmx128m -XX:TieredStopAtLevel=1 -cp {shlex.quote(f'{jars}/*')} {main}"
         for name, main in TOOLS.items()

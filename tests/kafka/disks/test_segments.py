@@ -46,7 +46,7 @@ class Dumped:
 
 def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
     """Run DumpLogSegments once over log files, all records included."""
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, find_java(), print)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     command = [
         *(str(find_java().executable), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*"),
         *("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, files))),

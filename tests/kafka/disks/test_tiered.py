@@ -45,7 +45,7 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
         "log.retention.check.interval.ms": "500",
         "log.initial.task.delay.ms": "500",
         "log.index.size.max.bytes": "65536",
-        **tiered.settings(tiered.storage_jar(tmp_path), tmp_path / "remote"),
+        **tiered.settings(tiered.storage_jar(), tmp_path / "remote"),
     }
     with ExitStack() as stack:
         folder = stack.enter_context(volume(tmp_path / "volume", 96))

@@ -41,7 +41,7 @@ def said(decision: Any) -> list[str]:
 def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, tmp_path: Path) -> None:
     """Of a group in another cluster, say: its file counts here. Its age is the file's."""
     world.commit(f"{topic}-slow", topic, 3)
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, find_java(), print)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     tool = [
         str(find_java().executable),
         "-cp",

@@ -315,7 +315,7 @@ def test_documented_console_producer_moves_the_minimum(journal: Journal) -> None
     text = shlex.split(printed)[1].replace("\\t", "\t").replace("\\n", "\n")
     text = text.replace("journal", topic).replace("1793491200000", str(now_ms() - DAY))
     java = find_java()
-    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
         [
             *(str(java.executable), "-cp", f"{lib}/*", "org.apache.kafka.tools.ConsoleProducer"),

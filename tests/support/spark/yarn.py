@@ -101,7 +101,7 @@ def hadoop() -> list[str]:
 
 def hadoop_jars() -> Path:
     """The folder with all of Hadoop's jars."""
-    return jars.resolve("hadoop-minicluster", VERSION, find_java(), print, group="org.apache.hadoop")
+    return jars.resolve("hadoop-minicluster", VERSION, print, group="org.apache.hadoop")
 
 
 def _configure(folder: Path) -> str:

@@ -1,37 +1,36 @@
 """A broker's jars: fetched once, whole or not at all, whoever else wants them; and why, where they can't be had.
 
-Ivy is real; what it asks is a repository on this disk, or a port that nobody listens on.
+jgo is real; what it asks is a repository on this machine, or a port that nobody listens on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from kretain.embedded import EmbeddedError, jars
-from kretain.embedded.java import Java, find_java
 
-SETTINGS = """<ivysettings>
-  <settings defaultResolver="ours"/>
-  <resolvers><ibiblio name="ours" m2compatible="true" root="{root}"/></resolvers>
-</ivysettings>"""
 POM = """<project><modelVersion>4.0.0</modelVersion>
   <groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
   <dependencies>{dependencies}</dependencies></project>"""
 NEEDS = "<dependency><groupId>org.apache.kafka</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
-NO_JAVA = Java(Path("/nowhere/java"), 17, "nowhere")
-"""Whoever downloads with this fails."""
 
 
-@pytest.fixture(scope="module")
-def java() -> Java:
-    return find_java()
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.fixture
@@ -45,13 +44,14 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Publish artifacts to a repository that Ivy's settings name."""
-    settings = tmp_path / "ivysettings.xml"
-    settings.write_text(SETTINGS.format(root=f"{(tmp_path / 'maven').as_uri()}/"))
-    monkeypatch.setenv(jars.SETTINGS_VARIABLE, str(settings))
+def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Publish artifacts to a repository that stands in for Maven Central."""
+    (tmp_path / "maven").mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "maven")))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv(jars.MIRROR_VARIABLE, f"http://127.0.0.1:{server.server_port}/")
 
-    def put(artifact: str, version: str, needs: tuple[str, ...] = (), *, jar: bool = True) -> None:
+    def put(artifact: str, version: str, needs: tuple[str, ...] = (), *, jar: bool = True, sha1: str = "") -> None:
         folder = tmp_path / "maven" / "org" / "apache" / "kafka" / artifact / version
         folder.mkdir(parents=True)
         dependencies = "".join(NEEDS.format(one, version) for one in needs)
@@ -59,32 +59,32 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
         (folder / f"{artifact}-{version}.pom").write_text(pom)
         if jar:
             (folder / f"{artifact}-{version}.jar").write_bytes(b"a jar")
+            (folder / f"{artifact}-{version}.jar.sha1").write_text(
+                sha1 or hashlib.sha1(b"a jar", usedforsecurity=False).hexdigest()
+            )
 
-    return put
+    yield put
+    server.shutdown()
+    server.server_close()
 
 
 def names(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir()}
 
 
-def test_existing_jars_are_not_downloaded_again(
-    publish: Callable[..., None], cache: Path, java: Java, told: list[str]
-) -> None:
+def test_what_is_there_is_not_fetched_again(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
     publish("kafka_2.13", "1.0.0", needs=("kafka-clients",))
     publish("kafka-clients", "1.0.0")
-    lib = jars.resolve("kafka_2.13", "1.0.0", java, told.append, cache=cache)
+    lib = jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
     assert names(lib) == {"kafka_2.13-1.0.0.jar", "kafka-clients-1.0.0.jar"}
     assert told == ["downloading Kafka 1.0.0 (once, about 45 MB) …"]
-    assert jars.resolve("kafka_2.13", "1.0.0", NO_JAVA, told.append, cache=cache) == lib
+    assert jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache) == lib
     assert len(told) == 1
 
 
 def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Path) -> None:
     publish("kafka_2.13", "1.0.0")
-    script = (
-        "from kretain.embedded import jars; from kretain.embedded.java import find_java;"
-        "print(jars.resolve('kafka_2.13', '1.0.0', find_java(), print))"
-    )
+    script = "from kretain.embedded import jars; print(jars.resolve('kafka_2.13', '1.0.0', print))"
     environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     both = [
         subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True)
@@ -98,80 +98,66 @@ def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Pat
     assert names(lib) == {"kafka_2.13-1.0.0.jar"}
 
 
-def test_unpublished_version_is_named_and_leaves_nothing(
-    publish: Callable[..., None], cache: Path, java: Java, told: list[str]
+def test_a_version_that_is_not_published_is_said_and_leaves_nothing(
+    publish: Callable[..., None], cache: Path, told: list[str]
 ) -> None:
     with pytest.raises(EmbeddedError) as caught:
-        jars.resolve("kafka_2.13", "9.9.9", java, told.append, cache=cache)
-    assert "Kafka 9.9.9 could not be downloaded: module not found: org.apache.kafka#kafka_2.13;9.9.9." in str(
-        caught.value
+        jars.resolve("kafka_2.13", "9.9.9", told.append, cache=cache)
+    said = (
+        "Kafka 9.9.9 could not be downloaded: Artifact org.apache.kafka:kafka_2.13:pom:9.9.9 not found: no such version"
     )
+    assert str(caught.value).startswith(said)
     assert "network" not in str(caught.value)
-    assert names(cache / "jars") <= {".lock", ".ivy"}
+    assert names(cache / "jars") <= {".lock"}
     publish("kafka_2.13", "9.9.9")
-    assert jars.resolve("kafka_2.13", "9.9.9", java, told.append, cache=cache).is_dir(), "the next try is a new one"
+    assert jars.resolve("kafka_2.13", "9.9.9", told.append, cache=cache).is_dir(), "the next try is a new one"
 
 
 @pytest.mark.parametrize("missing", ["module", "jar"])
-def test_incomplete_download_counts_as_nothing(
-    publish: Callable[..., None], cache: Path, java: Java, told: list[str], missing: str
+def test_half_of_what_a_broker_needs_is_nothing(
+    publish: Callable[..., None], cache: Path, told: list[str], missing: str
 ) -> None:
     publish("kafka_2.13", "4.4.0", needs=("kafka-tools-api",))
     if missing == "jar":
         publish("kafka-tools-api", "4.4.0", jar=False)
     with pytest.raises(EmbeddedError, match="kafka-tools-api"):
-        jars.resolve("kafka_2.13", "4.4.0", java, told.append, cache=cache)
-    assert names(cache / "jars") <= {".lock", ".ivy"}
+        jars.resolve("kafka_2.13", "4.4.0", told.append, cache=cache)
+    assert names(cache / "jars") <= {".lock"}
 
 
-def test_missing_network_is_named(
-    tmp_path: Path, cache: Path, java: Java, told: list[str], monkeypatch: pytest.MonkeyPatch
+def test_without_a_network_the_message_says_so(
+    tmp_path: Path, cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as closed:  # bound, and nobody listens
         closed.bind(("127.0.0.1", 0))
-        settings = tmp_path / "ivysettings.xml"
-        settings.write_text(SETTINGS.format(root=f"http://127.0.0.1:{closed.getsockname()[1]}/maven/"))
-        monkeypatch.setenv(jars.SETTINGS_VARIABLE, str(settings))
+        monkeypatch.setenv(jars.MIRROR_VARIABLE, f"http://127.0.0.1:{closed.getsockname()[1]}/maven/")
         with pytest.raises(EmbeddedError) as caught:
-            jars.resolve("kafka_2.13", "4.3.0", java, told.append, cache=cache)
+            jars.resolve("kafka_2.13", "4.3.0", told.append, cache=cache)
     assert "Connection refused" in str(caught.value)
     assert "The first use needs the network" in str(caught.value)
-    assert names(cache / "jars") <= {".lock", ".ivy"}
+    assert names(cache / "jars") <= {".lock"}
 
 
-def test_java_without_certificates_is_told_from_a_missing_network(
-    publish: Callable[..., None], cache: Path, told: list[str], tmp_path: Path
-) -> None:
-    """What Ivy says where a company's proxy answers with the company's own certificate."""
-    said = "Server access error at url https://maven (javax.net.ssl.SSLHandshakeException: PKIX path building failed)"
-    java = tmp_path / "java"
-    java.write_text(f"#!/bin/sh\necho '\t{said}'\n")
-    java.chmod(0o755)
-    with pytest.raises(EmbeddedError, match="PKIX path building failed") as caught:
-        jars.resolve("kafka_2.13", "1.0.0", Java(java, 17, "PATH"), told.append, cache=cache)
-    assert "JAVA_HOME" in str(caught.value)
-    assert "needs the network" not in str(caught.value)
+def test_a_file_with_a_wrong_checksum_is_refused(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
+    publish("kafka_2.13", "1.0.0", sha1="0" * 40)
+    with pytest.raises(EmbeddedError, match=r"Checksum mismatch for kafka_2\.13-1\.0\.0\.jar"):
+        jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
+    assert names(cache / "jars") <= {".lock"}
 
 
-def test_next_download_removes_what_a_killed_one_left(
-    publish: Callable[..., None], cache: Path, java: Java, told: list[str]
+def test_what_a_killed_download_left_is_removed_by_the_next(
+    publish: Callable[..., None], cache: Path, told: list[str]
 ) -> None:
     left = cache / "jars" / ".resolving-killed" / "lib"
     left.mkdir(parents=True)
     publish("kafka_2.13", "1.0.0")
-    jars.resolve("kafka_2.13", "1.0.0", java, told.append, cache=cache)
+    jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
     assert not left.parent.exists()
 
 
-def test_unknown_broker_settings_are_named(
-    cache: Path, java: Java, told: list[str], monkeypatch: pytest.MonkeyPatch
+def test_without_jgo_the_message_says_what_to_install(
+    cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(jars.SETTINGS_VARIABLE, "/nowhere/ivysettings.xml")
-    with pytest.raises(EmbeddedError, match=r"/nowhere/ivysettings\.xml \(KRETAIN_IVY_SETTINGS\) is not there"):
-        jars.resolve("kafka_2.13", "1.0.0", java, told.append, cache=cache)
-
-
-def test_missing_pyspark_names_the_package(cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
     with pytest.raises(EmbeddedError, match=r"pip install .*\[demo\]'"):
-        jars.resolve("kafka_2.13", "1.0.0", NO_JAVA, told.append, cache=cache)
+        jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
