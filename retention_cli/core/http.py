@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import threading
 import time
 import urllib.error
@@ -18,6 +19,10 @@ from email.message import Message
 from typing import Any, Final, NamedTuple, Self
 
 _REDIRECTS: Final = 5
+OTHER_HOST: Final = "its certificate is for another host"
+NOT_TRUSTED: Final = "its certificate is not trusted"
+_OTHER_HOST: Final = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
 class HttpError(Exception):
@@ -39,10 +44,12 @@ def ask(
     most_bytes: int,
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
-    redirects: bool = True,
-    proxies: bool = True,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """Send a GET, or a POST with a ``body``, and return the answer with any status.
+
+    A GET follows redirects and uses the proxies that the environment names. A POST does neither: what it sends is for
+    that address alone, and a redirect is its answer.
 
     The connection is closed when this returns, and at the deadline. Looking up a name is not interrupted: the system's
     own limits end it.
@@ -53,8 +60,7 @@ def ask(
         most_bytes: the longest body that is read.
         body: what to send.
         headers: what to send with it.
-        redirects: whether to follow them; otherwise they are the answer.
-        proxies: whether to use those that the environment names (``https_proxy`` and such).
+        tls: how an https address is checked; by default with the system's certificates.
 
     Raises:
         HttpError: it was not reached, was too slow, or sent too much or too little.
@@ -62,7 +68,7 @@ def ask(
     request = urllib.request.Request(url, body, dict(headers or {}))  # noqa: S310  (http or https, as it was checked)
     with _Watch(timeout_s) as watch:
         try:
-            answer = _opener(watch, redirects=redirects, proxies=proxies).open(request)
+            answer = _opener(watch, tls, follows=body is None).open(request)
             with contextlib.closing(answer):
                 parts, size = [], 0
                 while size <= most_bytes and (part := answer.read1(1 << 20)):
@@ -92,6 +98,12 @@ def _why(error: Exception, timeout_s: float) -> str:
         return late(timeout_s)
     if isinstance(reason, str):
         return reason
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return OTHER_HOST if reason.verify_code in _OTHER_HOST else NOT_TRUSTED
+    if isinstance(reason, ssl.SSLError):
+        return "no TLS connection could be made: is it an https address?"
+    if isinstance(reason, socket.gaierror):
+        return "its host name can't be resolved"
     return getattr(reason, "strerror", None) or f"no HTTP answer ({type(reason).__name__})"
 
 
@@ -160,18 +172,18 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 class _AsItIs(urllib.request.HTTPErrorProcessor):
     """Takes any status for an answer, but for redirects that are followed."""
 
-    def __init__(self, *, redirects: bool) -> None:
-        self._redirects = redirects
+    def __init__(self, *, follows: bool) -> None:
+        self._follows = follows
 
     def http_response(self, request: Any, response: Any) -> Any:
-        if self._redirects and response.status in (301, 302, 303, 307, 308):
+        if self._follows and response.status in (301, 302, 303, 307, 308):
             return super().http_response(request, response)
         return response
 
     https_response = http_response
 
 
-def _opener(watch: _Watch, *, redirects: bool, proxies: bool) -> urllib.request.OpenerDirector:
+def _opener(watch: _Watch, tls: ssl.SSLContext | None, *, follows: bool) -> urllib.request.OpenerDirector:
     def connection(kind: Any) -> Any:
         def make(*args: Any, **more: Any) -> Any:
             made = kind(*args, **more)
@@ -186,17 +198,17 @@ def _opener(watch: _Watch, *, redirects: bool, proxies: bool) -> urllib.request.
 
     class Tls(urllib.request.HTTPSHandler):
         def https_open(self, req: Any) -> Any:
-            return self.do_open(connection(http.client.HTTPSConnection), req)
+            return self.do_open(connection(http.client.HTTPSConnection), req, context=tls)
 
     opener = urllib.request.OpenerDirector()
     for one in (
-        urllib.request.ProxyHandler(None if proxies else {}),
+        urllib.request.ProxyHandler(None if follows else {}),
         urllib.request.UnknownHandler(),
         Plain(),
         Tls(),
         urllib.request.HTTPDefaultErrorHandler(),
-        *((_Redirects(),) if redirects else ()),
-        _AsItIs(redirects=redirects),
+        *((_Redirects(),) if follows else ()),
+        _AsItIs(follows=follows),
     ):
         opener.add_handler(one)
     return opener

@@ -10,12 +10,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 from typing import Any, Final
 
 from retention_cli.brokers.errors import BrokerError, UnreachableError
 from retention_cli.brokers.security.oauth_settings import OAuthSettings
-from retention_cli.brokers.security.token_request import DEADLINE_S, Token, connection_to, hang_up, request_token
+from retention_cli.brokers.security.token_request import DEADLINE_S, Token, request_token
 
 RENEW_AT: Final = 0.8
 _PATIENCE_S: Final = 2.0
@@ -24,15 +23,6 @@ _AGAIN_S: Final = 1.0
 """How long a failure counts, so that a cluster's every connection does not ask anew."""
 
 Callback = Callable[[str | None], tuple[str, float, str, dict[str, str]]]
-
-
-class _Flight:
-    """A request under way."""
-
-    def __init__(self, connection: HTTPConnection) -> None:
-        self.connection = connection
-        self.done = threading.Event()
-        self.ends_s = time.monotonic() + DEADLINE_S
 
 
 class TokenProvider:
@@ -44,7 +34,7 @@ class TokenProvider:
         self._token: Token | None = None
         self._failure: BrokerError | None = None
         self._again_s = 0.0
-        self._flight: _Flight | None = None
+        self._flight: threading.Event | None = None
 
     def token(self, patience_s: float = DEADLINE_S) -> Token:
         """Return a token that has not expired, requesting one if need be.
@@ -60,16 +50,13 @@ class TokenProvider:
             valid = known is not None and now < known.expires_s
             if now < self._again_s:
                 return self._known()
-            if self._flight is None:
-                self._flight = self._started()
-            flight = self._flight
-        left_s = min(patience_s, max(0.0, flight.ends_s - now))
-        done = flight.done.wait(min(_PATIENCE_S, left_s) if valid else left_s)
+            if (flight := self._flight) is None:
+                flight = self._flight = threading.Event()
+                threading.Thread(target=self._request, args=(flight,), name="kretain-token", daemon=True).start()
+        waits_s = min(patience_s, _PATIENCE_S if valid else DEADLINE_S)
+        done = flight.wait(waits_s)
         with self._lock:
-            if not done and time.monotonic() >= flight.ends_s and self._flight is flight:
-                self._ended(flight, self._late(DEADLINE_S))
-                hang_up(flight.connection)
-            return self._known(self._late(left_s) if not done else None)
+            return self._known(None if done else self._late(waits_s))
 
     def latest(self) -> str | None:
         """Return the latest token, valid or not, to mask it in a client's message; None if there is none."""
@@ -88,27 +75,20 @@ class TokenProvider:
     def _renew_s(self, token: Token) -> float:
         return token.obtained_s + RENEW_AT * (token.expires_s - token.obtained_s)
 
-    def _started(self) -> _Flight:
-        flight = _Flight(connection_to(self.settings))
-        threading.Thread(target=self._request, args=(flight,), name="kretain-token", daemon=True).start()
-        return flight
-
-    def _request(self, flight: _Flight) -> None:
+    def _request(self, flight: threading.Event) -> None:
+        result: Token | BrokerError = self._late(DEADLINE_S)
         try:
-            result: Token | BrokerError = request_token(flight.connection, self.settings)
+            result = request_token(self.settings)
         except BrokerError as error:
             result = error
-        with self._lock:
-            if self._flight is flight:
-                self._ended(flight, result)
-
-    def _ended(self, flight: _Flight, result: Token | BrokerError) -> None:
-        self._flight = None
-        if isinstance(result, Token):
-            self._token, self._failure = result, None
-        else:
-            self._failure, self._again_s = result, time.monotonic() + _AGAIN_S
-        flight.done.set()
+        finally:
+            with self._lock:
+                self._flight = None
+                if isinstance(result, Token):
+                    self._token, self._failure = result, None
+                else:
+                    self._failure, self._again_s = result, time.monotonic() + _AGAIN_S
+            flight.set()
 
 
 _providers: dict[OAuthSettings, TokenProvider] = {}

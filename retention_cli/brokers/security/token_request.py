@@ -7,20 +7,18 @@ never quote what the endpoint sends.
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.client
 import json
-import os
 import re
-import socket
 import ssl
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.security.oauth_settings import ENDPOINT, OAuthSettings
+from retention_cli.core.http import NOT_TRUSTED, OTHER_HOST, HttpError, ask, late
 
 DEADLINE_S: Final = 8.0
 """The longest that a request may take, from looking up the name to the last byte. librdkafka waits 10 s for a token."""
@@ -36,8 +34,10 @@ _CODES: Final = frozenset(
     }
 )
 """The error codes of RFC 6749, 5.2; a server's own are not shown."""
-_OTHER_HOST: Final = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_SAID: Final = {
+    OTHER_HOST: f"{OTHER_HOST}: see {ENDPOINT}",
+    NOT_TRUSTED: f"{NOT_TRUSTED}: name its CA with https.ca.location",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,43 @@ class Token:
     expires_s: float
 
 
-def connection_to(settings: OAuthSettings) -> http.client.HTTPConnection:
-    """Return a connection to the endpoint, not yet open.
+def request_token(settings: OAuthSettings) -> Token:
+    """Request a token, and return it.
 
     Raises:
         SettingsError: the TLS library does not accept the trusted certificates.
+        UnauthorizedError: the endpoint refused the client.
+        UnreachableError: it did not answer, or is out of order.
+        BrokerError: it answered otherwise than with a token that can be used.
     """
-    parts = urlsplit(settings.endpoint)
-    host = parts.hostname or ""
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, parts.port, timeout=DEADLINE_S)
+    where = f"token endpoint {settings.shown}"
+    form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
+    who = (settings.client_id, settings.client_secret)
+    pair = ":".join(quote(one, safe="") for one in who) if settings.urlencode else ":".join(who)
+    headers = {
+        "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    asked = time.monotonic()
+    try:
+        answer = ask(
+            settings.endpoint,
+            timeout_s=DEADLINE_S,
+            most_bytes=16 * MAX_ANSWER_BYTES,
+            body=urlencode(form).encode(),
+            headers=headers,
+            tls=_trusting(settings),
+        )
+    except HttpError as error:
+        said = f"no answer within {DEADLINE_S:g} s" if (text := str(error)) == late(DEADLINE_S) else text
+        raise UnreachableError(f"{where}: {_SAID.get(said, said[:1].lower() + said[1:])}") from None
+    if answer.status != HTTPStatus.OK:
+        raise _refused(answer.status, answer.body, where)
+    return _token(answer.body, asked, where)
+
+
+def _trusting(settings: OAuthSettings) -> ssl.SSLContext:
     try:
         trusted = None if settings.ca_pem is None else settings.ca_pem.encode("ascii", "replace").decode()
         context = ssl.create_default_context(cadata=None if settings.system_trust else trusted)
@@ -67,63 +94,7 @@ def connection_to(settings: OAuthSettings) -> http.client.HTTPConnection:
     except (ssl.SSLError, ValueError):
         raise SettingsError("https.ca.location: its certificates can't be used: write a file of PEM ones") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return http.client.HTTPSConnection(host, parts.port, timeout=DEADLINE_S, context=context)
-
-
-def hang_up(connection: http.client.HTTPConnection) -> None:
-    """End a connection that another thread waits on."""
-    with contextlib.suppress(OSError, AttributeError):  # not open yet, or no longer
-        connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-def request_token(connection: http.client.HTTPConnection, settings: OAuthSettings) -> Token:
-    """Request a token, and return it.
-
-    Raises:
-        UnauthorizedError: the endpoint refused the client.
-        UnreachableError: it did not answer, or is out of order.
-        BrokerError: it answered otherwise than with a token that can be used.
-    """
-    where = f"token endpoint {settings.shown}"
-    parts = urlsplit(settings.endpoint)
-    form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
-    who = (settings.client_id, settings.client_secret)
-    pair = ":".join(quote(one, safe="") for one in who) if settings.urlencode else ":".join(who)
-    headers = {
-        "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Accept": "application/json",
-        "Connection": "close",
-    }
-    try:
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", target, urlencode(form), headers)
-        asked = time.monotonic()
-        answer = connection.getresponse()
-        body = answer.read(MAX_ANSWER_BYTES + 1)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise UnreachableError(f"{where}: {_why_not(error)}") from None
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
-        raise _refused(answer.status, body, where)
-    return _token(body, asked, where)
-
-
-def _why_not(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _OTHER_HOST:
-            return f"its certificate is for another host: see {ENDPOINT}"
-        return "its certificate is not trusted: name its CA with https.ca.location"
-    if isinstance(error, ssl.SSLError):
-        return "no TLS connection could be made: is it an https address?"
-    if isinstance(error, socket.gaierror):
-        return "its host name can't be resolved"
-    if isinstance(error, TimeoutError):
-        return f"no answer within {DEADLINE_S:g} s"
-    if isinstance(error, OSError) and error.errno and not isinstance(error, http.client.HTTPException):
-        return os.strerror(error.errno).lower()
-    return "what it sent is no HTTP answer"
+    return context
 
 
 def _refused(status: int, body: bytes, where: str) -> BrokerError:
@@ -133,7 +104,7 @@ def _refused(status: int, body: bytes, where: str) -> BrokerError:
         code = _content(body).get("error")
         named = f"HTTP {status}, {code}" if isinstance(code, str) and code in _CODES else f"HTTP {status}"
         return UnauthorizedError(f"{where} refused the client ({named}): are client id, client secret and scope right?")
-    if status == http.client.TOO_MANY_REQUESTS or status >= 500:
+    if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
         return UnreachableError(f"{where}: it is out of order (HTTP {status})")
     return BrokerError(f"{where}: it issues no token (HTTP {status}): is {ENDPOINT} right?")
 

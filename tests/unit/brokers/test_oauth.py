@@ -236,6 +236,11 @@ def test_an_endpoint_that_does_not_answer_holds_nobody_past_the_deadline(
     assert provider.token().value in server.issued
 
 
+def test_a_secret_goes_to_the_endpoint_and_to_no_proxy(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert TokenProvider(settings_for(server)).token().value == server.issued[-1]
+
+
 def test_an_endpoint_that_is_down_is_said_so() -> None:
     with TokenServer() as gone:
         settings = settings_for(gone)
