@@ -6,6 +6,7 @@ guide defines the types.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Final, TypeVar
@@ -47,7 +48,7 @@ def whole(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
     """
     try:
         answer, position = read(data)
-    except IndexError:
+    except (IndexError, struct.error):
         raise ValueError(f"a {name} response ends too early") from None
     if position != len(data):
         raise ValueError(f"a {name} response of {len(data)} bytes has to end at {position}")
@@ -94,8 +95,6 @@ def characters(data: bytes, position: int, size: int) -> tuple[str, int]:
 
 def short(data: bytes, position: int) -> tuple[int, int]:
     """Decode an INT16."""
-    if position + _INT16.size > len(data):
-        raise IndexError
     return _INT16.unpack_from(data, position)[0], position + _INT16.size
 
 

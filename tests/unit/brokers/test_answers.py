@@ -15,11 +15,10 @@ from retention_cli.brokers import groups
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Failure, _Round
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import TopicMetadata, _Shared, _topic, topic_id_text
+from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
 from retention_cli.brokers.topic_configs import TopicConfig, _config
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import error_named
-from retention_cli.brokers.wire.metadata_answers import Topic
 from retention_cli.core.model import Unknown
 from retention_cli.observe.topic_facts import bare_facts
 from tests.support.answers import batched
@@ -221,15 +220,7 @@ def test_only_a_group_known_to_be_empty_has_no_members(state: str, *, may: bool)
     assert ListedGroup("g", "classic", "consumer", state).may_have_members is may
 
 
-def test_partition_without_a_leader_has_none() -> None:
-    about = _topic(
-        Topic(0, "t", uuid.UUID(int=5).bytes, internal=False, partitions={0: (-1, 4, (1,)), 1: (0, 4, (0,))}), _Shared()
-    )
-    assert about.partitions[0].leader is None
-    assert about.partitions[1].leader == 0, "a broker's id may be 0"
-
-
-def test_topic_without_an_id_is_unknown() -> None:
+def test_a_topic_without_an_id_can_not_be_told_from_its_namesake() -> None:
     assert topic_id_text(None) is None
     assert topic_id_text(uuid.UUID(int=0)) is None
     assert topic_id_text(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata import MetadataResponse
 
-from retention_cli.brokers.metadata import PartitionMetadata, _Shared, _topic
-from retention_cli.brokers.wire.metadata_answers import decode
+from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata, decode, topic_id_text
 
 Topic = MetadataResponse.MetadataResponseTopic
 Broker = MetadataResponse.MetadataResponseBroker
@@ -65,19 +64,22 @@ def test_answers_are_decoded_as_the_client_does(
     theirs, ours = MetadataResponse[version].decode(data), decode(data, version)
     assert ours.cluster_id == (theirs.cluster_id or "")
     assert ours.brokers == {one.node_id for one in theirs.brokers}
-    assert [tuple(one) for one in ours.topics] == [
-        (
-            one.error_code,
+    assert ours.missing == {one.name for one in theirs.topics if one.error_code == 3}
+    assert ours.topics == {
+        one.name: TopicMetadata(
             one.name,
-            bytes(16) if one.topic_id is None else one.topic_id.bytes,
+            topic_id_text(one.topic_id),
             one.is_internal,
             {
-                row.partition_index: (row.leader_id, row.leader_epoch, tuple(row.replica_nodes))
+                row.partition_index: PartitionMetadata(
+                    None if row.leader_id < 0 else row.leader_id, row.leader_epoch, tuple(row.replica_nodes)
+                )
                 for row in one.partitions
             },
         )
         for one in theirs.topics
-    ]
+        if one.error_code == 0 or one.partitions
+    }
 
 
 @given(BROKERS, TOPICS, VERSIONS, st.data())
@@ -98,7 +100,10 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
     data = b"\0\0\0\0" + b"\x02" + broker + b"\x02c" + b"\0\0\0\x05" + b"\x02" + topic + tags
     found = decode(data, 12)
     assert (found.cluster_id, found.brokers) == ("c", frozenset({5}))
-    assert [tuple(one) for one in found.topics] == [(0, "t", bytes(15) + b"\x01", False, {0: (5, 2, (5,))})]
+    topic_id = topic_id_text(uuid.UUID(int=1))
+    assert found.topics == {
+        "t": TopicMetadata("t", topic_id, internal=False, partitions={0: PartitionMetadata(5, 2, (5,))})
+    }
 
 
 def test_partitions_with_the_same_leader_epoch_and_replicas_share_one_value() -> None:
@@ -114,8 +119,14 @@ def test_partitions_with_the_same_leader_epoch_and_replicas_share_one_value() ->
         for name in ("t", "u")
     ]
     found = decode(encoded([], "c", topics, 12), 12)
-    assert len({id(one) for topic in found.topics for one in topic.partitions.values()}) == 2
-    shared = _Shared()
-    made = [_topic(one, shared) for one in found.topics]
-    assert len({id(one) for topic in made for one in topic.partitions.values()}) == 2
-    assert made[0].partitions[3] == PartitionMetadata(1, 4_000, (1, 7))
+    assert len({id(one) for topic in found.topics.values() for one in topic.partitions.values()}) == 2
+    assert found.topics["t"].partitions[3] == PartitionMetadata(1, 4_000, (1, 7))
+
+
+def test_a_partition_without_a_leader_has_none() -> None:
+    row = {"error_code": 5, "leader_epoch": 4, "replica_nodes": [1], "isr_nodes": [], "offline_replicas": []}
+    rows = [row | {"partition_index": 0, "leader_id": -1}, row | {"partition_index": 1, "leader_id": 0}]
+    topic = {"name": "t", "is_internal": False, "error_code": 0, "topic_id": uuid.UUID(int=5), "partitions": rows}
+    found = decode(encoded([], "c", [topic], 12), 12).topics["t"].partitions
+    assert found[0].leader is None
+    assert found[1].leader == 0, "a broker's id may be 0"
