@@ -8,10 +8,11 @@ from typing import Any
 
 from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
-from kretain.render.advise_data import row
+from kretain.render.advise import row
 from retention_cli.advise.advice import advise as judge
 from retention_cli.advise.demand import Demand
 from retention_cli.advise.reading import read_topics
+from retention_cli.advise.settings import kafka_configs
 from retention_cli.policy.load import parse_policy
 from tests.support.world import World, now_ms, reader_for
 
@@ -36,7 +37,7 @@ def judged(world: World, topic: str, policy: str | None = None, **demand: Any) -
     with reader_for(world.bootstrap) as reader:
         reading = read_topics(reader, [topic], loaded, now_ms)
     found = judge(reading.topics[0], Demand(policy=reading.policies.get(topic), **demand), reading.now_ms)
-    return row(found, world.bootstrap, None)
+    return row(found, kafka_configs(topic, found.changes, world.bootstrap, None) if found.changes else None)
 
 
 def codes(row: dict[str, Any]) -> set[str]:

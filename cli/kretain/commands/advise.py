@@ -76,8 +76,8 @@ def advise(
     """
     from kretain.config import resolve
     from kretain.render.advise import print_advice
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.advise.advice import advise as judge
     from retention_cli.advise.demand import Demand
     from retention_cli.advise.reading import read_topics

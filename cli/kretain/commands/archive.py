@@ -100,8 +100,8 @@ def compact(
     from kretain.flows.plans import now_ms
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_compacted
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.text import count
+    from kretain.render.output import count
+    from kretain.render.progress import shown
     from retention_cli.archive.catalog import read_catalog
     from retention_cli.archive.compact import Compacted, plan_compaction
     from retention_cli.archive.compact import compact as run_compaction
@@ -148,8 +148,8 @@ def _show(common: Common, where: list[str] | None, output: Output, *, verify: bo
     from kretain.config import resolve
     from kretain.flows.archives import split
     from kretain.render.archive import print_archives
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.archive.catalog import read_catalog, verify_catalog
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.store import Store

@@ -34,7 +34,7 @@ def list_all(common: Common, output: OutputOption = Output.table) -> Exit:
       kretain context list -o json
     """
     from kretain.config import config_path, contexts, default_context
-    from kretain.render.context import print_contexts
+    from kretain.render.setup import print_contexts
 
     del common
     print_contexts(config_path(), contexts(), default_context(), output)
@@ -59,7 +59,7 @@ def show(
       kretain context show prod
     """
     from kretain.config import config_path, context_of
-    from kretain.render.context import print_context
+    from kretain.render.setup import print_context
 
     entry, where = context_of(name or common.context)
     print_context(config_path(), where.partition(" ")[2], entry, output)
@@ -75,7 +75,7 @@ def use(common: Common, name: Name) -> Exit:
       kretain context use staging
     """
     from kretain.config import config_path, use_context
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
 
     use_context(name)
     if not common.quiet:

@@ -40,9 +40,9 @@ def disk(
       kretain disk -p policy.yaml -o json | jq '.disks[] | select(.short_bytes > 0)'
     """
     from kretain.config import resolve
-    from kretain.render.disk import print_disks
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.disks import print_disks
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.disks.usage import look
     from retention_cli.plan.make import PlanJob
     from retention_cli.policy.settings import DiskRules, Limits, OneOff

@@ -30,7 +30,7 @@ def doctor(
       kretain doctor -c client.properties -p policy.yaml -o json
     """
     from kretain.config import resolve
-    from kretain.render.doctor import print_diagnosis
+    from kretain.render.setup import print_diagnosis
     from retention_cli.policy.model import matches
     from retention_cli.reports.doctor import diagnose
 

@@ -41,8 +41,8 @@ def explain(
     """
     from kretain.config import resolve
     from kretain.render.explain import print_explained
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.reports import explain as explaining
 
     name, partition = _parse(topic)

@@ -65,8 +65,8 @@ def forecast(
     """
     from kretain.config import resolve
     from kretain.render.forecast import print_forecast
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.forecast.observed import groups_before
     from retention_cli.forecast.reading import read_forecast
     from retention_cli.policy.settings import OneOff

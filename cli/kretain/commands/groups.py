@@ -50,9 +50,9 @@ def groups(
       kretain groups forget billing-2019 -p policy.yaml
     """
     from kretain.config import resolve
-    from kretain.render.groups import print_groups
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.consumers import print_groups
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.policy.settings import GroupRules
     from retention_cli.reports.groups import list_all
 
@@ -110,8 +110,7 @@ def forget(
       kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import say, warn
-    from kretain.render.kit.text import count
+    from kretain.render.output import count, say, warn
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
     from retention_cli.policy.model import is_pattern
@@ -148,7 +147,7 @@ def forget(
 
 
 def _holding(held: Held) -> str:
-    from kretain.render.kit.text import count
+    from kretain.render.output import count
     from retention_cli.core.printable import name_in_text
 
     if not held.topics:

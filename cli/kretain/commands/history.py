@@ -92,8 +92,8 @@ def history(
 
 
 def _verified(state_dir: Path, output: Output) -> Exit:
-    from kretain.render.kit.text import count
-    from kretain.render.verify import print_verified
+    from kretain.render.history import print_verified
+    from kretain.render.output import count
     from retention_cli.trim.history import verify_all
 
     found = verify_all(state_dir)

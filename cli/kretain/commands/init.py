@@ -42,7 +42,7 @@ def init(
       kretain init -c admin.properties --replication-factor 3
     """
     from kretain.config import resolve
-    from kretain.render.init import print_topics
+    from kretain.render.setup import print_own_topics
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.memory.topics.make import OWN_TOPICS, initialize, look
 
@@ -50,12 +50,12 @@ def init(
     if dry_run:
         with settings.reader() as reader:
             cluster_id = reader.metadata([]).cluster_id
-            print_topics(cluster_id, reader.settings.bootstrap, list(look(reader, replication_factor)), output)
+            print_own_topics(cluster_id, reader.settings.bootstrap, list(look(reader, replication_factor)), output)
         return Exit.DONE
     with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
         cluster_id = reader.metadata([]).cluster_id
         topics = list(initialize(reader, writer, replication_factor))
-    print_topics(cluster_id, reader.settings.bootstrap, topics, output)
+    print_own_topics(cluster_id, reader.settings.bootstrap, topics, output)
     problems = [one.problem for one in topics if one.problem is not None]
     for problem in problems:
         tell_error(Exit.FAILED, "failed", problem)

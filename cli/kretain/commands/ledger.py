@@ -37,8 +37,8 @@ def show(
       kretain ledger show orders -p policy.yaml -o json
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import warn
-    from kretain.render.ledger import print_ledger
+    from kretain.render.consumers import print_ledger
+    from kretain.render.output import warn
     from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)
@@ -79,8 +79,7 @@ def prune(
       kretain ledger prune --older-than 90d -p policy.yaml --context prod
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import say
-    from kretain.render.kit.text import count
+    from kretain.render.output import count, say
     from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)

@@ -54,9 +54,9 @@ def offsets(
       kretain offsets -p policy.yaml --unread
     """
     from kretain.config import resolve
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
-    from kretain.render.offsets import print_floors, print_groups, print_unread
+    from kretain.render.consumers import print_floors, print_positions, print_unread
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.reports.offsets import read_positions
     from retention_cli.reports.unread import read_unread
 
@@ -75,7 +75,7 @@ def offsets(
         if each is not None:
             print_unread(positions, output, each, every_row=all_rows)
         elif patterns:
-            print_groups(positions, output, every_row=all_rows)
+            print_positions(positions, output, every_row=all_rows)
         else:
             print_floors(positions, output, every_row=all_rows)
     return Exit.DONE

@@ -58,9 +58,9 @@ def plan(
 
       kretain plan --fleet fleet.yaml --out plan.parquet
     """
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
     from kretain.render.plan import print_plan
+    from kretain.render.progress import shown
     from retention_cli.core.commands import kretain
 
     asked = rules.asked(topics)

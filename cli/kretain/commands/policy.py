@@ -42,8 +42,7 @@ def check(
       kretain policy check -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import say, warn
-    from kretain.render.kit.text import count
+    from kretain.render.output import count, say, warn
     from retention_cli.policy.errors import PolicyError, lines_of
     from retention_cli.policy.load import load_policy
     from retention_cli.reports.policy_check import check_against, check_alone
@@ -90,8 +89,8 @@ def show(
       kretain policy show orders -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import warn
-    from kretain.render.policy import print_settings
+    from kretain.render.output import warn
+    from kretain.render.setup import print_settings
     from retention_cli.memory.topics.policy import with_live
     from retention_cli.policy.load import load_policy
     from retention_cli.policy.selection import NothingMatchesError
@@ -139,7 +138,7 @@ def set_(
     """
     from kretain.config import resolve
     from kretain.flows.live import read_pairs, warn_of
-    from kretain.render.policy import print_changed
+    from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
@@ -184,8 +183,8 @@ def unset(
       kretain policy unset orders retention.ms -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import warn
-    from kretain.render.policy import print_changed
+    from kretain.render.output import warn
+    from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
@@ -216,8 +215,8 @@ def list_(
       kretain policy list -b localhost:9092 -o json
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import warn
-    from kretain.render.policy import print_live
+    from kretain.render.output import warn
+    from kretain.render.setup import print_live
     from retention_cli.memory.topics.policy import read_messages
     from retention_cli.policy.live_edit import said
     from retention_cli.policy.load import load_policy

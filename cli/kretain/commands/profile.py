@@ -88,9 +88,9 @@ def profile(
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.config import resolve
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
     from kretain.render.profile import print_profile
+    from kretain.render.progress import shown
     from kretain.system.signals import stoppable
     from retention_cli.profile.reading import Wanted, fill, prepare
     from retention_cli.profile.rows import all_rows, head, write_parquet

@@ -49,7 +49,7 @@ def report(
       kretain report --out history.html
     """
     from kretain.config import resolve
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
     from kretain.render.page.forecast_part import forecast_section, read_forecast_file
     from kretain.system.files import write_whole
 

@@ -83,8 +83,8 @@ def restore(
     from kretain.flows.archives import archive_url, in_policy
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_restored, question
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.restore import Wanted, prepare
     from retention_cli.archive.restore import restore as run_restore

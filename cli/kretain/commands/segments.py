@@ -62,8 +62,8 @@ def scan(
       kretain segments scan /var/lib/kafka/data -o json
     """
     from kretain.errors import UsageError
-    from kretain.render.kit.progress import shown
-    from kretain.render.segments import print_scan
+    from kretain.render.disks import print_scan
+    from kretain.render.progress import shown
     from retention_cli.disks.inventory.scan import scan as scan_dirs
     from retention_cli.disks.inventory.scan import unknown_tiering
     from retention_cli.policy.model import matches
@@ -105,7 +105,7 @@ def show(
 
       kretain segments show inventories/ -o json
     """
-    from kretain.render.segments import print_inventory
+    from kretain.render.disks import print_inventory
     from retention_cli.disks.inventory.inventory import read_inventory
 
     inventory = read_inventory(files)

@@ -42,7 +42,7 @@ def show(
     if isinstance(plan, Plan):
         print_plan(plan, output, every_row=all_rows)
     else:
-        from kretain.render.fleet import print_fleet_plan
+        from kretain.render.plan import print_fleet_plan
 
         print_fleet_plan(plan, output, every_row=all_rows)
     return Exit.DONE

@@ -105,8 +105,8 @@ def trim(
 
       kretain trim -p policy.yaml --plan plan.json --spark --master spark://master:7077
     """
-    from kretain.render.kit.progress import shown
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown
     from kretain.render.trim import print_report
     from retention_cli.policy.selection import Selection
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped

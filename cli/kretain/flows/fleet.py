@@ -162,8 +162,8 @@ def _near(name: str, known: dict[str, Any]) -> str:
 
 def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:
     """Plan all clusters; print each one's notes, and why the failed ones failed."""
-    from kretain.render.kit.progress import shown_by_name
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
+    from kretain.render.progress import shown_by_name
     from retention_cli.engines.fleet.planning import make_fleet_plan
 
     with fleet_engine(shared) as engine, shown_by_name(quiet=quiet) as watch:
@@ -201,7 +201,7 @@ class PlanFlags:
 
 def plan_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags) -> Exit:
     """Plan several clusters, save and show it."""
-    from kretain.render.fleet import print_fleet_plan
+    from kretain.render.plan import print_fleet_plan
 
     if flags.output == PlanOutput.delete_records:
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
@@ -221,7 +221,7 @@ def plan_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: S
 
 def save(made: FleetPlan, out: Path, *, quiet: bool) -> None:
     """Save a fleet's plan, as Parquet if the file's name says so."""
-    from kretain.render.kit.screen import warn
+    from kretain.render.output import warn
     from kretain.system.files import whole, write_whole
     from retention_cli.engines.fleet.plan import fleet_lines
     from retention_cli.engines.fleet.saved import write_fleet

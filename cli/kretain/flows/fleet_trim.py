@@ -57,7 +57,7 @@ class FleetPlans:
 
 def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: TrimFlags) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
-    from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
+    from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
     from retention_cli.engines.fleet.report import FleetReport
 
     if flags.plan is None:
@@ -186,7 +186,7 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
 
 
 def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> FleetPlans:
-    from kretain.render.fleet import print_fleet_plan
+    from kretain.render.plan import print_fleet_plan
 
     made = planned(fleet, members, now_ms(), flags.spark, quiet=flags.quiet)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
@@ -200,7 +200,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         SavedPlanError: the plan can't be executed.
         PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet lacks.
     """
-    from kretain.render.fleet_trim import print_saved_fleet
+    from kretain.render.plan import print_saved_fleet
     from retention_cli.engines.fleet.plan import Failure
     from retention_cli.engines.fleet.saved import read_fleet
     from retention_cli.policy.selection import Selection

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kretain.errors import UsageError
-from kretain.render.kit.screen import warn
+from kretain.render.output import warn
 from retention_cli.memory.topics.policy import Changed
 from retention_cli.policy.live import check_value
 from retention_cli.policy.model import Policy

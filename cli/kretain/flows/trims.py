@@ -121,7 +121,7 @@ def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
     """Record what a trim (of cluster ``of``) has deleted, in one self-contained line."""
     if not report.sent:
         return
-    from kretain.render.kit.text import count
+    from kretain.render.output import count
 
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])

@@ -1,84 +1,85 @@
-"""Print advice: a line per topic, then the dangers, then the commands to type."""
+"""Advice: a line per topic, then the dangers, then the commands to type; for scripts times in ms, sizes in bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
 
-from kretain.options.common import Output
-from kretain.render import data
-from kretain.render.advise_data import CSV_COLUMNS, FORMAT, csv_row, entry, line, row, traffic
-from kretain.render.kit import screen
-from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, runs
+from kretain.render.output import (
+    BLANK,
+    MOST,
+    SHOWN,
+    Column,
+    Line,
+    Part,
+    Table,
+    count,
+    heading,
+    runs,
+    show,
+    size,
+)
 from retention_cli.advise.advice import Advice
-from retention_cli.advise.format import span
-from retention_cli.advise.kept import AtMost, Normal
+from retention_cli.advise.facts import PartitionState, TopicState
+from retention_cli.advise.format import exact, span
+from retention_cli.advise.kept import AtMost, Normal, in_normal_traffic
 from retention_cli.advise.reading import Reading
+from retention_cli.advise.settings import kafka_configs
 from retention_cli.core.model import Maybe, Unknown, known
-from retention_cli.core.units import format_bytes, timestamp
+from retention_cli.core.units import timestamp
 
 T = TypeVar("T")
-
-SHOWN = 40
-"""A table has no more topics than this: beyond that, only those with the most advice are shown."""
-MOST = 20
-_LINES = 10
-_EFFECTS = {
+_LINES: Final = 10
+_EFFECTS: Final = {
     "sooner": ("data may be deleted sooner than wanted", "bold red"),
     "blocked": ("retention stops there", "red"),
     "longer": ("data stays longer than wanted", "yellow"),
     "larger": ("more space than one may think", "yellow"),
 }
+_CSV_COLUMNS: Final = (
+    *("topic", "partitions", "wanted_ms", "wanted_by", "at_most_ms", "at_most_readable_ms", "at_most_on_disk_ms"),
+    *("normal_least_ms", "normal_most_ms", "normal_by", "records_per_hour", "bytes_per_hour", "dangers"),
+    *("kafka_configs", "then_at_most_ms", "policy_entry", "unknown"),
+)
 
 
 def print_advice(
-    reading: Reading, found: Sequence[Advice], output: Output, *, command_config: str | None, every_row: bool
+    reading: Reading, found: Sequence[Advice], output: str, *, command_config: str | None, every_row: bool
 ) -> None:
     """Print the advice for each topic."""
-    if output == Output.table:
-        _print_table(found, every_row=every_row)
-        _print_dangers(found, every_row=every_row)
-        _print_settings(found, reading.bootstrap, command_config, every_row=every_row)
-        _print_policy(found, every_row=every_row)
-        _print_unknown(found, every_row=every_row)
-        return
+    lines = [
+        kafka_configs(one.topic.name, one.changes, reading.bootstrap, command_config) if one.changes else None
+        for one in found
+    ]
     head = {
-        "format": FORMAT,
+        "format": "kretain.advice/v1",
         "read_at": timestamp(reading.now_ms),
         "cluster": {"id": reading.cluster_id, "bootstrap": reading.bootstrap},
-        "notes": [{"code": note.code, "text": note.text} for note in reading.notes],
+        "notes": [asdict(note) for note in reading.notes],
     }
-    rows = (row(one, reading.bootstrap, command_config) for one in found)
-    match output:
-        case Output.json:
-            data.print_json(head, "topics", rows)
-        case Output.yaml:
-            data.print_yaml({**head, "topics": list(rows)})
-        case Output.csv:
-            data.print_csv(CSV_COLUMNS, map(csv_row, rows))
+    rows = (row(one, line) for one, line in zip(found, lines, strict=True))
+    cells = map(_csv_row, rows)
+    show(output, head, "topics", rows, lambda: _advice(found, lines, every_row=every_row), _CSV_COLUMNS, cells)
 
 
-def _print_table(found: Sequence[Advice], *, every_row: bool) -> None:
+def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
     shown = found
     if not every_row and len(found) > SHOWN:
         shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
-        screen.say(f"The {MOST} of {len(found):,} topics with most to say (all of them: --all, or -o csv):")
-        screen.say()
-    screen.print_table(
-        (
-            Column("topic"),
-            Column("wanted", "right"),
-            Column("kept at most", "right"),
-            Column("in normal traffic", "right"),
-            Column("traffic", "right"),
-            Column("dangers"),
-            Column("advice"),
-        ),
+        yield f"The {MOST} of {len(found):,} topics with most to say (all of them: --all, or -o csv):"
+        yield BLANK
+    numbers = ("wanted", "kept at most", "in normal traffic", "traffic")
+    yield Table(
+        (Column("topic"), *(Column(title, "right") for title in numbers), Column("dangers"), Column("advice")),
         [
             (
                 one.topic.name,
-                _wanted(one),
+                "?"
+                if isinstance(one.wanted_ms, Unknown)
+                else "forever"
+                if one.wanted_ms is None
+                else span(one.wanted_ms),
                 _at_most(one.at_most),
                 _usual(one),
                 _rate(one),
@@ -91,15 +92,23 @@ def _print_table(found: Sequence[Advice], *, every_row: bool) -> None:
     )
     endangered = sum(bool(one.dangers) for one in found)
     better = sum(bool(one.changes) for one in found)
-    screen.say()
-    screen.say(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold")
-    for text in _footnotes(found):
-        screen.say(text, "dim")
+    yield BLANK
+    yield Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold")
+    yield from (Line(text, "dim") for text in _footnotes(found))
+    yield from _dangers(found, every_row=every_row)
+    yield from _settings(found, lines, every_row=every_row)
+    yield from _policy(found, every_row=every_row)
+    unknown: dict[str, list[str]] = {}
+    for one in found:
+        for reason in one.unknown:
+            unknown.setdefault(reason.text, []).append(one.topic.name)
+    yield heading("Not known, and so not judged") if unknown else None
+    texts = sorted(unknown.items(), key=lambda item: -len(item[1]))
+    yield from _some([[Line(f"{_listed(names)}: {text}", indent=2)] for text, names in texts], every_row=every_row)
 
 
-def _footnotes(found: Sequence[Advice]) -> Iterable[str]:
-    parts = [one.at_most for one in found if isinstance(one.at_most, AtMost)]
-    if parts:
+def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
+    if parts := [one.at_most for one in found if isinstance(one.at_most, AtMost)]:
         checks = _range(known(one.check_interval_ms) for one in parts)
         delays = _range(known(one.delete_delay_ms) for one in parts)
         yield (
@@ -114,93 +123,85 @@ def _footnotes(found: Sequence[Advice]) -> Iterable[str]:
         )
 
 
-def _print_dangers(found: Sequence[Advice], *, every_row: bool) -> None:
-    """Print each danger once, with its topics."""
-    about: dict[tuple[str, str], dict[str, list[Advice]]] = {}
+def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
+    """Yield each danger once, with its topics."""
+    dangers: dict[tuple[str, str], dict[str, list[Advice]]] = {}
     for one in found:
         for danger in one.dangers:
-            about.setdefault((danger.code, danger.effect), {}).setdefault(danger.text, []).append(one)
-    if about:
-        screen.heading("Dangers")
-    for (code, effect), texts in about.items():
+            dangers.setdefault((danger.code, danger.effect), {}).setdefault(danger.text, []).append(one)
+    yield heading("Dangers") if dangers else None
+    for (code, effect), texts in dangers.items():
         words, style = _EFFECTS[effect]
-        screen.bullet(f"{code}: {words}", style)
-        items = sorted(texts.items(), key=lambda item: -len(item[1]))
-        for text, advices in _some(items, every_row=every_row):
-            remedy = next(d.remedy for d in advices[0].dangers if d.code == code)
-            screen.bullet(f"{_names(advices, code)}: {text}{f'; {remedy}' if remedy else ''}.", indent=4)
+        yield Line(f"{code}: {words}", style, 2)
+        items = []
+        for text, advices in sorted(texts.items(), key=lambda item: -len(item[1])):
+            remedy = next(danger.remedy for danger in advices[0].dangers if danger.code == code)
+            names = f"{_names(advices, code)}: {text}{f'; {remedy}' if remedy else ''}."
+            items.append([Line(names, indent=4)])
+        yield from _some(items, every_row=every_row)
 
 
 def _names(advices: Sequence[Advice], code: str) -> str:
-    if len(advices) == 1:
-        one = advices[0]
-        numbers = next(danger.partitions for danger in one.dangers if danger.code == code)
-        some = numbers and len(numbers) < len(one.topic.partitions)
-        return f"{one.topic.name} {runs(numbers)}" if some else one.topic.name
-    return _listed([one.topic.name for one in advices])
+    if len(advices) > 1:
+        return _listed([one.topic.name for one in advices])
+    topic = advices[0].topic
+    numbers = next(danger.partitions for danger in advices[0].dangers if danger.code == code)
+    return f"{topic.name} {runs(numbers)}" if 0 < len(numbers) < len(topic.partitions) else topic.name
 
 
-def _print_settings(found: Sequence[Advice], bootstrap: str, command_config: str | None, *, every_row: bool) -> None:
-    lines = [
-        (one.topic.name, _then(one), text)
-        for one in sorted(found, key=lambda one: -len(one.dangers))
-        if (text := line(one, bootstrap, command_config)) is not None
-    ]
+def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
     properties: dict[str, int] = {}
     for one in found:
         for key, value in one.broker_properties.items():
             properties[key] = max(value, properties.get(key, 0))
-    if lines or properties:
-        screen.heading("Settings for the brokers")
-    for name, then, text in _some(lines, every_row=every_row):
-        screen.bullet(f"{name}: {then}", indent=2)
-        screen.verbatim(text)
+    items = [
+        [Line(f"{one.topic.name}: {_then(one)}", indent=2), _verbatim(line)]
+        for one, line in sorted(zip(found, lines, strict=True), key=lambda pair: -len(pair[0].dangers))
+        if line is not None
+    ]
+    yield heading("Settings for the brokers") if items or properties else None
+    yield from _some(items, every_row=every_row)
     for key, value in properties.items():
-        screen.bullet("for server.properties of every broker (they take it at a restart, not live):")
-        screen.verbatim(f"{key}={value}")
+        yield Line("for server.properties of every broker (they take it at a restart, not live):", indent=2)
+        yield _verbatim(f"{key}={value}")
 
 
-def _print_policy(found: Sequence[Advice], *, every_row: bool) -> None:
-    """Print one document that is a valid policy; topics with the same settings share an entry."""
+def _verbatim(text: str) -> Line:
+    return Line(text, None, 4, "verbatim")
+
+
+def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
+    """Yield one document that is a valid policy; topics with the same settings share an entry."""
     import yaml
 
     grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for one in found:
-        if (wanted := entry(one)) is not None:
+        if (wanted := _entry(one)) is not None:
             name = wanted.pop("match")
             grouped.setdefault(tuple(wanted.items()), []).append(name)
     if not grouped:
         return
-    screen.heading("Or exactly, by kretain's policy")
-    screen.bullet(
-        "In-order records are then kept that long and one run of kretain, read or not, whatever segment.ms is:"
+    yield heading("Or exactly, by kretain's policy")
+    yield Line(
+        "In-order records are then kept that long and one run of kretain, read or not, whatever segment.ms is:",
+        indent=2,
     )
     listed = sum(len(names) for names in grouped.values())
     if not every_row and listed > SHOWN:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
         left = listed - sum(len(names) for names in grouped.values())
-        screen.bullet(f"({count(left, 'more topic')}: --all, or -o json)")
+        yield Line(f"({count(left, 'more topic')}: --all, or -o json)", indent=2)
     entries = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
     text = yaml.safe_dump({"version": 1, "topics": entries}, sort_keys=False, default_flow_style=None, width=1000)
-    for one_line in text.splitlines():
-        screen.verbatim(one_line)
+    yield from map(_verbatim, text.splitlines())
 
 
-def _print_unknown(found: Sequence[Advice], *, every_row: bool) -> None:
-    about: dict[str, list[str]] = {}
-    for one in found:
-        for reason in one.unknown:
-            about.setdefault(reason.text, []).append(one.topic.name)
-    if about:
-        screen.heading("Not known, and so not judged")
-        for text, names in _some(sorted(about.items(), key=lambda item: -len(item[1])), every_row=every_row):
-            screen.bullet(f"{_listed(names)}: {text}")
-
-
-def _some(items: Sequence[T], *, every_row: bool) -> Iterable[T]:
-    yield from items if every_row else items[:_LINES]
+def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> Iterator[Part]:
+    """Yield the lines of all items, or of the first few."""
+    for lines in items if every_row else items[:_LINES]:
+        yield from lines
     if not every_row and len(items) > _LINES:
-        screen.bullet(f"and {len(items) - _LINES:,} more (--all, or -o json)", "dim", indent=4)
+        yield Line(f"and {len(items) - _LINES:,} more (--all, or -o json)", "dim", 4)
 
 
 def _listed(names: Sequence[str], most: int = 4) -> str:
@@ -208,8 +209,7 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def _wanted(one: Advice) -> str:
-    value = one.wanted_ms
+def _forever(value: Maybe[int | None]) -> str:
     return "?" if isinstance(value, Unknown) else "forever" if value is None else span(value)
 
 
@@ -231,23 +231,19 @@ def _usual(one: Advice) -> str:
 
 
 def _rate(one: Advice) -> str:
-    sums = traffic(one.topic)
-    if sums["records_per_hour"] == 0:
+    sums = _traffic(one.topic)
+    records, size_bytes = sums["records_per_hour"], sums["bytes_per_hour"]
+    if records == 0:
         return "none"
-    size, records = sums["bytes_per_hour"], sums["records_per_hour"]
-    if size is not None:
-        return f"{format_bytes(round(size))}/h"
+    if size_bytes is not None:
+        return f"{size(round(size_bytes))}/h"
     return "?" if records is None else f"{records:,.0f} records/h"
 
 
 def _in_short(one: Advice) -> str:
-    if not one.changes:
-        return ""
-    words = []
-    for key, value in one.changes.items():
-        words.append(f"{key} {span(value) if key.endswith('.ms') else format_bytes(value)}")
+    words = [f"{key} {span(value) if key.endswith('.ms') else size(value)}" for key, value in one.changes.items()]
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
-    return ", ".join(words) + (f" → {then}" if then != before else "")
+    return ", ".join(words) + (f" → {then}" if words and then != before else "")
 
 
 def _then(one: Advice) -> str:
@@ -256,10 +252,8 @@ def _then(one: Advice) -> str:
     words = [f"kept at most {then} instead of {before}"] if before != then else []
     changed, number = one.topic.changed(one.changes).settings, len(one.topic.partitions)
     if "retention.bytes" in one.changes and isinstance(changed.segment_bytes, int):
-        limit = one.changes["retention.bytes"]
-        words.append(
-            f"at most {format_bytes(number * (limit + changed.segment_bytes))} in {count(number, 'partition')}"
-        )
+        limit = number * (one.changes["retention.bytes"] + changed.segment_bytes)
+        words.append(f"at most {size(limit)} in {count(number, 'partition')}")
     if (ahead := one.changes.get("message.timestamp.after.max.ms")) is not None:
         words.append(f"records stamped more than {span(ahead)} ahead are refused")
     known_already = {danger.code for danger in one.dangers}
@@ -268,7 +262,138 @@ def _then(one: Advice) -> str:
 
 
 def _range(values: Iterable[int | None]) -> str:
-    numbers: list[Any] = sorted({one for one in values if one is not None})
-    return (
-        "" if not numbers else span(numbers[0]) if len(numbers) == 1 else f"{span(numbers[0])} to {span(numbers[-1])}"
-    )
+    numbers = sorted({one for one in values if one is not None})
+    return " to ".join(dict.fromkeys(map(span, (numbers[0], numbers[-1])))) if numbers else ""
+
+
+def row(one: Advice, line: str | None) -> dict[str, Any]:
+    """Return a topic's advice (docs/advise.md); ``line`` applies it, None if there is nothing to change.
+
+    Null means unknown, ``forever`` and ``unlimited`` no limit.
+    """
+    topic = one.topic
+    return {
+        "topic": topic.name,
+        "partitions": len(topic.partitions),
+        "wanted_ms": _plain(one.wanted_ms, "forever"),
+        "wanted_by": one.wanted_by,
+        "at_most": _plain(one.at_most),
+        "normal": _plain(one.usual),
+        "traffic": _traffic(topic),
+        "settings": _live(topic),
+        "brokers": {
+            "check_interval_ms": known(topic.check_interval_ms),
+            "offsets_retention_ms": known(topic.offsets_retention_ms),
+        },
+        "dangers": [
+            {key: getattr(danger, key) for key in ("code", "effect", "text", "remedy")}
+            | {"partitions": list(danger.partitions)}
+            for danger in one.dangers
+        ],
+        "advice": {
+            "settings": dict(one.changes),
+            "kafka_configs": line,
+            "then_at_most": _plain(one.then_at_most),
+            "then_dangers": [danger.code for danger in one.then_dangers],
+            "broker_properties": dict(one.broker_properties),
+            "policy_entry": _entry(one),
+            "policy_at_most_ms": one.policy_at_most_ms,
+        },
+        "unknown": [asdict(reason) for reason in one.unknown],
+        "by_partition": [_partition(partition, topic) for partition in topic.partitions],
+    }
+
+
+def _csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a topic's row with one value per column."""
+    at_most, normal, advice = whole["at_most"], whole["normal"], whole["advice"]
+    return {
+        **whole,
+        **whole["traffic"],
+        "at_most_ms": _inner(at_most, "settings_ms"),
+        "at_most_readable_ms": _inner(at_most, "readable_ms"),
+        "at_most_on_disk_ms": _inner(at_most, "on_disk_ms"),
+        "normal_least_ms": _inner(normal, "least_ms"),
+        "normal_most_ms": _inner(normal, "most_ms"),
+        "normal_by": normal["by"] if isinstance(normal, dict) else None,
+        "kafka_configs": advice["kafka_configs"],
+        "then_at_most_ms": _inner(advice["then_at_most"], "settings_ms"),
+        "policy_entry": "; ".join(f"{key}: {value}" for key, value in (advice["policy_entry"] or {}).items()),
+    }
+
+
+def _inner(value: Any, key: str) -> Any:
+    return value[key] if isinstance(value, dict) else value
+
+
+def _entry(one: Advice) -> dict[str, str] | None:
+    """Return the advised policy entry, None if there is none to add."""
+    entry = {key: exact(value) for key, value in one.policy_entry.items()}
+    return {"match": one.topic.name, **entry} if entry else None
+
+
+def _traffic(topic: TopicState) -> dict[str, Any]:
+    """Return the topic's sums; null if a partition's part is unknown."""
+    partitions = [_measured(one) for one in topic.partitions]
+    totals = {}
+    for key in ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes"):
+        values = [one[key] for one in partitions]
+        totals[key] = None if any(isinstance(one, Unknown) for one in values) else _rounded(sum(values))
+    return totals
+
+
+def _measured(one: PartitionState) -> dict[str, Any]:
+    """Return a partition's traffic, as far as it is known."""
+    hour, day = one.last_hour, one.last_day
+    return {
+        "bytes": one.size_bytes,
+        "records_per_hour": one.records_per_hour,
+        "bytes_per_hour": one.bytes_per_hour,
+        "records_last_hour": hour if isinstance(hour, Unknown) else hour.records,
+        "records_last_day": day if isinstance(day, Unknown) else day.records,
+    }
+
+
+def _live(topic: TopicState) -> dict[str, Any]:
+    """Return the live settings by Kafka's names."""
+    live = topic.settings
+    policy = known(live.cleanup_policy)
+    return {
+        "cleanup.policy": None if policy is None else sorted(policy),
+        "retention.ms": _plain(live.retention_ms, "unlimited"),
+        "retention.bytes": _plain(live.retention_bytes, "unlimited"),
+        "segment.ms": known(live.segment_ms),
+        "segment.bytes": known(live.segment_bytes),
+        "message.timestamp.type": known(live.timestamp_type),
+        "message.timestamp.before.max.ms": _plain(live.before_max_ms, "unlimited"),
+        "message.timestamp.after.max.ms": _plain(live.after_max_ms, "unlimited"),
+        "file.delete.delay.ms": known(live.delete_delay_ms),
+        "remote.storage.enable": known(live.tiered),
+    }
+
+
+def _partition(one: PartitionState, topic: TopicState) -> dict[str, Any]:
+    newest = known(one.newest)
+    return {
+        "partition": one.number,
+        "log_start": known(one.log_start),
+        "high_watermark": known(one.high_watermark),
+        **{key: _rounded(known(value)) for key, value in _measured(one).items()},
+        "newest_offset": None if newest is None else newest.offset,
+        "newest_ms": None if newest is None else newest.time_ms,
+        "normal": _plain(in_normal_traffic(one, topic)),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else round(value, 3)
+
+
+def _plain(value: Any, none: str | None = None) -> Any:
+    """Return a value as JSON's own types: null if unknown, ``none`` if there is no limit."""
+    if isinstance(value, AtMost):
+        keys = ("settings_ms", "readable_ms", "on_disk_ms", "retention_ms", "segment_ms", "ahead_ms")
+        return {key: known(getattr(value, key)) for key in (*keys, "check_interval_ms", "delete_delay_ms")}
+    if isinstance(value, Normal):
+        return asdict(value)
+    return none if value is None else known(value)

@@ -1,252 +1,48 @@
-"""Print archives' contents, and the results of a restore, on the screen and for scripts."""
+"""Archives' contents, what joining their segments did, and the results of a restore."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import astuple
+from typing import Any, Final
 
-from kretain.options.common import Output
-from kretain.render import data
-from kretain.render.kit import screen
-from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, number, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, count, heading, moment, number, show, size
 from retention_cli.archive.catalog import ArchivedPartition
 from retention_cli.archive.compact import Compacted, Work
+from retention_cli.archive.layout import Source
 from retention_cli.archive.restore import Job, Restored
-from retention_cli.core.units import format_time
 
-FORMAT = "kretain.archives/v1"
-COLUMNS = (
-    "url",
-    "cluster",
-    "topic",
-    "topic_id",
-    "partition",
-    "from",
-    "to",
-    "records",
-    "bytes",
-    "files",
-    "segments",
-    "min_timestamp",
-    "max_timestamp",
-    "gaps",
+_SOURCE: Final = ("url", "cluster", "topic", "topic_id", "partition")
+_COLUMNS: Final = (
+    *(*_SOURCE, "from", "to", "records", "bytes", "files", "segments", "min_timestamp", "max_timestamp", "gaps"),
     "problems",
 )
-COMPACTION_FORMAT = "kretain.compaction/v1"
-COMPACTION_COLUMNS = (
-    "url",
-    "cluster",
-    "topic",
-    "topic_id",
-    "partition",
-    "segments",
-    "files",
-    "joined",
-    "into",
-    "problems",
-)
-RESTORE_FORMAT = "kretain.restore/v1"
-RESTORE_COLUMNS = ("partition", "records", "from", "to", "resumed_at")
 
 
-def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: Output, *, verified: bool) -> None:
+def _source(url: str, source: Source) -> dict[str, Any]:
+    return dict(zip(_SOURCE, (url, source.cluster_id, source.topic, source.topic_id, source.partition), strict=True))
+
+
+def _place(source: Source) -> str:
+    return f"{source.topic}-{source.partition}"
+
+
+def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, *, verified: bool) -> None:
     """Print a row per archived partition. ``verified``: its files were read, too, not only its manifests."""
-    rows = [_row(url, one) for url, one in found]
-    head = {"format": FORMAT, "verified": verified, "damaged": sum(bool(one.problems) for _url, one in found)}
-    match output:
-        case Output.json:
-            data.print_json(head, "partitions", rows)
-        case Output.yaml:
-            data.print_yaml({**head, "partitions": rows})
-        case Output.csv:
-            gaps = [[f"{start}-{end}" for start, end in one.gaps] for _url, one in found]
-            data.print_csv(COLUMNS, [{**row, "gaps": told} for row, told in zip(rows, gaps, strict=True)])
-        case Output.table:
-            _print_table(found, verified=verified)
-
-
-def _print_table(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> None:
-    lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for _url, one in found}
-    several = len({topic for topic, _cluster, _id in lives}) < len(lives)
-    screen.print_table(
-        (
-            Column("partition"),
-            Column("from", "right"),
-            Column("to", "right"),
-            Column("records", "right"),
-            Column("bytes", "right"),
-            Column("files", "right"),
-            Column("first stamp"),
-            Column("last stamp"),
-            Column("state"),
-        ),
-        [
-            (
-                f"{one.source.topic}-{one.source.partition}"
-                + (f" ({one.source.cluster_id}, {one.source.topic_id})" if several else ""),
-                number(one.start),
-                number(one.end),
-                number(one.records),
-                size(one.size_bytes),
-                number(one.files),
-                _time(one.times[0]),
-                _time(one.times[1]),
-                _state(one, verified=verified),
-            )
-            for _url, one in found
-        ],
-        ["bold red" if one.problems else None for _url, one in found],
-    )
-    screen.say()
-    urls = ", ".join(dict.fromkeys(url.partition("?")[0] for url, _one in found))
-    records = sum(one.records for _url, one in found)
-    screen.say(f"{count(len(found), 'partition')}, {count(records, 'record')} in {urls or 'no archive'}.", "bold")
-    gaps = [(one, gap) for _url, one in found for gap in one.gaps]
-    if gaps:
-        screen.heading("Not archived, between what is")
-        for one, (start, end) in gaps:
-            screen.bullet(f"{one.source.topic}-{one.source.partition}: offsets {start:,} to {end:,}")
-    if any(one.problems for _url, one in found):
-        screen.heading("Damaged")
-        for _url, one in found:
-            for problem in one.problems:
-                screen.bullet(f"{one.source.topic}-{one.source.partition}: {problem}", "bold red")
-
-
-def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: Output, *, dry_run: bool) -> None:
-    """Print a row per partition whose segments were joined, or would be, or are damaged."""
-    rows: list[dict[str, Any]] = [
-        {
-            "url": url,
-            "cluster": one.partition.source.cluster_id,
-            "topic": one.partition.source.topic,
-            "topic_id": one.partition.source.topic_id,
-            "partition": one.partition.source.partition,
-            "segments": len(one.partition.segments),
-            "files": one.partition.files,
-            "joined": len(work.removed) if dry_run else len(one.deleted),
-            "into": len(work.joins) if dry_run else len(one.written),
-            "problems": one.problems,
-        }
-        for url, one, work in done
-    ]
-    match output:
-        case Output.json:
-            data.print_json({"format": COMPACTION_FORMAT, "dry_run": dry_run}, "partitions", rows)
-        case Output.yaml:
-            data.print_yaml({"format": COMPACTION_FORMAT, "dry_run": dry_run, "partitions": rows})
-        case Output.csv:
-            data.print_csv(COMPACTION_COLUMNS, rows)
-        case Output.table:
-            shown = [row for row in rows if row["joined"] or row["problems"]]
-            if shown:
-                screen.print_table(
-                    (
-                        Column("partition"),
-                        Column("segments", "right"),
-                        Column("files", "right"),
-                        Column("to join" if dry_run else "joined", "right"),
-                        Column("into", "right"),
-                    ),
-                    [
-                        (
-                            f"{row['topic']}-{row['partition']}",
-                            number(row["segments"]),
-                            number(row["files"]),
-                            number(row["joined"]),
-                            number(row["into"]),
-                        )
-                        for row in shown
-                    ],
-                    ["bold red" if row["problems"] else None for row in shown],
-                )
-                screen.say()
-            joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
-            if not joined:
-                screen.say("Nothing to join.", "bold")
-            else:
-                said = "would become" if dry_run else "became"
-                screen.say(f"{count(joined, 'small segment')} {said} {into:,}.", "bold")
-            problems = [(row, problem) for row in rows for problem in row["problems"]]
-            if problems:
-                screen.heading("Damaged")
-                for row, problem in problems:
-                    screen.bullet(f"{row['topic']}-{row['partition']}: {problem}", "bold red")
-
-
-def print_restored(done: Restored, output: Output) -> None:
-    """Print a row per partition that was restored."""
-    job = done.job
-    rows = [
-        {
-            "partition": one.partition,
-            "records": one.records,
-            "from": one.start,
-            "to": one.end,
-            "resumed_at": one.resumed_at,
-        }
-        for one in done.partitions
-    ]
+    rows = [_archived(url, one) for url, one in found]
     head = {
-        "format": RESTORE_FORMAT,
-        "source": {"cluster": job.cluster_id, "topic": job.wanted.topic, "topic_id": job.topic_id},
-        "target": {"topic": job.wanted.target, "topic_id": job.target_id},
-        "finished": done.finished,
-        "interrupted": done.interrupted,
-        "totals": {"partitions": len(rows), "records": sum(one.records for one in done.partitions)},
+        "format": "kretain.archives/v1",
+        "verified": verified,
+        "damaged": sum(bool(one.problems) for _url, one in found),
     }
-    match output:
-        case Output.json:
-            data.print_json(head, "partitions", rows)
-        case Output.yaml:
-            data.print_yaml({**head, "partitions": rows})
-        case Output.csv:
-            data.print_csv(RESTORE_COLUMNS, rows)
-        case Output.table:
-            screen.print_table(
-                (
-                    Column("partition"),
-                    Column("archived from", "right"),
-                    Column("to", "right"),
-                    Column("records", "right"),
-                    Column("begun before at", "right"),
-                ),
-                [
-                    (
-                        f"{job.wanted.target}-{one.partition}",
-                        number(one.start),
-                        number(one.end),
-                        number(one.records),
-                        number(one.resumed_at),
-                    )
-                    for one in done.partitions
-                ],
-            )
-            screen.say()
-            records = sum(one.records for one in done.partitions)
-            screen.say(f"{count(records, 'record')} restored to {job.wanted.target}.", "bold")
-            if done.interrupted:
-                screen.say("Interrupted: the same command goes on where it stopped.", "bold red")
+    cells = [{**row, "gaps": [f"{start}-{end}" for start, end in row["gaps"]]} for row in rows]
+    show(output, head, "partitions", rows, lambda: _archives(found, verified=verified), _COLUMNS, cells)
 
 
-def question(job: Job, bootstrap: str) -> str:
-    """Return the question to ask before anything is written."""
-    what = "Go on with restoring" if job.resumes else "Restore"
-    return (
-        f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.topic_id}) to topic "
-        f"{job.wanted.target} at {bootstrap}?"
-    )
-
-
-def _row(url: str, one: ArchivedPartition) -> dict[str, Any]:
+def _archived(url: str, one: ArchivedPartition) -> dict[str, Any]:
     earliest, latest = one.times
     return {
-        "url": url,
-        "cluster": one.source.cluster_id,
-        "topic": one.source.topic,
-        "topic_id": one.source.topic_id,
-        "partition": one.source.partition,
+        **_source(url, one.source),
         "from": one.start,
         "to": one.end,
         "records": one.records,
@@ -260,11 +56,128 @@ def _row(url: str, one: ArchivedPartition) -> dict[str, Any]:
     }
 
 
-def _time(ms: int | None) -> str:
-    return "—" if ms is None else format_time(ms // 1000 * 1000)
+def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> list[Part]:
+    lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for _url, one in found}
+    several = len({topic for topic, _cluster, _id in lives}) < len(lives)
+    urls = ", ".join(dict.fromkeys(url.partition("?")[0] for url, _one in found))
+    gaps = [(one, gap) for _url, one in found for gap in one.gaps]
+    return [
+        Table(
+            (
+                Column("partition"),
+                *(Column(title, "right") for title in ("from", "to", "records", "bytes", "files")),
+                *(Column(title) for title in ("first stamp", "last stamp", "state")),
+            ),
+            [
+                (
+                    _place(one.source) + (f" ({one.source.cluster_id}, {one.source.topic_id})" if several else ""),
+                    number(one.start),
+                    number(one.end),
+                    number(one.records),
+                    size(one.size_bytes),
+                    number(one.files),
+                    *(moment(ms, "—") for ms in one.times),
+                    "DAMAGED" if one.problems else "whole" if verified else "not read",
+                )
+                for _url, one in found
+            ],
+            ["bold red" if one.problems else None for _url, one in found],
+        ),
+        BLANK,
+        Line(
+            f"{count(len(found), 'partition')}, {count(sum(one.records for _url, one in found), 'record')} "
+            f"in {urls or 'no archive'}.",
+            "bold",
+        ),
+        heading("Not archived, between what is") if gaps else None,
+        *(Line(f"{_place(one.source)}: offsets {start:,} to {end:,}", indent=2) for one, (start, end) in gaps),
+        *_damaged([(one.source, problem) for _url, one in found for problem in one.problems]),
+    ]
 
 
-def _state(one: ArchivedPartition, *, verified: bool) -> str:
-    if one.problems:
-        return "DAMAGED"
-    return "whole" if verified else "not read"
+def _damaged(problems: Sequence[tuple[Source, str]]) -> list[Part]:
+    lines = [Line(f"{_place(source)}: {problem}", "bold red", 2) for source, problem in problems]
+    return [heading("Damaged"), *lines] if lines else []
+
+
+def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *, dry_run: bool) -> None:
+    """Print a row per partition whose segments were joined, or would be, or are damaged."""
+    rows: list[dict[str, Any]] = [
+        {
+            **_source(url, one.partition.source),
+            "segments": len(one.partition.segments),
+            "files": one.partition.files,
+            "joined": len(work.removed if dry_run else one.deleted),
+            "into": len(work.joins if dry_run else one.written),
+            "problems": one.problems,
+        }
+        for url, one, work in done
+    ]
+    numbers = ("segments", "files", "joined", "into")
+
+    def people() -> list[Part]:
+        shown = [row for row in rows if row["joined"] or row["problems"]]
+        titles = ("segments", "files", "to join" if dry_run else "joined", "into")
+        table = Table(
+            (Column("partition"), *(Column(title, "right") for title in titles)),
+            [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in numbers)) for row in shown],
+            ["bold red" if row["problems"] else None for row in shown],
+        )
+        joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
+        became = f"{count(joined, 'small segment')} {'would become' if dry_run else 'became'} {into:,}."
+        return [
+            *((table, BLANK) if shown else ()),
+            Line(became if joined else "Nothing to join.", "bold"),
+            *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
+        ]
+
+    head = {"format": "kretain.compaction/v1", "dry_run": dry_run}
+    show(output, head, "partitions", rows, people, (*_SOURCE, *numbers, "problems"))
+
+
+def print_restored(done: Restored, output: str) -> None:
+    """Print a row per partition that was restored."""
+    job = done.job
+    columns = ("partition", "records", "from", "to", "resumed_at")
+    records = sum(one.records for one in done.partitions)
+    head = {
+        "format": "kretain.restore/v1",
+        "source": {"cluster": job.cluster_id, "topic": job.wanted.topic, "topic_id": job.topic_id},
+        "target": {"topic": job.wanted.target, "topic_id": job.target_id},
+        "finished": done.finished,
+        "interrupted": done.interrupted,
+        "totals": {"partitions": len(done.partitions), "records": records},
+    }
+    rows = [dict(zip(columns, astuple(one), strict=True)) for one in done.partitions]
+    titles = ("archived from", "to", "records", "begun before at")
+    show(
+        output,
+        head,
+        "partitions",
+        rows,
+        lambda: [
+            Table(
+                (Column("partition"), *(Column(title, "right") for title in titles)),
+                [
+                    (
+                        f"{job.wanted.target}-{one.partition}",
+                        *map(number, (one.start, one.end, one.records, one.resumed_at)),
+                    )
+                    for one in done.partitions
+                ],
+            ),
+            BLANK,
+            Line(f"{count(records, 'record')} restored to {job.wanted.target}.", "bold"),
+            done.interrupted and Line("Interrupted: the same command goes on where it stopped.", "bold red"),
+        ],
+        columns,
+    )
+
+
+def question(job: Job, bootstrap: str) -> str:
+    """Return the question to ask before anything is written."""
+    what = "Go on with restoring" if job.resumes else "Restore"
+    return (
+        f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.topic_id}) to topic "
+        f"{job.wanted.target} at {bootstrap}?"
+    )

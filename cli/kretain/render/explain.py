@@ -1,29 +1,24 @@
-"""Print a partition's log as a picture: the records to trim, those kept, and each consumer's position."""
+"""A partition's log as a picture: the records to trim, those kept, and each consumer's position."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from kretain.options.common import Output
-from kretain.render import data
-from kretain.render.kit import screen
+from kretain.render.output import BLANK, Line, Part, is_terminal, show
 from retention_cli.core.model import ANCIENT_MS, Unknown, known
 from retention_cli.core.units import format_duration, format_time, timestamp
 from retention_cli.decide.decision import Weighed
 from retention_cli.plan.columns import row_as_json
 from retention_cli.reports.explain import Explained, cutoff_ms, why
 
-FORMAT = "kretain.explain/v1"
-SHOWN = 8
+SHOWN: Final = 8
 _GOES, _STAYS = "░", "█"
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """A sign at an offset."""
 
     name: str
@@ -31,84 +26,72 @@ class Marker:
     text: str
 
 
-def print_explained(found: Sequence[Explained], output: Output, *, every_row: bool) -> None:
+def print_explained(found: Sequence[Explained], output: str, *, every_row: bool) -> None:
     """Print one picture per partition, or their numbers for scripts."""
-    match output:
-        case Output.json:
-            data.print_json({"format": FORMAT}, "partitions", (_as_json(one) for one in found))
-        case Output.yaml:
-            data.print_yaml({"format": FORMAT, "partitions": [_as_json(one) for one in found]})
-        case Output.csv:
-            rows = [
-                {
-                    "topic": one.facts.topic.name,
-                    "partition": one.facts.partition,
-                    "marker": m.name,
-                    "offset": m.offset,
-                    "text": m.text,
-                }
-                for one in found
-                for m in markers(one)
-            ]
-            data.print_csv(("topic", "partition", "marker", "offset", "text"), rows)
-        case Output.table:
-            order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
-            ordered = sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))
-            shown = list(found) if every_row or len(found) <= SHOWN else ordered[:SHOWN]
-            for one in shown:
-                _draw(one)
-            if len(shown) < len(found):
-                screen.say(f"{len(found) - len(shown):,} more partitions (--all shows them).", "dim")
+    cells = (
+        {"topic": one.facts.topic.name, "partition": one.facts.partition, **mark._asdict(), "marker": mark.name}
+        for one in found
+        for mark in markers(one)
+    )
+    columns = ("topic", "partition", "marker", "offset", "text")
+    head = {"format": "kretain.explain/v1"}
+    rows = map(_as_json, found)
+    show(output, head, "partitions", rows, lambda: _explained(found, every_row=every_row), columns, cells)
 
 
-def _draw(one: Explained) -> None:
-    facts, decision = one.facts, one.decision
-    style = {"trim": "yellow", "hold": "magenta"}.get(decision.action, "")
-    screen.say(f"{facts.tp}  {decision.action}", f"bold {style}".strip())
-    start, end = known(facts.log_start), known(facts.high_watermark)
-    if start is not None and end is not None and end > start:
-        for line in picture(start, end, decision.trim_to, markers(one), _width()):
-            screen.say(line)
-    screen.say()
-    screen.bullet(why(one))
-    for reason in decision.reasons if decision.action == "trim" else ():
-        screen.bullet(f"{reason.code}  {reason.text}", indent=4)
-    screen.say()
-
-
-def _width() -> int:
-    return min(120, shutil.get_terminal_size((100, 24)).columns) if screen.is_terminal() else 100
+def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]:
+    order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
+    shown = found
+    if len(found) > SHOWN and not every_row:
+        by = sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))
+        shown = by[:SHOWN]
+    for one in shown:
+        facts, decision = one.facts, one.decision
+        style = {"trim": "yellow", "hold": "magenta"}.get(decision.action, "")
+        yield Line(f"{facts.tp}  {decision.action}", f"bold {style}".strip())
+        start, end = known(facts.log_start), known(facts.high_watermark)
+        if start is not None and end is not None and end > start:
+            width = min(120, shutil.get_terminal_size((100, 24)).columns) if is_terminal() else 100
+            yield from picture(start, end, decision.trim_to, markers(one), width)
+        yield BLANK
+        yield Line(why(one), indent=2)
+        for reason in decision.reasons if decision.action == "trim" else ():
+            yield Line(f"{reason.code}  {reason.text}", indent=4)
+        yield BLANK
+    if len(shown) < len(found):
+        yield Line(f"{len(found) - len(shown):,} more partitions (--all shows them).", "dim")
 
 
 def markers(one: Explained) -> list[Marker]:
     """Return the signs in the log, by offset."""
-    facts = one.facts
-    found = []
-    start = known(facts.log_start)
-    if start is not None:
-        found.append(Marker("S", start, "log start"))
-    if (floor := known(facts.floor)) is not None:
-        found.append(Marker("floor", floor.offset, f"{floor.by} has read up to here"))
+    facts, trim_to = one.facts, one.decision.trim_to
+    start, end, stable = known(facts.log_start), known(facts.high_watermark), known(facts.last_stable_offset)
+    floor, newest = known(facts.floor), known(facts.newest)
     asked = {bound.asked for bound in one.weighed}
-    for time_ms, answer in sorted(facts.lookups.items()):
-        if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in asked:
-            age = format_duration(one.now_ms - time_ms)
-            found.append(Marker("age", answer.offset, f"before it, all is older than {age} ({timestamp(time_ms)})"))
-    newest = known(facts.newest)
-    if newest is not None and newest.offset is not None and (start is None or newest.offset >= start):
-        found.append(Marker("newest", newest.offset, f"the largest event time, {format_time(newest.time_ms)}"))
-    for bound in one.weighed:
-        if bound.asked is not None:
-            cutoff = cutoff_ms(one, bound.code)
-            before = "" if cutoff is None else f", before {format_time(cutoff)}"
-            found.append(Marker(bound.code, bound.asked, _asked(bound, start) + before))
-    if (stable := known(facts.last_stable_offset)) is not None and stable != known(facts.high_watermark):
-        found.append(Marker("L", stable, "last stable offset: an open transaction begins"))
-    if one.decision.trim_to is not None:
-        found.append(Marker("trim", one.decision.trim_to, "the new log start"))
-    if (end := known(facts.high_watermark)) is not None:
-        found.append(Marker("H", end, "high watermark"))
-    return sorted(found, key=lambda marker: marker.offset)
+    found: list[Marker | None] = [
+        None if start is None else Marker("S", start, "log start"),
+        None if floor is None else Marker("floor", floor.offset, f"{floor.by} has read up to here"),
+        *(
+            Marker("age", answer.offset, f"before it, all is older than {age} ({timestamp(time_ms)})")
+            for time_ms, answer in sorted(facts.lookups.items())
+            if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in asked
+            for age in (format_duration(one.now_ms - time_ms),)
+        ),
+        None
+        if newest is None or newest.offset is None or (start is not None and newest.offset < start)
+        else Marker("newest", newest.offset, f"the largest event time, {format_time(newest.time_ms)}"),
+        *(
+            Marker(bound.code, bound.asked, _asked(bound, start) + before)
+            for bound in one.weighed
+            if bound.asked is not None
+            for cutoff in (cutoff_ms(one, bound.code),)
+            for before in ("" if cutoff is None else f", before {format_time(cutoff)}",)
+        ),
+        None if stable in (None, end) else Marker("L", stable or 0, "last stable offset: an open transaction begins"),
+        None if trim_to is None else Marker("trim", trim_to, "the new log start"),
+        None if end is None else Marker("H", end, "high watermark"),
+    ]
+    return sorted((mark for mark in found if mark is not None), key=lambda mark: mark.offset)
 
 
 def _asked(bound: Weighed, start: int | None) -> str:
@@ -116,12 +99,12 @@ def _asked(bound: Weighed, start: int | None) -> str:
         return f"{bound.rule} asks for nothing more"
     match bound.allowed:
         case Unknown():
-            return f"{bound.rule} asks for this, allowed: unknown, so nothing"
+            allowed = ", allowed: unknown, so nothing"
         case None:
-            return f"{bound.rule} asks for this, allowed: nothing, by {bound.limited_by}"
-        case int(allowed) if allowed != bound.asked:
-            return f"{bound.rule} asks for this, allowed: {allowed:,}, by {bound.limited_by}"
-    return f"{bound.rule} asks for this"
+            allowed = f", allowed: nothing, by {bound.limited_by}"
+        case int(offset):
+            allowed = f", allowed: {offset:,}, by {bound.limited_by}" if offset != bound.asked else ""
+    return f"{bound.rule} asks for this{allowed}"
 
 
 def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], width: int) -> list[str]:
@@ -132,21 +115,21 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
         return round((min(max(offset, start), end) - start) * (cells - 1) / (end - start))
 
     goes = 0 if trim_to is None else cells if trim_to >= end else max(1, cell(trim_to))
-    lines = ["  " + _GOES * goes + _STAYS * (cells - goes)]
+    lines = [_GOES * goes + _STAYS * (cells - goes)]
     for mark in marks:
         at = cell(mark.offset)
         outside = " (before the log start)" if mark.offset < start else ""
         label = f"{mark.name} {mark.offset:,}  {mark.text}{outside}"
         if at + len(label) + 2 <= cells:
-            lines.append("  " + " " * at + "▲ " + label)
+            lines.append(" " * at + "▲ " + label)
         elif at >= len(label) + 1:
-            lines.append("  " + " " * (at - len(label) - 1) + label + " ▲")
+            lines.append(" " * (at - len(label) - 1) + label + " ▲")
         else:  # too long for either side: under its sign
-            lines.append("  " + " " * at + "▲")
+            lines.append(" " * at + "▲")
             for line in textwrap.wrap(label, cells):
                 before = min(max(0, at - len(line) // 2), cells - len(line))
-                lines.append("  " + " " * before + line)
-    return lines
+                lines.append(" " * before + line)
+    return [f"  {line}" for line in lines]
 
 
 def _as_json(one: Explained) -> dict[str, Any]:

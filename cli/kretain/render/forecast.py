@@ -1,197 +1,187 @@
-"""A forecast on the screen and for scripts."""
+"""A forecast: tables and bars for people; for scripts JSON types, times in ms, sizes in bytes (docs/forecast.md)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
-from kretain.options.common import Output
-from kretain.render import data
-from kretain.render.forecast_data import CSV_COLUMNS, head, topic_rows
-from kretain.render.kit import screen
-from kretain.render.kit.screen import Column
-from kretain.render.kit.text import about, count, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, about, count, heading, show, size
 from retention_cli.core.grouping import grouped
-from retention_cli.core.model import Maybe, TopicPartition, Unknown
-from retention_cli.core.units import format_age, format_duration
-from retention_cli.forecast.loss import Loss
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, known
+from retention_cli.core.units import format_age, format_duration, timestamp
+from retention_cli.forecast.loss import Loss, seconds_to_loss
 from retention_cli.forecast.make import saved
 from retention_cli.forecast.rates import HOUR_MS
 from retention_cli.forecast.span import Span
 from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, TopicForecast
 from retention_cli.memory.disk import Growth
 
+FORMAT: Final = "kretain.forecast/v1"
 SHOWN: Final = 15
 """A table has no more topics than this, and no more groups."""
 _BAR: Final = 24
 _REASONS: Final = 6
+CSV_COLUMNS: Final = (
+    *("topic", "partitions", "now_records", "now_bytes", "records_per_hour", "records_per_hour_low"),
+    *("records_per_hour_high", "measured_ms"),
+    *(
+        f"{scenario}{part}"
+        for scenario in ("alone", "policy", "compared")
+        for part in ("", "_records_low", "_records_high", "_bytes_low", "_bytes_high")
+    ),
+    *("policy_by", "compared_by", "saved_records_low", "saved_records_high", "saved_bytes_low", "saved_bytes_high"),
+    "reasons",
+)
 
 
-def print_forecast(one: Forecast, other: Forecast | None, output: Output, *, every_row: bool) -> None:
-    """Print a forecast, beside another policy's if there is one."""
-    match output:
-        case Output.json:
-            data.print_json(head(one, other), "topics", topic_rows(one, other))
-        case Output.yaml:
-            data.print_yaml({**head(one, other), "topics": list(topic_rows(one, other))})
-        case Output.csv:
-            data.print_csv(CSV_COLUMNS, topic_rows(one, other))
-        case Output.table:
-            _print_tables(one, other, every_row=every_row)
+def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_row: bool) -> None:
+    """Print a forecast, beside another policy's if there is one.
+
+    In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
+    """
+    others: Mapping[str, TopicForecast] = {} if other is None else {topic.name: topic for topic in other.topics}
+    rows = (_topic(topic, others.get(topic.name)) for topic in one.topics)
+    head = _head(one, other) if output in ("json", "yaml") else {}
+    show(output, head, "topics", rows, lambda: _forecast(one, other, others, every_row=every_row), CSV_COLUMNS)
 
 
-def _print_tables(one: Forecast, other: Forecast | None, *, every_row: bool) -> None:
-    most = len(one.topics) if every_row else SHOWN
-    topics = sorted(one.topics, key=_largest_first)[:most]
+def _forecast(
+    one: Forecast, other: Forecast | None, others: Mapping[str, TopicForecast], *, every_row: bool
+) -> Iterator[Part]:
+    compares = other is not None
+    topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     if len(one.topics) > len(topics):
-        screen.say(f"The {len(topics)} of {count(len(one.topics), 'topic')} that matter most (all: --all, or -o csv):")
-        screen.say()
-    others = {} if other is None else {topic.name: topic for topic in other.topics}
-    screen.print_table(
+        of = f"{len(topics)} of {count(len(one.topics), 'topic')}"
+        yield f"The {of} that matter most (all: --all, or -o csv):"
+        yield BLANK
+    yield Table(
         (
             Column("topic"),
             Column("an hour", "right", spare=True),
             Column("now", "right", spare=True),
             Column("brokers alone", "right"),
             Column("policy", "right"),
-            *((Column("compared", "right"),) if other is not None else ()),
+            *((Column("compared", "right"),) if compares else ()),
             Column("by"),
             Column("saves", "right"),
         ),
-        [_topic_cells(topic, others.get(topic.name), compares=other is not None) for topic in topics],
+        [
+            (
+                topic.name,
+                "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
+                amount(topic.now),
+                amount(topic.alone),
+                amount(topic.policy),
+                *((amount(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
+                topic.by,
+                amount(saved(topic.alone, topic.policy)),
+            )
+            for topic in topics
+        ],
     )
-    _chart(topics)
-    _print_totals(one, other)
-    _print_disks(one, other)
-    _print_groups(one, every_row=every_row)
-    _print_reasons(one)
-
-
-def _topic_cells(one: TopicForecast, other: TopicForecast | None, *, compares: bool) -> list[str]:
-    rate = "?" if isinstance(one.rate, Unknown) else f"{one.rate.mean * HOUR_MS:,.0f}"
-    return [
-        one.name,
-        rate,
-        amount(one.now),
-        amount(one.alone),
-        amount(one.policy),
-        *(("?" if other is None else amount(other.policy),) if compares else ()),
-        one.by,
-        amount(saved(one.alone, one.policy)),
-    ]
+    yield from _chart(topics)
+    yield BLANK
+    yield from _totals_text(one, other)
+    yield from _disks(one, other)
+    yield from _groups(one, every_row=every_row)
+    yield from _reasons_text(one)
 
 
 def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
-    spans = [span for span in (one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes) if _finite(span)]
-    largest = max((span.high for span in spans if not isinstance(span, Unknown)), default=0.0)
+    spans = (one.alone.size_bytes, one.policy.size_bytes, one.now.size_bytes)
+    largest = max((span.high for span in spans if not isinstance(span, Unknown) and span.bounded), default=0.0)
     endless = not isinstance(one.alone.records, Unknown) and one.alone.records.endless
     return (not endless, -largest, one.name)
 
 
-def _finite(span: Maybe[Span]) -> bool:
-    return not isinstance(span, Unknown) and span.bounded
-
-
-def _chart(topics: Sequence[TopicForecast]) -> None:
+def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
     """Draw what brokers alone keep, and what the policy keeps of it, each bar to the same scale."""
     rows = [
         (one.name, one.alone.size_bytes, one.policy.size_bytes)
         for one in topics
         if not isinstance(one.alone.size_bytes, Unknown) and not isinstance(one.policy.size_bytes, Unknown)
     ]
-    ends = [span.high for _, alone, policy in rows for span in (alone, policy) if span.bounded]
-    if not ends or max(ends) <= 0:
+    most = max((span.high for _, alone, policy in rows for span in (alone, policy) if span.bounded), default=0)
+    if most <= 0:
         return
-    screen.heading("█ the policy keeps, ▒ brokers alone would keep beyond that")
+
+    def cells(span: Span) -> int:
+        value = span.high if span.bounded else most
+        return max(1 if value else 0, round(_BAR * min(value, most) / most))
+
+    yield heading("█ the policy keeps, ▒ brokers alone would keep beyond that")
     width = min(30, max(len(name) for name, _, _ in rows))
     for name, alone, policy in rows:
-        kept, all_of_it = (_cells(span, max(ends)) for span in (policy, alone))
-        beyond = "▒" * max(0, all_of_it - kept)
+        beyond = "▒" * max(0, cells(alone) - cells(policy))
         label = name if len(name) <= width else name[: width - 1] + "…"
-        screen.say(f"  {label:<{width}} {'█' * kept}{beyond}{'' if alone.bounded else '→'}")
+        yield f"  {label:<{width}} {'█' * cells(policy)}{beyond}{'' if alone.bounded else '→'}"
 
 
-def _cells(span: Span, most: float) -> int:
-    value = span.high if span.bounded else most
-    return max(1 if value else 0, round(_BAR * min(value, most) / most))
+def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
+    totals, ended = one.totals, one.totals.endless - one.totals.growing
 
+    def growing(topics: int) -> str:
+        return f"{count(topics, 'topic')} {'grow' if topics > 1 else 'grows'} without end"
 
-def _print_totals(one: Forecast, other: Forecast | None) -> None:
-    totals = one.totals
-    screen.say()
-    if totals.known:
-        screen.say(
+    return [
+        totals.known > 0
+        and Line(
             f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {spelled(totals.alone)}; "
             f"{one.policy_source} keeps {spelled(totals.policy)}. It saves {spelled(totals.saved)} (one replica each).",
             "bold",
-        )
-    if other is not None and other.totals.known:
-        screen.say(
-            f"{other.policy_source} keeps {spelled(other.totals.policy)}, and saves {spelled(other.totals.saved)}."
-        )
-    if ended := totals.endless - totals.growing:
-        grow = "grow" if ended > 1 else "grows"
-        screen.say(
-            f"{count(ended, 'topic')} {grow} without end by brokers alone; the policy keeps {spelled(totals.ended)}."
-        )
-    if totals.growing:
-        grow = "grow" if totals.growing > 1 else "grows"
-        screen.say(f"{count(totals.growing, 'topic')} {grow} without end under the policy, too.", "yellow")
-    if totals.unknown:
-        screen.say(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta")
-    screen.say(
-        f"Trims every {format_duration(one.every_ms)}; consumers stay as far behind as they are; rates are the "
-        f"ledger's. A range is from right after a trim to right before the next, at the lowest and highest rate seen.",
-        "dim",
-    )
-
-
-def _print_disks(one: Forecast, other: Forecast | None) -> None:
-    if not one.disks:
-        return
-    screen.heading("When disks are full")
-    others = {} if other is None else {disk.disk.key: disk for disk in other.disks}
-    ceilings = any(disk.ceiling is not None for disk in one.disks)
-    screen.print_table(
-        (
-            Column("disk"),
-            Column("used", "right"),
-            Column("as measured", "right"),
-            Column("brokers alone", "right"),
-            Column("policy", "right"),
-            *((Column("compared", "right"),) if other is not None else ()),
-            *((Column("at its ceiling", "right"),) if ceilings else ()),
         ),
-        [_disk_cells(disk, others.get(disk.disk.key), other is not None, ceilings) for disk in one.disks],
-    )
-    still = sum(disk.still_bytes for disk in one.disks)
-    if still:
-        screen.say(f"{size(still)} of other users and other topics are taken to stay as they are.", "dim")
-
-
-def _disk_cells(one: DiskForecast, other: DiskForecast | None, compares: bool, ceilings: bool) -> list[str]:
-    room, grows = one.disk.room, one.growth
-    measured = "?"
-    if isinstance(grows, Growth):
-        measured = "never" if grows.full_in_ms is None else about(grows.full_in_ms)
-    return [
-        one.disk.name,
-        "?" if isinstance(room, Unknown) else f"{room.percent:.1f} %",
-        measured,
-        time(one.alone),
-        time(one.policy),
-        *(("?" if other is None else time(other.policy),) if compares else ()),
-        *(("—" if one.ceiling is None else time(one.ceiling),) if ceilings else ()),
+        other is not None
+        and other.totals.known > 0
+        and f"{other.policy_source} keeps {spelled(other.totals.policy)}, and saves {spelled(other.totals.saved)}.",
+        ended != 0 and f"{growing(ended)} by brokers alone; the policy keeps {spelled(totals.ended)}.",
+        totals.growing > 0 and Line(f"{growing(totals.growing)} under the policy, too.", "yellow"),
+        totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
+        Line(
+            f"Trims every {format_duration(one.every_ms)}; consumers stay as far behind as they are; rates are the "
+            f"ledger's. A range is from right after a trim to right before the next, at the lowest and highest rate "
+            f"seen.",
+            "dim",
+        ),
     ]
 
 
-def _print_groups(one: Forecast, *, every_row: bool) -> None:
+def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
+    compared = {} if other is None else {disk.disk.key: disk.policy for disk in other.disks}
+    ceilings = any(disk.ceiling is not None for disk in one.disks)
+    still = sum(disk.still_bytes for disk in one.disks)
+    titles = ["used", "as measured", "brokers alone", "policy"]
+    titles += (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
+    table = Table(
+        (Column("disk"), *(Column(title, "right") for title in titles)),
+        [
+            (
+                disk.disk.name,
+                "?" if isinstance(disk.disk.room, Unknown) else f"{disk.disk.room.percent:.1f} %",
+                _measured(disk.growth),
+                time(disk.alone),
+                time(disk.policy),
+                *((time(compared.get(disk.disk.key, Unknown(()))),) if other is not None else ()),
+                *(("—" if disk.ceiling is None else time(disk.ceiling),) if ceilings else ()),
+            )
+            for disk in one.disks
+        ],
+    )
+    taken = Line(f"{size(still)} of other users and other topics are taken to stay as they are.", "dim")
+    return [heading("When disks are full"), table, taken if still else None] if one.disks else []
+
+
+def _measured(grows: object) -> str:
+    if not isinstance(grows, Growth):
+        return "?"
+    return "never" if grows.full_in_ms is None else about(grows.full_in_ms)
+
+
+def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
     groups = one.groups if every_row else one.groups[:SHOWN]
-    if not groups:
-        return
-    screen.heading("Who loses data next")
-    screen.print_table(
+    left = len(one.groups) - len(groups)
+    table = Table(
         (
             Column("group"),
             Column("topic"),
@@ -200,51 +190,40 @@ def _print_groups(one: Forecast, *, every_row: bool) -> None:
             Column("if it stops now", "right"),
             Column("at its rate", "right"),
         ),
-        [_group_cells(group) for group in groups],
+        [(group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss)) for group in groups],
         ["red" if _is_soon(group) else None for group in groups],
     )
-    if len(one.groups) > len(groups):
-        screen.say(f"and {len(one.groups) - len(groups):,} more (--all, or -o json).", "dim")
+    more = Line(f"and {left:,} more (--all, or -o json).", "dim")
+    return [heading("Who loses data next"), table, more if left > 0 else None] if groups else []
 
 
 def _is_soon(one: GroupForecast) -> bool:
     return not isinstance(one.loss, Unknown) and one.loss.sure and one.loss.if_stopped_ms.low < HOUR_MS
 
 
-def _group_cells(one: GroupForecast) -> list[str]:
-    loss: Loss | None = None if isinstance(one.loss, Unknown) else one.loss
-    cause = "?" if loss is None else "—" if math.isinf(loss.if_stopped_ms.low) else loss.cause
-    return [
-        one.group,
-        f"{one.topic}-{one.partition}",
-        f"{one.lag:,}",
-        cause,
-        "?" if loss is None else _loss_time(loss),
-        "?" if loss is None else time(loss.at_its_rate_ms),
-    ]
-
-
-def _loss_time(loss: Loss) -> str:
+def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
+    """Return what a group loses data to, when if it stops now, and when at its rate."""
+    if isinstance(loss, Unknown):
+        return "?", "?", "?"
+    first = loss.if_stopped_ms
     if loss.cause == "gone":
-        return "has lost some"
-    if loss.sure:
-        return time(loss.if_stopped_ms)
-    return "?" if math.isinf(loss.if_stopped_ms.high) else f"within {_age(loss.if_stopped_ms.high)}"
+        stopped = "has lost some"
+    elif loss.sure:
+        stopped = time(first)
+    else:
+        stopped = "?" if math.isinf(first.high) else f"within {_age(first.high)}"
+    return "—" if math.isinf(first.low) else loss.cause, stopped, time(loss.at_its_rate_ms)
 
 
-def _print_reasons(one: Forecast) -> None:
+def _reasons_text(one: Forecast) -> Iterator[Part]:
     found = grouped((TopicPartition(topic.name, 0), tuple(topic.reasons)) for topic in one.topics if topic.reasons)
-    if not found:
-        return
-    screen.heading("What is unknown, and which rules can't act")
+    yield heading("What is unknown, and which rules can't act") if found else None
     for same in found[:_REASONS]:
-        names = ", ".join(tp.topic for tp in same.places[:_REASONS])
         more = f" and {same.count - _REASONS:,} more" if same.count > _REASONS else ""
-        screen.bullet(f"{names}{more}")
-        for reason in same.reasons[:_REASONS]:
-            screen.bullet(f"{reason.code}  {reason.text}", indent=4)
+        yield Line(f"{', '.join(tp.topic for tp in same.places[:_REASONS])}{more}", indent=2)
+        yield from (Line(f"{reason.code}  {reason.text}", indent=4) for reason in same.reasons[:_REASONS])
     if len(found) > _REASONS:
-        screen.bullet(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)")
+        yield Line(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)", indent=2)
 
 
 def amount(amounts: Amounts) -> str:
@@ -270,10 +249,10 @@ def time(span: Maybe[Span]) -> str:
         return "?"
     if math.isinf(span.low):
         return "never"
+    low = _age(span.low)
     if math.isinf(span.high):
-        return f"≥ {_age(span.low)}" if span.low else "may be now"
-    low, high = _age(span.low), _age(span.high)
-    return low if low == high else f"{low}–{high}"
+        return f"≥ {low}" if span.low else "may be now"
+    return "–".join(dict.fromkeys((low, _age(span.high))))
 
 
 def _age(ms: float) -> str:
@@ -304,3 +283,138 @@ def _bytes(value: float) -> str:
 
 def _records(value: float) -> str:
     return f"{round(value):,}"
+
+
+def _head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
+    """Return the JSON without the topics."""
+    others = {} if other is None else {disk.disk.key: disk for disk in other.disks}
+    return {
+        "format": FORMAT,
+        "created_at": timestamp(one.created_at_ms),
+        "cluster": {"id": one.cluster_id, "bootstrap": one.bootstrap},
+        "policy": {"source": one.policy_source, "digest": one.policy_digest},
+        "compared": None if other is None else {"source": other.policy_source, "digest": other.policy_digest},
+        "every_ms": one.every_ms,
+        "least_ms": one.least_ms,
+        "totals": _totals(one) | {"compared": None if other is None else _totals(other)},
+        "disks": [_disk(disk, others.get(disk.disk.key)) for disk in one.disks],
+        "groups": [_group(group) for group in one.groups],
+        "notes": _reasons(one.notes),
+    }
+
+
+def _topic(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
+    rate = known(one.rate)
+    less = saved(one.alone, one.policy)
+    row: dict[str, Any] = {
+        "topic": one.name,
+        "partitions": one.partitions,
+        **_now(one.now),
+        "records_per_hour": None if rate is None else _rounded(rate.mean * HOUR_MS),
+        "records_per_hour_low": None if rate is None else _rounded(rate.low * HOUR_MS),
+        "records_per_hour_high": None if rate is None else _rounded(rate.high * HOUR_MS),
+        "measured_ms": None if rate is None else rate.over_ms,
+        **_amounts("alone", one.alone),
+        **_amounts("policy", one.policy),
+        **_amounts("compared", None if other is None else other.policy),
+        "policy_by": one.by,
+        "compared_by": None if other is None else other.by,
+        **_both("saved", less),
+        "reasons": _reasons(one.reasons),
+    }
+    return {key: row[key] for key in CSV_COLUMNS}
+
+
+def _totals(one: Forecast) -> dict[str, Any]:
+    totals = one.totals
+    return {
+        "topics": totals.topics,
+        "steady": totals.known,
+        "unknown": totals.unknown,
+        "endless_alone": totals.endless,
+        "endless_policy": totals.growing,
+        **_now(totals.now),
+        **_amounts("alone", totals.alone),
+        **_amounts("policy", totals.policy),
+        **_both("saved", totals.saved),
+        **_both("ended", totals.ended),
+    }
+
+
+def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
+    room = known(one.disk.room)
+    grows = one.growth if isinstance(one.growth, Growth) else None
+    unknown = [value for value in (one.alone, one.policy) if isinstance(value, Unknown)]
+    return {
+        "broker": one.disk.broker,
+        "dirs": list(one.disk.dirs),
+        "total_bytes": None if room is None else room.total_bytes,
+        "used_bytes": None if room is None else room.used_bytes,
+        "ceiling_percent": one.percent,
+        "still_bytes": one.still_bytes,
+        "growth_bytes_per_day": None if grows is None else grows.bytes_per_day,
+        "growth_full_in_ms": None if grows is None else grows.full_in_ms,
+        **_when("full_alone_in", one.alone),
+        **_when("full_policy_in", one.policy),
+        **_when("full_compared_in", None if other is None else other.policy),
+        **_when("ceiling_in", one.ceiling),
+        "reasons": _reasons(dict.fromkeys(reason for value in unknown for reason in value.reasons)),
+    }
+
+
+def _group(one: GroupForecast) -> dict[str, Any]:
+    loss = known(one.loss)
+    return {
+        "group": one.group,
+        "topic": one.topic,
+        "partition": one.partition,
+        "lag": one.lag,
+        **_when("unread", one.unread_ms),
+        "cause": None if loss is None else loss.cause,
+        "seconds_to_loss": _finite(seconds_to_loss(one.loss)),
+        **_when("if_stopped", None if loss is None else loss.if_stopped_ms),
+        **_when("at_its_rate", None if loss is None else loss.at_its_rate_ms),
+        "reasons": _reasons(one.loss.reasons if isinstance(one.loss, Unknown) else ()),
+    }
+
+
+def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
+    kind = None
+    if amounts is not None:
+        records = amounts.records
+        kind = "unknown" if isinstance(records, Unknown) else "steady" if records.bounded else "endless"
+    return {name: kind, **_both(name, amounts)}
+
+
+def _both(name: str, amounts: Amounts | None) -> dict[str, int | None]:
+    """Return the bounds of records and of bytes."""
+    records, size_bytes = amounts or (None, None)
+    return {**_bounds(f"{name}_records", records), **_bounds(f"{name}_bytes", size_bytes)}
+
+
+def _now(amounts: Amounts) -> dict[str, int | None]:
+    low = [_bounds("", span)["_low"] for span in amounts]
+    return {"now_records": low[0], "now_bytes": low[1]}
+
+
+def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
+    """Return a time to come (ms): ``known`` is false where it can't be told; null is never."""
+    return {f"{name}_known": isinstance(span, Span), **_bounds(f"{name}_ms", span)}
+
+
+def _bounds(name: str, span: Maybe[Span] | None) -> dict[str, int | None]:
+    low, high = span if isinstance(span, Span) else (None, None)
+    return {f"{name}_low": _finite(low), f"{name}_high": _finite(high)}
+
+
+def _finite(value: float | None) -> int | None:
+    return None if value is None or math.isinf(value) else round(value)
+
+
+def _rounded(value: float) -> float:
+    """Return a rate to four digits: more of them would be false precision."""
+    return float(f"{value:.4g}")
+
+
+def _reasons(reasons: Iterable[Reason]) -> list[dict[str, str]]:
+    return [asdict(reason) for reason in reasons]

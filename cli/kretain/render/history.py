@@ -1,100 +1,68 @@
-"""Past runs, on the screen and for scripts."""
+"""Past runs, and whether audit logs are intact."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from kretain.options.common import Output
-from kretain.render import data
-from kretain.render.kit import screen
-from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, number, size
+from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, count, number, show, size
 from retention_cli.audit.runs import Run
+from retention_cli.trim.history import Verified
 
-FORMAT = "kretain.history/v1"
-COLUMNS = (
-    "run",
-    "at",
-    "cluster",
-    "user",
-    "host",
-    "policy",
-    "planned",
-    "trimmed",
-    "held",
-    "failed",
-    "unverified",
-    "records",
-    "bytes",
-    "exit",
+FORMAT: Final = "kretain.history/v1"
+COLUMNS: Final = (
+    *("run", "at", "cluster", "user", "host", "policy", "planned", "trimmed", "held", "failed", "unverified"),
+    *("records", "bytes", "exit"),
 )
-RUN_COLUMNS = (
-    "batch",
-    "at",
-    "topic",
-    "partition",
-    "from",
-    "target",
-    "outcome",
-    "log_start",
-    "records",
-    "bytes",
-    "reason",
+RUN_COLUMNS: Final = (
+    *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
 
 
-def print_runs(runs: Sequence[Run], output: Output, *, every_row: bool) -> None:
+def print_runs(runs: Sequence[Run], output: str, *, every_row: bool) -> None:
     """Print a row per run; in a table, runs in a row that trimmed nothing are one, unless ``every_row``."""
     rows = [run_row(run) for run in runs]
-    match output:
-        case Output.json:
-            data.print_json({"format": FORMAT}, "runs", rows)
-        case Output.yaml:
-            data.print_yaml({"format": FORMAT, "runs": rows})
-        case Output.csv:
-            data.print_csv(COLUMNS, rows)
-        case Output.table:
-            if not rows:
-                screen.say("No trims yet.", "bold")
-                return
-            clusters = {row["cluster"] for row in rows}
-            shown = list(rows) if every_row else list(_folded(rows))
-            screen.print_table(
-                (
-                    Column("run", whole=True),
-                    *((Column("cluster"),) if len(clusters) > 1 else ()),
-                    Column("by"),
-                    Column("trimmed", "right"),
-                    Column("failed", "right"),
-                    Column("records", "right"),
-                    Column("bytes", "right"),
-                    Column("exit", "right"),
-                ),
-                [
-                    (f"… {count(row, 'run')}", "", *(("",) if len(clusters) > 1 else ()), "0", "", "", "", "0")
-                    if isinstance(row, int)
-                    else (
-                        row["run"],
-                        *((row["cluster"],) if len(clusters) > 1 else ()),
-                        f"{row['user']}@{row['host']}",
-                        f"{row['trimmed']:,} of {row['planned']:,}",
-                        number(row["failed"] + row["unverified"]),
-                        number(row["records"]),
-                        size(row["bytes"]),
-                        "no end" if row["exit"] is None else str(row["exit"]),
-                    )
-                    for row in shown
-                ],
-                ["dim" if isinstance(row, int) else None if row["exit"] == 0 else "red" for row in shown],
-            )
-            screen.say()
-            where = f" of cluster {rows[0]['cluster']}" if len(clusters) == 1 else ""
-            screen.say(f"{count(len(rows), 'run')}{where}.", "bold")
-            if len(shown) < len(rows):
-                screen.say("Runs that trimmed nothing are folded: --all shows each.", "dim")
-            screen.say("kretain history --run ID shows one, partition by partition.", "dim")
+    show(output, {"format": FORMAT}, "runs", rows, lambda: _runs(rows, every_row=every_row), COLUMNS)
+
+
+def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
+    if not rows:
+        return [Line("No trims yet.", "bold")]
+    clusters = {row["cluster"] for row in rows}
+    several = len(clusters) > 1
+    shown = list(rows if every_row else _folded(rows))
+    where = "" if several else f" of cluster {rows[0]['cluster']}"
+    return [
+        Table(
+            (
+                Column("run", whole=True),
+                *((Column("cluster"),) if several else ()),
+                Column("by"),
+                *(Column(title, "right") for title in ("trimmed", "failed", "records", "bytes", "exit")),
+            ),
+            [
+                (f"… {count(row, 'run')}", "", *(("",) if several else ()), "0", "", "", "", "0")
+                if isinstance(row, int)
+                else (
+                    row["run"],
+                    *((row["cluster"],) if several else ()),
+                    f"{row['user']}@{row['host']}",
+                    f"{row['trimmed']:,} of {row['planned']:,}",
+                    number(row["failed"] + row["unverified"]),
+                    number(row["records"]),
+                    size(row["bytes"]),
+                    "no end" if row["exit"] is None else str(row["exit"]),
+                )
+                for row in shown
+            ],
+            ["dim" if isinstance(row, int) else None if row["exit"] == 0 else "red" for row in shown],
+        ),
+        BLANK,
+        Line(f"{count(len(rows), 'run')}{where}.", "bold"),
+        len(shown) < len(rows) and Line("Runs that trimmed nothing are folded: --all shows each.", "dim"),
+        Line("kretain history --run ID shows one, partition by partition.", "dim"),
+    ]
 
 
 def _folded(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | int]:
@@ -108,26 +76,20 @@ def _is_idle(row: dict[str, Any]) -> bool:
     return row["exit"] == 0 and not (row["trimmed"] or row["failed"] or row["unverified"])
 
 
-def print_run(run: Run, output: Output) -> None:
+def print_run(run: Run, output: str) -> None:
     """Print one run, a row per partition and batch."""
-    rows = _partitions(run)
-    head = {"format": FORMAT, **run_row(run)}
-    match output:
-        case Output.json:
-            data.print_json(head, "partitions", rows)
-        case Output.yaml:
-            data.print_yaml({**head, "partitions": rows})
-        case Output.csv:
-            data.print_csv(RUN_COLUMNS, rows)
-        case Output.table:
-            about = run_row(run)
-            screen.say(f"Run {run.run}", "bold")
-            screen.say(
-                f"{about['at']} by {about['user']}@{about['host']}, cluster {about['cluster']}, "
-                f"policy {about['policy']}"
-            )
-            screen.say()
-            screen.print_table(
+    rows, about = list(_partitions(run)), run_row(run)
+    cut_off = "The log has no end of this run: it was cut off. What it had announced may have been deleted."
+    show(
+        output,
+        {"format": FORMAT, **about},
+        "partitions",
+        rows,
+        lambda: [
+            Line(f"Run {run.run}", "bold"),
+            f"{about['at']} by {about['user']}@{about['host']}, cluster {about['cluster']}, policy {about['policy']}",
+            BLANK,
+            Table(
                 (
                     Column("partition"),
                     Column("from → target", "right"),
@@ -148,13 +110,11 @@ def print_run(run: Run, output: Output) -> None:
                     for row in rows
                 ],
                 [None if row["outcome"] in ("trimmed", "unchanged") else "red" for row in rows],
-            )
-            if run.end is None:
-                screen.say()
-                screen.say(
-                    "The log has no end of this run: it was cut off. What it had announced may have been deleted.",
-                    "bold red",
-                )
+            ),
+            *((BLANK, Line(cut_off, "bold red")) if run.end is None else ()),
+        ],
+        RUN_COLUMNS,
+    )
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -169,38 +129,71 @@ def run_row(run: Run) -> dict[str, Any]:
         "host": begun["host"],
         "policy": begun["policy"]["source"],
         "planned": begun["planned"]["partitions"],
-        "trimmed": totals.get("trimmed", 0),
-        "held": totals.get("held", 0),
-        "failed": totals.get("failed", 0),
-        "unverified": totals.get("unverified", 0),
+        **{name: totals.get(name, 0) for name in ("trimmed", "held", "failed", "unverified")},
         "records": gone.records,
         "bytes": gone.size_bytes,
         "exit": None if run.end is None else run.end["exit"],
     }
 
 
-def _partitions(run: Run) -> list[dict[str, Any]]:
-    rows = []
+def _partitions(run: Run) -> Iterator[dict[str, Any]]:
     for batch_number, batch in run.batches.items():
-        result = run.results.get(batch_number)
-        outcomes = {(row["topic"], row["partition"]): row for row in (result or {"partitions": ()})["partitions"]}
+        result = run.results.get(batch_number) or {"partitions": ()}
+        outcomes = {(row["topic"], row["partition"]): row for row in result["partitions"]}
         for row in batch["partitions"]:
             told = outcomes.get((row["topic"], row["partition"]), {})
             outcome = told.get("outcome", "unverified")
             gone = outcome in ("trimmed", "unverified")
-            rows.append(
-                {
-                    "batch": batch_number,
-                    "at": batch["at"],
-                    "topic": row["topic"],
-                    "partition": row["partition"],
-                    "from": row["log_start"],
-                    "target": row["target"],
-                    "outcome": outcome,
-                    "log_start": told.get("log_start"),
-                    "records": row["records"] if gone else 0,
-                    "bytes": row["bytes"] if gone else 0,
-                    "reason": told.get("reason"),
-                }
-            )
-    return rows
+            yield {
+                "batch": batch_number,
+                "at": batch["at"],
+                "topic": row["topic"],
+                "partition": row["partition"],
+                "from": row["log_start"],
+                "target": row["target"],
+                "outcome": outcome,
+                "log_start": told.get("log_start"),
+                "records": row["records"] if gone else 0,
+                "bytes": row["bytes"] if gone else 0,
+                "reason": told.get("reason"),
+            }
+
+
+def print_verified(found: Sequence[Verified], output: str) -> None:
+    """Print one line per intact log, otherwise one line per break: ``file:line: what it means``."""
+    plain = ("lines", "older", "removed", "since", "behind")
+    rows: list[dict[str, Any]] = [
+        {
+            "cluster": one.cluster,
+            "file": str(one.log.path),
+            **{key: getattr(one.chain, key) for key in plain},
+            "breaks": [{"file": broken.file, "line": broken.line, "text": broken.text} for broken in one.chain.breaks],
+        }
+        for one in found
+    ]
+    cells = [{**row, "breaks": [*map(one.log.shown, one.chain.breaks)]} for row, one in zip(rows, found, strict=True)]
+    people = [part for one in found for part in _verified(one)]
+    none = [Line("No audit log yet: nothing was trimmed.", "bold")]
+    head = {"format": "kretain.audit/v1"}
+    show(output, head, "logs", rows, lambda: people or none, ("cluster", "file", *plain, "breaks"), cells)
+
+
+def _verified(one: Verified) -> list[Part]:
+    chain = one.chain
+    if chain.breaks:
+        left = len(chain.breaks) + chain.more - MOST
+        return [
+            *(Line(one.log.shown(broken), "red") for broken in chain.breaks[:MOST]),
+            left > 0 and Line(f"{one.log.path}: and {count(left, 'more break')}", "red"),
+        ]
+    if chain.since is None:
+        return [f"{one.cluster}: {count(chain.lines, 'line')}, none of them chained: the next trim begins the chain."]
+    older = f"{count(chain.older, 'older line')} before that, of a kretain that did not chain them"
+    removed = f"the files before it, with {count(chain.removed, 'line')}, were removed"
+    said = (
+        f"{count(chain.lines - chain.older, 'line')}, unbroken since {chain.since}",
+        chain.older and older,
+        chain.removed and removed,
+        chain.behind and "the head is one line behind, as a crash leaves it: nothing is missing",
+    )
+    return [f"{one.cluster}: {'; '.join(text for text in said if text)}."]

@@ -1,65 +1,66 @@
-"""A plan on the screen and for scripts."""
+"""The plan of a cluster and of a fleet: tables for people, rows for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import chain, islice
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Final
 
-from kretain.options.common import PlanOutput
-from kretain.render import data
-from kretain.render.kit import screen
-from kretain.render.kit.reasons import MOST, print_reasons
-from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, number, quantity, size
+from kretain.render.output import (
+    BLANK,
+    MOST,
+    SHOWN,
+    Column,
+    Line,
+    Part,
+    Table,
+    count,
+    heading,
+    number,
+    print_table,
+    print_yaml,
+    quantity,
+    reasons,
+    show,
+    size,
+    write_json,
+)
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_age, format_duration, format_time
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
 from retention_cli.plan.columns import NAMES
-from retention_cli.plan.rows import having, held_back_by, most_important, rows_as_json
-from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json
+from retention_cli.plan.rows import TopicRows, by_topic, having, held_back_by, most_important, rows_as_json
+from retention_cli.plan.value import NO_FILE, Plan, Totals, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
     from retention_cli.disks.solve.outcome import Space
 
-SHOWN = 40
-"""A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
+_YOUNG_MS: Final = 7 * 86_400_000
+"""Brokers forget a group's offsets after a week by default: what expired before the first look is unknown."""
+_STYLES: Final = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
+Topic = tuple[str, TopicRows]
+"""A cluster's name, and a topic of it."""
 
-_STYLES = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
 
-
-def print_plan(plan: Plan, output: PlanOutput, *, every_row: bool) -> None:
+def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
     """Print the plan in the wanted format."""
-    match output:
-        case PlanOutput.json:
-            data.print_json(head_as_json(plan), "partitions", rows_as_json(plan.decisions))
-        case PlanOutput.jsonl:
-            data.print_jsonl(rows_as_json(plan.decisions))
-        case PlanOutput.yaml:
-            data.print_yaml(as_json(plan))
-        case PlanOutput.csv:
-            data.print_csv(NAMES, rows_as_json(plan.decisions))
-        case PlanOutput.delete_records:
-            _print_delete_records(plan)
-        case PlanOutput.table | PlanOutput.markdown:
-            _print_table(plan, markdown=output == PlanOutput.markdown, every_row=every_row)
+    head = {} if output not in ("json", "yaml") else head_as_json(plan)
+    if output == "delete-records":
+        head, output = delete_records_json(plan), "json"
+    rows = head.pop("partitions", rows_as_json(plan.decisions))
+    show(output, head, "partitions", rows, lambda: _plan(plan, every_row=every_row), NAMES)
 
 
-def _print_delete_records(plan: Plan) -> None:
-    content = delete_records_json(plan)
-    rows = content.pop("partitions")
-    data.print_json(content, "partitions", rows)
-
-
-def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
-    shortened = len(plan.decisions) > SHOWN and not every_row
-    rows = most_important(plan.decisions, MOST) if shortened else list(plan.decisions)
-    if shortened:
-        screen.say(
-            f"The {len(rows)} of {len(plan.decisions):,} partitions that matter most (all of them: --all, or -o csv):"
-        )
-        screen.say()
-    screen.print_table(
+def _plan(plan: Plan, *, every_row: bool) -> Iterator[Part]:
+    rows: Sequence[Decision] = plan.decisions
+    if len(rows) > SHOWN and not every_row:
+        rows = most_important(rows, MOST)
+        yield from matter_most(len(rows), len(plan.decisions))
+    yield Table(
         (
             Column("partition"),
             Column("action", whole=True),
@@ -73,81 +74,79 @@ def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
             (
                 str(one.tp),
                 one.action,
-                _move(one),
-                number(one.records) if one.trim_to is not None else "",
-                size(one.size_bytes) if one.trim_to is not None else "",
+                number(one.log_start) + ("" if one.trim_to is None else f" → {number(one.trim_to)}"),
+                "" if one.trim_to is None else number(one.records),
+                "" if one.trim_to is None else size(one.size_bytes),
                 one.rule or "",
                 ", ".join(map(name_in_text, held_back_by(one))),
             )
             for one in rows
         ],
         [_STYLES[one.action] for one in rows],
-        markdown=markdown,
     )
-    _print_totals(plan, markdown=markdown)
+    yield from paragraphs(_totals(plan))
     held = ((one.tp, one.reasons) for one in having(plan.decisions, "hold"))
     noted = ((one.tp, one.reasons) for one in having(plan.decisions, "trim", "keep", reasons=True))
     skips = having(plan.decisions, "skip")
     skipped = ((one.tp, one.reasons) for one in skips if not one.topic.startswith("__"))
-    print_reasons("On hold", held, "magenta", markdown=markdown)
-    print_reasons("Worth knowing", noted, markdown=markdown)
-    print_reasons("Never touched", skipped, "dim", markdown=markdown)
+    yield from reasons("On hold", held, "magenta")
+    yield from reasons("Worth knowing", noted)
+    yield from reasons("Never touched", skipped, "dim")
 
 
-_YOUNG_MS: Final = 7 * 86_400_000
-"""Brokers forget a group's offsets after a week by default: what expired before the first look is unknown."""
+def matter_most(shown: int, of: int) -> tuple[str, Line]:
+    """Return the lines over a table that has only the partitions that matter most."""
+    return f"The {shown} of {of:,} partitions that matter most (all of them: --all, or -o csv):", BLANK
 
 
-def _young_memory(plan: Plan) -> str | None:
-    """Return what a memory of less than a week can't know (F6), None if it is older or there is none."""
-    if plan.memory_since_ms is None or plan.created_at_ms - plan.memory_since_ms >= _YOUNG_MS:
-        return None
-    age_ms = plan.created_at_ms - plan.memory_since_ms
-    looks = "First look at this cluster" if age_ms <= 0 else f"First look at this cluster {format_age(age_ms)} ago"
-    return (
+def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
+    """Return lines with a blank one before them, and in Markdown between them."""
+    *earlier, last = [one for one in lines if one is not None]
+    return [BLANK, *(one._replace(kind="paragraph") for one in earlier), last]
+
+
+def _counts(totals: Totals) -> str:
+    amounts = {"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip}
+    return ", ".join(f"{amount:,} {word}" for word, amount in amounts.items() if amount) or "none"
+
+
+def _totals(plan: Plan) -> list[Line | None]:
+    """Return the totals, which groups would lose unread records, and why trim would refuse."""
+    totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
+    going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
+    asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
+    frees = totals.trim or (space is not None and space.dead_bytes)
+    looks = f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}"
+    young = (
         f"{looks}: groups whose offsets had expired before (offsets.retention.minutes) are unknown, and protect "
         "nothing. Let plans run for some days before the first trim, or name them in groups.require (F6)."
     )
-
-
-def _move(one: Decision) -> str:
-    if one.trim_to is not None:
-        return f"{number(one.log_start)} → {number(one.trim_to)}"
-    return number(one.log_start)
-
-
-def _print_totals(plan: Plan, *, markdown: bool) -> None:
-    """Print the totals, which groups would lose unread records, and why trim would refuse. Markdown has paragraphs."""
-    totals = plan.totals
-    counts = [
-        f"{amount:,} {word}"
-        for word, amount in (("trim", totals.trim), ("keep", totals.keep), ("hold", totals.hold), ("skip", totals.skip))
-        if amount
+    return [
+        Line(f"{count(totals.partitions, 'partition')}: {_counts(totals)}.", "bold"),
+        Line(f"{going}. {_unread(plan)}" if totals.trim else "Nothing to trim."),
+        Line(given_back(space)) if frees else None,
+        *(Line(f"trim would refuse this plan: {one.text} ({one.code}).", "bold red") for one in plan.refusals),
+        rules_off([plan]),
+        Line(f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"),
+        Line(young, "dim") if plan.memory_since_ms is not None and age_ms < _YOUNG_MS else None,
     ]
-    lines: list[tuple[str, str | None]] = [
-        (f"{count(totals.partitions, 'partition')}: {', '.join(counts) or 'none'}.", "bold")
-    ]
-    if totals.trim:
-        going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
-        lines.append((f"{going}. {_unread(plan)}", None))
-        lines.append((given_back(plan.space), None))
-    else:
-        lines.append(("Nothing to trim.", None))
-        if plan.space is not None and plan.space.dead_bytes:
-            lines.append((given_back(plan.space), None))
-    lines += [(f"trim would refuse this plan: {one.text} ({one.code}).", "bold red") for one in plan.refusals]
-    if (off := rules_off([plan])) is not None:
-        lines.append((off, None))
-    asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
-    lines.append((f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"))
-    if (young := _young_memory(plan)) is not None:
-        lines.append((young, "dim"))
-    screen.say()
-    for text, style in lines:
-        screen.say(f"{text}\n" if markdown and text is not lines[-1][0] else text, style)
 
 
-def rules_off(plans: Iterable[Plan]) -> str | None:
+def _unread(plan: Plan) -> str:
+    unread = plan.totals.unconsumed
+    by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group[:5])
+    more = f" and {len(by_group) - 5} more" if len(by_group) > 5 else ""
+    return _read_by(unread, f": {named}{more}" if named else "")
+
+
+def _read_by(unread: int, named: str = "") -> str:
+    if not unread:
+        return "All of them were read by every consumer that counts."
+    return f"{count(unread, 'of them is', 'of them are')} not read by everybody{named}."
+
+
+def rules_off(plans: Iterable[Plan]) -> Line | None:
     """Return a sentence on the rules that one-off flags turn off; None if there is no policy file or no such flag."""
     chosen = [one for one in plans if one.rules == "one-off" and one.policy_source != NO_FILE]
     if not chosen:
@@ -157,7 +156,8 @@ def rules_off(plans: Iterable[Plan]) -> str | None:
     files = list(dict.fromkeys(one.policy_source for one in chosen))
     named = ", ".join(files[:3]) + (f" and {len(files) - 3:,} more" if len(files) > 3 else "")
     whose = "its" if len(files) == 1 else "their"
-    return f"One-off rules: {flags}. The rules of {named} are off for this run; {whose} guards, holds and limits stay."
+    off = f"The rules of {named} are off for this run; {whose} guards, holds and limits stay."
+    return Line(f"One-off rules: {flags}. {off}")
 
 
 def _as_typed(name: str, value: int | str) -> str:
@@ -179,24 +179,140 @@ def given_back(space: Space | None) -> str:
     delay = "file.delete.delay.ms" if space.delay_ms is None else format_duration(space.delay_ms)
     when = f"within {check} (their next retention check) and {delay} more (the files' delay)"
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
-    dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)}"
+    dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are dead already"
     missing = space.disks - space.told
     rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
-    if not space.freed_bytes:
-        if not space.dead_bytes:
-            return f"It deletes no whole segment, so the brokers' disks stay as full as they are.{rest}"
-        return f"Brokers give back {dead} that are dead already, {when}.{rest}"
-    also = f", and {dead} that are dead already" if space.dead_bytes else ""
-    return f"Brokers give back {freed} of their disks, all replicas counted{also}, {when}.{rest}"
+    if space.freed_bytes:
+        also = f", and {dead}" if space.dead_bytes else ""
+        return f"Brokers give back {freed} of their disks, all replicas counted{also}, {when}.{rest}"
+    if space.dead_bytes:
+        return f"Brokers give back {dead}, {when}.{rest}"
+    return f"It deletes no whole segment, so the brokers' disks stay as full as they are.{rest}"
 
 
-def _unread(plan: Plan) -> str:
-    unread = plan.totals.unconsumed
-    if not unread:
-        return "All of them were read by every consumer that counts."
-    by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group[:5])
-    more = f" and {len(by_group) - 5} more" if len(by_group) > 5 else ""
-    return f"{count(unread, 'of them is', 'of them are')} not read by everybody" + (
-        f": {named}{more}." if named else "."
+def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
+    """Print the plan in the wanted format. Rows for scripts have a first column, ``cluster``: the cluster's name."""
+    match output:
+        case "json":
+            write_json(fleet_lines(fleet))
+        case "yaml":
+            print_yaml(fleet_as_json(fleet))
+        case "delete-records":
+            raise ValueError("delete-records names no cluster")
+        case _:
+            plans = fleet.plans.items()
+            rows = ({"cluster": name, **row} for name, one in plans for row in rows_as_json(one.decisions))
+            show(output, {}, "", rows, lambda: _fleet(fleet, every_row=every_row), ("cluster", *NAMES))
+
+
+def _fleet(fleet: FleetPlan, *, every_row: bool) -> Iterator[Part]:
+    yield _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures)
+    if not every_row:
+        yield from _topics(fleet)
+    yield from paragraphs(_fleet_totals(fleet))
+    yield from failed("Could not be planned", fleet.failures)
+    for name, one in fleet.plans.items():
+        if every_row:
+            yield heading(name)
+            yield from _plan(one, every_row=True)
+        else:
+            held = ((row.tp, row.reasons) for row in having(one.decisions, "hold"))
+            yield from reasons(f"On hold in {name}", held, "magenta")
+
+
+def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
+    """Print a saved plan's totals, cluster by cluster."""
+    print_table(_clusters([(name, give().totals) for name, give in plans.items()], {}))
+
+
+def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Failure]) -> Table:
+    """Return a row per cluster."""
+    titles = ("partitions", "trim", "keep", "hold", "skip", "records", "bytes", "of them unread")
+    rows = [
+        (
+            name,
+            *map(number, (one.partitions, one.trim, one.keep, one.hold, one.skip, one.records)),
+            size(one.size_bytes),
+            number(one.unconsumed),
+        )
+        for name, one in planned
+    ]
+    return Table(
+        (Column("cluster"), *(Column(title, "right") for title in titles)),
+        [*rows, *((name, *["—"] * len(titles)) for name in failures)],
+        [None] * len(planned) + ["bold red"] * len(failures),
     )
+
+
+def _topics_of(fleet: FleetPlan) -> Iterator[Topic]:
+    """Yield the topics, without internal ones that are skipped as a whole, as for one cluster."""
+    for name, one in fleet.plans.items():
+        for topic in by_topic(one.decisions):
+            if not topic.topic.startswith("__") or topic.actions.keys() != {"skip"}:
+                yield name, topic
+
+
+def _topics(fleet: FleetPlan) -> Iterator[Part]:
+    """Yield a table of the topics; of many, those that matter most. Few are in memory at a time."""
+    topics = _topics_of(fleet)
+    shown = list(islice(topics, SHOWN + 1))
+    if not shown:
+        return
+    yield BLANK
+    if len(shown) > SHOWN:
+        places = count_from(0)
+        numbered = ((next(places), one) for one in chain(shown, topics))
+        most = nsmallest(MOST, numbered, key=lambda row: (-row[1][1].records, -row[1][1].actions["hold"], row[0]))
+        shown = [one for _, one in sorted(most, key=lambda row: row[0])]
+        of = f"{len(shown)} of {next(places):,} topics"
+        yield f"The {of} that matter most (all of them: --all; partitions: -o csv):"
+        yield BLANK
+    yield Table(
+        (
+            Column("cluster"),
+            Column("topic"),
+            *(Column(title, "right") for title in ("partitions", "trim", "hold", "records", "bytes")),
+            Column("held back by"),
+        ),
+        [
+            (
+                cluster,
+                one.topic,
+                *map(number, (one.actions.total(), one.actions["trim"], one.actions["hold"], one.records)),
+                size(one.size_bytes),
+                _most_held(one),
+            )
+            for cluster, one in shown
+        ],
+        ["yellow" if one.actions["trim"] else "magenta" if one.actions["hold"] else None for _, one in shown],
+    )
+
+
+def _most_held(one: TopicRows) -> str:
+    most = [part for part, _ in sorted(one.held.items(), key=lambda item: (-item[1], item[0]))]
+    return ", ".join(most[:3]) + (", …" if len(most) > 3 else "")
+
+
+def _fleet_totals(fleet: FleetPlan) -> list[Line | None]:
+    if not fleet.plans:
+        return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
+    totals, lost = fleet.totals, len(fleet.failures)
+    of = f"{count(len(fleet.plans), 'cluster')}, {count(totals.partitions, 'partition')}"
+    going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
+    return [
+        Line(f"{of}: {_counts(totals)}{f'; {lost:,} could not be planned' if lost else ''}.", "bold"),
+        Line(f"{going}. {_read_by(totals.unconsumed)}" if totals.trim else "Nothing to trim."),
+        *(
+            Line(f"trim would refuse the plan of {name}: {reason.text} ({reason.code}).", "bold red")
+            for name, one in fleet.plans.items()
+            for reason in one.refusals
+        ),
+        rules_off(fleet.plans.values()),
+        Line("Clocks unchecked: ours is trusted (G8).", "dim"),
+    ]
+
+
+def failed(title: str, failures: Mapping[str, Failure]) -> list[Part]:
+    """Return a heading, then each cluster that failed and why; nothing if none did."""
+    lines = [part for name, one in failures.items() for part in (Line(name, "bold red", 2), Line(one.error, indent=4))]
+    return [heading(title), *lines] if lines else []

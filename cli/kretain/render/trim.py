@@ -1,24 +1,42 @@
-"""The results of a trim, on the screen and for scripts."""
+"""The trim of a cluster and of a fleet: the question before it, and its results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from kretain.options.common import Output
-from kretain.render import data
-from kretain.render.kit import screen
-from kretain.render.kit.reasons import MOST, print_reasons
-from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, number, quantity, size
-from kretain.render.plan import SHOWN
+from kretain.render.output import (
+    BLANK,
+    MOST,
+    SHOWN,
+    Column,
+    Line,
+    Part,
+    Table,
+    count,
+    heading,
+    number,
+    print_yaml,
+    quantity,
+    reasons,
+    show,
+    size,
+    write_json,
+)
+from kretain.render.plan import failed, matter_most
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import name_in_text
-from retention_cli.plan.value import Plan
+from retention_cli.engines.fleet.plan import Failure, nested_lines
+from retention_cli.engines.fleet.report import OUTCOMES, FleetReport, fleet_report_head
+from retention_cli.plan.value import Plan, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
-COLUMNS = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
-
-_STYLES: dict[OutcomeName, str | None] = {
+COLUMNS: Final = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
+ASKED_BY_NAME: Final = 5
+"""At most this many topics and consumers are named in the question."""
+_STYLES: Final[dict[OutcomeName, str | None]] = {
     "trimmed": "green",
     "would-trim": "yellow",
     "unchanged": None,
@@ -26,122 +44,205 @@ _STYLES: dict[OutcomeName, str | None] = {
     "failed": "bold red",
     "unverified": "red",
 }
-_LOUDEST: tuple[OutcomeName, ...] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
-LOUD: tuple[tuple[str, OutcomeName], ...] = (("Failed", "failed"), ("Unverified", "unverified"), ("Held", "held"))
+_LOUDEST: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
+_LOUD: Final[tuple[tuple[str, OutcomeName], ...]] = (
+    ("Failed", "failed"),
+    ("Unverified", "unverified"),
+    ("Held", "held"),
+)
 """Outcomes whose reasons are printed under the table, with their headings."""
-ASKED_BY_NAME = 5
-"""At most this many topics and consumers are named in the question."""
 
 
-def print_report(report: TrimReport, output: Output, *, every_row: bool) -> None:
+def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
     """Print the report in the wanted format."""
-    match output:
-        case Output.json:
-            data.print_json(report_as_json(report), "partitions", (row_as_json(row) for row in report.rows))
-        case Output.yaml:
-            data.print_yaml({**report_as_json(report), "partitions": [row_as_json(row) for row in report.rows]})
-        case Output.csv:
-            data.print_csv(COLUMNS, (row_as_json(row) for row in report.rows))
-        case Output.table:
-            _print_table(report, every_row=every_row)
+    head, rows = report_as_json(report), map(row_as_json, report.rows)
+    show(output, head, "partitions", rows, lambda: _report(report, every_row=every_row), COLUMNS)
 
 
-def _print_table(report: TrimReport, *, every_row: bool) -> None:
+def _report(report: TrimReport, *, every_row: bool) -> Iterator[Part]:
     rows: Sequence[TrimRow] = report.rows
     if len(rows) > SHOWN and not every_row:
         loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
         rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
-        screen.say(
-            f"The {len(rows)} of {len(report.rows):,} partitions that matter most (all of them: --all, or -o csv):"
-        )
-        screen.say()
-    screen.print_table(
+        yield from matter_most(len(rows), len(report.rows))
+    yield Table(
         (
             Column("partition"),
             Column("outcome", whole=True),
-            Column("asked for", "right"),
-            Column("log start", "right"),
-            Column("records", "right"),
-            Column("bytes", "right"),
+            *(Column(title, "right") for title in ("asked for", "log start", "records", "bytes")),
         ),
         [
             (
                 f"{row.topic}-{row.partition}",
                 row.outcome,
-                number(row.target) if row.target is not None else "",
+                "" if row.target is None else number(row.target),
                 number(row.log_start),
-                number(row.records) if row.target is not None else "",
-                size(row.size_bytes) if row.target is not None else "",
+                "" if row.target is None else number(row.records),
+                "" if row.target is None else size(row.size_bytes),
             )
             for row in rows
         ],
         [_STYLES[row.outcome] for row in rows],
     )
-    _print_totals(report)
-    for title, outcome in LOUD:
-        print_reasons(title, reasons_of(report, outcome), _STYLES[outcome])
-    print_reasons("Gone before this trim", gone_before(report))
+    counts = {name: report.count(name) for name in _LOUDEST}
+    yield BLANK
+    yield Line(f"{count(len(report.rows), 'partition')}: {_counts(counts)}.", "bold")
+    yield _gone(counts, report.trimmed.records, report.trimmed.size_bytes)
+    yield report.interrupted and _INTERRUPTED
+    if counts["trimmed"] or counts["failed"] or counts["unverified"]:  # a dry run is not in the audit log
+        yield Line(f"Run {report.run}, clock {report.clock}.", "dim")
+    for title, outcome in _LOUD:
+        yield from reasons(title, _reasons_of(report, outcome), _STYLES[outcome])
+    yield from reasons("Gone before this trim", _gone_before(report))
 
 
-def reasons_of(report: TrimReport, outcome: OutcomeName) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
-    """Return the partitions with an outcome, and their reasons."""
+_INTERRUPTED: Final = Line("Interrupted: what was not reached is unchanged.", "bold red")
+
+
+def _counts(counts: dict[OutcomeName, int]) -> str:
+    return ", ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount) or "none"
+
+
+def _gone(counts: dict[OutcomeName, int], records: int, size_bytes: int | None) -> str | None:
+    if counts["would-trim"]:
+        return f"{quantity(records, size_bytes, 'would be trimmed')}. A dry run: nothing was sent."
+    if counts["trimmed"]:
+        return (
+            f"{quantity(records, size_bytes, 'trimmed')}. Brokers free the disk at their next retention "
+            f"check (log.retention.check.interval.ms), whole segments at a time."
+        )
+    return None
+
+
+def _reasons_of(report: TrimReport, outcome: OutcomeName) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
     return [(TopicPartition(row.topic, row.partition), row.reasons) for row in report.rows if row.outcome == outcome]
 
 
-def gone_before(report: TrimReport) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
+def _gone_before(report: TrimReport) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
     """Return the partitions whose records another process removed before this trim, with the reason ``gone``."""
-    return [
-        (tp, reasons)
-        for tp, reasons in reasons_of(report, "unchanged")
-        if any(reason.code == "gone" for reason in reasons)
-    ]
-
-
-def _print_totals(report: TrimReport) -> None:
-    counts = [f"{report.count(name):,} {name}" for name in _LOUDEST if report.count(name)]
-    amount = report.trimmed
-    screen.say()
-    screen.say(f"{count(len(report.rows), 'partition')}: {', '.join(counts) or 'none'}.", "bold")
-    if report.count("would-trim"):
-        screen.say(f"{quantity(amount.records, amount.size_bytes, 'would be trimmed')}. A dry run: nothing was sent.")
-    elif report.count("trimmed"):
-        screen.say(
-            f"{quantity(amount.records, amount.size_bytes, 'trimmed')}. Brokers free the disk at their next "
-            f"retention check (log.retention.check.interval.ms), whole segments at a time."
-        )
-    if report.interrupted:
-        screen.say("Interrupted: what was not reached is unchanged.", "bold red")
-    if any(report.count(name) for name in ("trimmed", "failed", "unverified")):  # a dry run is not in the audit log
-        screen.say(f"Run {report.run}, clock {report.clock}.", "dim")
+    unchanged = _reasons_of(report, "unchanged")
+    return [(tp, reasons) for tp, reasons in unchanged if any(reason.code == "gone" for reason in reasons)]
 
 
 def question(asked: Plan) -> str:
     """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
     totals = asked.totals
     amount = "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
-    text = (
-        f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of {_topics(asked)} in "
-        f"cluster {asked.cluster_id} ({asked.bootstrap})?"
-    )
-    if totals.unconsumed:
-        text += f" {count(totals.unconsumed, 'of them has', 'of them have')} NOT been read by {_readers(asked)}."
-    return text + " This can't be undone."
-
-
-def _topics(asked: Plan) -> str:
-    """Return the topics that a plan trims: a few by name, then how many more."""
-    names = list(dict.fromkeys(one.topic for one in asked.decisions if one.action == "trim"))
-    more = len(names) - ASKED_BY_NAME
-    return ", ".join(names[:ASKED_BY_NAME]) + (f" and {count(more, 'more topic')}" if more > 0 else "")
-
-
-def _readers(asked: Plan) -> str:
-    """Return who has yet to read what goes: a few by name, with how many records."""
+    topics = list(dict.fromkeys(one.topic for one in asked.decisions if one.action == "trim"))
     unread = sorted(asked.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    if not unread:
-        return "every consumer that counts"
-    named = ", ".join(
-        f"{name_in_text(name.removeprefix('group:'))} ({records:,})" for name, records in unread[:ASKED_BY_NAME]
+    readers = [f"{name_in_text(name.removeprefix('group:'))} ({records:,})" for name, records in unread]
+    return (
+        f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of "
+        f"{_named(topics, 'more topic')} in cluster {asked.cluster_id} ({asked.bootstrap})?"
+        f"{_unread(totals.unconsumed, _named(readers, 'more consumer'))} This can't be undone."
     )
-    more = len(unread) - ASKED_BY_NAME
-    return named + (f" and {count(more, 'more consumer')}" if more > 0 else "")
+
+
+def _named(names: Sequence[str], more: str) -> str:
+    """Return a few names, and how many more there are."""
+    left = len(names) - ASKED_BY_NAME
+    return ", ".join(names[:ASKED_BY_NAME]) + (f" and {count(left, more)}" if left > 0 else "")
+
+
+def _unread(records: int, readers: str = "") -> str:
+    by = readers or "every consumer that counts"
+    return f" {count(records, 'of them has', 'of them have')} NOT been read by {by}." if records else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The amounts that a cluster's plan would trim: enough for the question, without its rows."""
+
+    name: str
+    partitions: int
+    topics: int
+    records: int
+    unread: int
+
+
+def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
+    """Return the amounts that a plan would trim in its first ``limited_to`` rows that trim, or in all (None)."""
+    rows = [row for row in one.decisions if row.action == "trim"][:limited_to]
+    topics = len({row.topic for row in rows})
+    return Share(name, len(rows), topics, sum(row.records for row in rows), sum(row.unconsumed for row in rows))
+
+
+def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
+    """Return the question to ask before anything is deleted, once for all clusters."""
+    going = [one for one in shares if one.partitions]
+    alone = f" Left alone: {', '.join(left_alone)}." if left_alone else ""
+    return (
+        f"Trim {count(sum(one.records for one in going), 'record')} from "
+        f"{count(sum(one.partitions for one in going), 'partition')} of "
+        f"{count(sum(one.topics for one in going), 'topic')} in {count(len(going), 'cluster')}: "
+        f"{', '.join(f'{one.name} {one.records:,}' for one in going)}?"
+        f"{_unread(sum(one.unread for one in going))}{alone} This can't be undone."
+    )
+
+
+def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> None:
+    """Print the results of a fleet's trim in the wanted format."""
+    clusters = report.clusters.items()
+    match output:
+        case "json":
+            members = (_report_lines(name, one) for name, one in clusters)
+            write_json(nested_lines(fleet_report_head(report), "clusters", members))
+        case "yaml":
+            found = [_report_as_json(name, one) for name, one in clusters]
+            print_yaml({**fleet_report_head(report), "clusters": found})
+        case _:
+            of_all = report.reports.items()
+            rows = ({"cluster": name, **row_as_json(row)} for name, one in of_all for row in one.rows)
+            show(output, {}, "", rows, lambda: _fleet_report(report, every_row=every_row), ("cluster", *COLUMNS))
+
+
+def _report_as_json(name: str, one: TrimReport | Failure) -> dict[str, Any]:
+    if isinstance(one, Failure):
+        return {"name": name, "error": one.error}
+    return {"name": name, **report_as_json(one), "partitions": [*map(row_as_json, one.rows)]}
+
+
+def _report_lines(name: str, one: TrimReport | Failure) -> Iterator[str]:
+    if isinstance(one, Failure):
+        return iter([json.dumps(_report_as_json(name, one), ensure_ascii=False)])
+    return json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
+
+
+def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
+    head = fleet_report_head(report)["totals"]
+    names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
+    titles = (*names, "records", "bytes")
+    rows: list[tuple[str, ...]] = []
+    styles: list[str | None] = []
+    for name, one in report.clusters.items():
+        if isinstance(one, Failure):
+            rows.append((name, *["—"] * len(titles), ""))
+            styles.append("bold red")
+        else:
+            amount = one.trimmed
+            counts = [number(one.count(outcome)) for outcome in names]
+            rows.append((name, *counts, number(amount.records), size(amount.size_bytes), one.run))
+            bad = one.count("failed") or one.count("unverified") or one.interrupted
+            styles.append("red" if bad else "green" if one.count("trimmed") else None)
+    yield Table((Column("cluster"), *(Column(title, "right") for title in titles), Column("run")), rows, styles)
+    yield BLANK
+    if report.reports:
+        of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
+        lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
+        counted = {name: head[name] for name in OUTCOMES}
+        yield Line(f"{of}: {_counts(counted)}{lost}.", "bold")
+        yield _gone(counted, head["records"], head["bytes"])
+        yield report.interrupted and _INTERRUPTED
+    else:
+        yield Line(f"Nothing was done to any of {count(len(report.clusters), 'cluster')}.", "bold")
+    yield from failed("Not trimmed", report.failures)
+    for name, one in report.reports.items():
+        if every_row:
+            yield heading(name)
+            yield from _report(one, every_row=True)
+            continue
+        for title, outcome in _LOUD:
+            yield from reasons(
+                f"{title} in {name}", _reasons_of(one, outcome), "magenta" if outcome == "held" else "red"
+            )
+        yield from reasons(f"Gone before this trim in {name}", _gone_before(one))

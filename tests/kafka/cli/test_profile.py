@@ -266,7 +266,7 @@ def test_profile_by_event_time_needs_a_source(world: World) -> None:
 
 INTERRUPTED = """
 import contextlib, os, signal
-from kretain.render.kit import progress
+from kretain.render import progress
 from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.brokers import record_columns

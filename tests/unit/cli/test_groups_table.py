@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kretain.options.common import Output
-from kretain.render.groups import print_groups
+from kretain.render.consumers import print_groups
 from retention_cli.reports.groups import GroupList, GroupSummary
 
 DAY = 86_400_000

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from kretain import errors as exits
 from kretain.options.common import Output, PlanOutput
+from kretain.render import output
 from kretain.render.explain import Marker, picture
-from kretain.render.kit import screen
 from kretain.render.plan import given_back, print_plan
 from kretain.render.trim import print_report
 from retention_cli.core.model import Decision, Reason, TopicPartition
@@ -28,8 +28,8 @@ from tests.support.world import run_cli
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:
     """Return the lines of a plan in a terminal of that width."""
     out = io.StringIO()
-    monkeypatch.setattr(screen, "is_terminal", lambda: True)
-    monkeypatch.setattr(screen, "console", lambda: Console(file=out, width=width, highlight=False))
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "console", lambda: Console(file=out, width=width, highlight=False))
     print_plan(plan(*decisions), PlanOutput.table, every_row=False)
     return out.getvalue().splitlines()
 

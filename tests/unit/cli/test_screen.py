@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from kretain.render.kit import screen
-from kretain.render.kit.screen import Column
+from kretain.render import output
+from kretain.render.output import Column, Table
 
 PLAN = (
     Column("partition"),
@@ -35,9 +35,9 @@ def drawn(
     """Return the lines that a terminal of that width would show."""
     paper = io.StringIO()
     console = Console(file=paper, width=width, highlight=False)
-    monkeypatch.setattr(screen, "console", lambda: console)
-    monkeypatch.setattr(screen, "is_terminal", lambda: True)
-    screen.print_table(columns, rows)
+    monkeypatch.setattr(output, "console", lambda: console)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    output.print_table(Table(columns, rows))
     return [line.rstrip() for line in paper.getvalue().splitlines()]
 
 

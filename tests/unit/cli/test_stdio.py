@@ -19,7 +19,7 @@ import yaml
 
 from kretain.errors import Deeds, Exit, RefusedError
 from kretain.options.common import guarded
-from kretain.render import data
+from kretain.render import output
 from kretain.system import stdio
 from tests.support.outlets import CLOSED, FULL, UNREAD, run_into
 from tests.support.world import run_cli
@@ -105,8 +105,8 @@ def test_a_character_that_an_encoding_lacks_is_no_failure_and_json_stays_json(
     wanted = "größer ⚠ 😀"
     for found in (json.loads(shown("json").decode("utf-8")), yaml.safe_load(shown("yaml").decode("utf-8"))):
         assert {one["key"]: one["value"] for one in found["settings"]}["hold"] == wanted
-    for output in ("table", "csv"):
-        text = shown(output).decode("latin-1" if "latin-1" in environ.values() else "utf-8")
+    for form in ("table", "csv"):
+        text = shown(form).decode("latin-1" if "latin-1" in environ.values() else "utf-8")
         assert wanted in text or "\\u26a0" in text
 
 
@@ -157,9 +157,8 @@ def test_rows_that_nobody_reads_are_not_made(monkeypatch: pytest.MonkeyPatch) ->
     pipe = _Pipe(monkeypatch)
     os.close(pipe.read)
     endless = ({"number": number} for number in itertools.count())
-    data.print_jsonl(endless)
-    data.print_json({"format": "x"}, "rows", endless)
-    data.print_csv(("number",), endless)
+    for form in ("jsonl", "json", "csv"):
+        output.show(form, {"format": "x"}, "rows", endless, list, ("number",))
     assert stdio.unprinted() is None
     assert next(endless)["number"] < 10_000
     os.close(pipe.write)

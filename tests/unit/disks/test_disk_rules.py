@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kretain.render.disk import bar
+from kretain.render.disks import bar
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, decide, disk_limit, raised
 from retention_cli.disks.decide import Measured

@@ -24,8 +24,8 @@ from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common, Output, PlanOutput
 from kretain.options.spark import SparkFlags
-from kretain.render.fleet import print_fleet_plan
-from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
+from kretain.render.plan import print_fleet_plan
+from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings

@@ -17,7 +17,7 @@ import yaml
 from kretain import config
 from kretain.app import app
 from kretain.errors import Exit
-from kretain.render import doctor, forecast_data, groups, history, offsets
+from kretain.render import consumers, forecast, history, setup
 from retention_cli import __version__
 from retention_cli.engines.fleet.plan import fleet_head
 from retention_cli.engines.fleet.report import fleet_report_head
@@ -280,10 +280,10 @@ def test_a_fleets_keys_are_documented_and_no_others() -> None:
 
 def test_the_other_commands_keys_are_documented() -> None:
     text = section("plan.md", "Other commands")
-    for module in (doctor, groups, history, offsets):
-        assert f"`{module.FORMAT}`" in text
+    for form in (setup.DOCTOR_FORMAT, consumers.GROUPS_FORMAT, history.FORMAT, consumers.OFFSETS_FORMAT):
+        assert f"`{form}`" in text
     for key in {
-        *(doctor.COLUMNS + groups.COLUMNS + offsets.COLUMNS + offsets.GROUP_COLUMNS),
+        *(setup.DOCTOR_COLUMNS + consumers.GROUP_COLUMNS + consumers.FLOOR_COLUMNS + consumers.POSITION_COLUMNS),
         *(history.COLUMNS + history.RUN_COLUMNS + unread.BY_TOPIC + unread.BY_PARTITION),
     }:
         assert f"`{key}`" in text, key
@@ -291,8 +291,8 @@ def test_the_other_commands_keys_are_documented() -> None:
 
 def test_a_forecasts_keys_are_documented() -> None:
     text = (ROOT / "docs" / "forecast.md").read_text(encoding="utf-8")
-    assert f"`{forecast_data.FORMAT}`" in text
-    for key in forecast_data.CSV_COLUMNS:
+    assert f"`{forecast.FORMAT}`" in text
+    for key in forecast.CSV_COLUMNS:
         assert f"`{key}`" in text, key
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kretain.render.kit.text import about
+from kretain.render.output import about
 from retention_cli.core.model import Unknown
 from retention_cli.memory import documents as docs
 from retention_cli.memory.disk import DAY_MS, LEAST_MS, LOOKS_AT_MOST, DiskMemory, Growth, Look, growth, pack, unpack

@@ -10,8 +10,7 @@ import pytest
 from kretain.errors import UsageError
 from kretain.options.common import PlanOutput
 from kretain.options.rules import RuleFlags
-from kretain.render.fleet import print_fleet_plan
-from kretain.render.plan import print_plan
+from kretain.render.plan import print_fleet_plan, print_plan
 from retention_cli.core.model import Unknown
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.plan.value import Plan, head_as_json

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from kretain.commands.profile import check_out, window_of
 from kretain.errors import UsageError
 from kretain.options.common import Output
-from kretain.render import histogram
-from kretain.render.profile import kept_of, picture, print_profile, sentences
+from kretain.render.profile import HEIGHT, columns_of, kept_of, picture, print_profile, sentences
 from retention_cli.core import extras as columns
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import TopicPartition
@@ -69,11 +68,11 @@ def test_a_picture_is_never_wider_than_its_room_and_no_record_is_drawn_as_nothin
 ) -> None:
     summary = summarize({0: hours_of(times)})
     lines = picture(summary, width, of_bytes=False, blocks=blocks)
-    assert all(len(line) <= width - 2 for line in lines[: histogram.HEIGHT + 1])
+    assert all(len(line) <= width - 2 for line in lines[: HEIGHT + 1])
     assert blocks or "".join(lines).isascii()
     bins = binned(summary, width - 4)
     assert bins is not None
-    bottom = lines[histogram.HEIGHT - 1]
+    bottom = lines[HEIGHT - 1]
     wide = max(1, min((width - 4) // len(bins.values), 4))
     drawn = [bottom[n * wide : n * wide + 1].strip() != "" for n in range(len(bins.values))]
     assert drawn == [value > 0 for value in bins.values]
@@ -112,7 +111,7 @@ def test_any_span_is_drawn(years: int) -> None:
     ],
 )
 def test_columns(values: list[int], lines: list[str]) -> None:
-    assert histogram.columns(values, 8, blocks=True, height=2) == lines
+    assert columns_of(values, 8, blocks=True, height=2) == lines
 
 
 def test_what_a_retention_would_keep_counts_what_has_no_age() -> None:

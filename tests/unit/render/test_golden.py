@@ -13,29 +13,8 @@ import pytest
 from rich.console import Console
 
 from kretain.options.common import Output, PlanOutput
-from kretain.render import (
-    advise,
-    archive,
-    context,
-    disk,
-    doctor,
-    explain,
-    fleet,
-    fleet_trim,
-    forecast,
-    groups,
-    history,
-    init,
-    ledger,
-    offsets,
-    plan,
-    policy,
-    profile,
-    segments,
-    trim,
-    verify,
-)
-from kretain.render.kit import screen
+from kretain.render import advise, archive, consumers, disks, explain, forecast, history, plan, profile, setup, trim
+from kretain.render import output as rendering
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition
@@ -96,16 +75,16 @@ LIVE = Policy(source="policy.yaml", digest="sha256:0", entries=())
 
 def settings_of(value: Any, output: Any) -> None:
     origins = dict(zip(KEYS, value, strict=False))
-    policy.print_settings("orders", origins, Settings(require_groups=("a", "b")), LIVE, output)
+    setup.print_settings("orders", origins, Settings(require_groups=("a", "b")), LIVE, output)
 
 
 COMMANDS: dict[str, tuple[Any, Print]] = {
     "plan": (Plan, lambda one, to: plan.print_plan(one, to, every_row=False)),
-    "fleet-plan": (FleetPlan, lambda one, to: fleet.print_fleet_plan(one, to, every_row=False)),
-    "fleet-plan-all": (FleetPlan, lambda one, to: fleet.print_fleet_plan(one, to, every_row=True)),
+    "fleet-plan": (FleetPlan, lambda one, to: plan.print_fleet_plan(one, to, every_row=False)),
+    "fleet-plan-all": (FleetPlan, lambda one, to: plan.print_fleet_plan(one, to, every_row=True)),
     "trim": (TrimReport, lambda one, to: trim.print_report(one, to, every_row=False)),
-    "fleet-trim": (FleetReport, lambda one, to: fleet_trim.print_fleet_report(one, to, every_row=False)),
-    "fleet-trim-all": (FleetReport, lambda one, to: fleet_trim.print_fleet_report(one, to, every_row=True)),
+    "fleet-trim": (FleetReport, lambda one, to: trim.print_fleet_report(one, to, every_row=False)),
+    "fleet-trim-all": (FleetReport, lambda one, to: trim.print_fleet_report(one, to, every_row=True)),
     "explain": (tuple[Explained, ...], lambda one, to: explain.print_explained(one, to, every_row=False)),
     "advise": (
         tuple[Reading, list[Advice]],
@@ -116,18 +95,21 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
         lambda one, to: forecast.print_forecast(one[0], one[1], to, every_row=False),
     ),
     "profile": (Profile, lambda one, to: profile.print_profile(one, to, of_bytes=False)),
-    "disk": (tuple[DiskOutcome, ...], lambda one, to: disk.print_disks("c1", "b:9092", one, to)),
-    "segments-scan": (ScanReport, lambda one, to: segments.print_scan(one, to, "x.parquet", quiet=False)),
-    "segments-show": (Inventory, lambda one, to: segments.print_inventory(one, to, NOW, quiet=False)),
-    "doctor": (Diagnosis, doctor.print_diagnosis),
-    "init": (tuple[Initialized, ...], lambda one, to: init.print_topics("c1", "b:9092", one, to)),
-    "contexts": (Path, lambda one, to: context.print_contexts(one, CONTEXTS, "prod", to)),
-    "no-contexts": (Path, lambda one, to: context.print_contexts(one, {}, None, to)),
-    "context": (Path, lambda one, to: context.print_context(one, "prod", CONTEXTS["prod"], to)),
-    "offsets": (Positions, lambda one, to: offsets.print_floors(one, to, every_row=False)),
-    "offsets-groups": (Positions, lambda one, to: offsets.print_groups(one, to, every_row=False)),
-    "offsets-unread": (Positions, lambda one, to: offsets.print_unread(one, to, "topics", every_row=False)),
-    "offsets-unread-groups": (Positions, lambda one, to: offsets.print_unread(one, to, "partitions", every_row=False)),
+    "disk": (tuple[DiskOutcome, ...], lambda one, to: disks.print_disks("c1", "b:9092", one, to)),
+    "segments-scan": (ScanReport, lambda one, to: disks.print_scan(one, to, "x.parquet", quiet=False)),
+    "segments-show": (Inventory, lambda one, to: disks.print_inventory(one, to, NOW, quiet=False)),
+    "doctor": (Diagnosis, setup.print_diagnosis),
+    "init": (tuple[Initialized, ...], lambda one, to: setup.print_own_topics("c1", "b:9092", one, to)),
+    "contexts": (Path, lambda one, to: setup.print_contexts(one, CONTEXTS, "prod", to)),
+    "no-contexts": (Path, lambda one, to: setup.print_contexts(one, {}, None, to)),
+    "context": (Path, lambda one, to: setup.print_context(one, "prod", CONTEXTS["prod"], to)),
+    "offsets": (Positions, lambda one, to: consumers.print_floors(one, to, every_row=False)),
+    "offsets-groups": (Positions, lambda one, to: consumers.print_positions(one, to, every_row=False)),
+    "offsets-unread": (Positions, lambda one, to: consumers.print_unread(one, to, "topics", every_row=False)),
+    "offsets-unread-groups": (
+        Positions,
+        lambda one, to: consumers.print_unread(one, to, "partitions", every_row=False),
+    ),
     "archive-list": (
         list[tuple[str, ArchivedPartition]],
         lambda one, to: archive.print_archives(one, to, verified=True),
@@ -138,13 +120,13 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     ),
     "restore": (Restored, archive.print_restored),
     "policy-show": (tuple[Origin, ...], settings_of),
-    "policy-set": (Changed, policy.print_changed),
-    "policy-list": (LiveList, lambda one, to: policy.print_live("c1", "b:9092", one, to)),
+    "policy-set": (Changed, setup.print_changed),
+    "policy-list": (LiveList, lambda one, to: setup.print_live("c1", "b:9092", one, to)),
     "history": (list[Run], lambda one, to: history.print_runs(one, to, every_row=False)),
     "history-run": (Run, history.print_run),
-    "history-verify": (list[Verified], verify.print_verified),
-    "groups": (GroupList, lambda one, to: groups.print_groups(one, to, NOW, first_look=True)),
-    "ledger": (LedgerView, ledger.print_ledger),
+    "history-verify": (list[Verified], history.print_verified),
+    "groups": (GroupList, lambda one, to: consumers.print_groups(one, to, NOW, first_look=True)),
+    "ledger": (LedgerView, consumers.print_ledger),
 }
 
 
@@ -189,7 +171,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         "legacy_windows": False,
         "highlight": False,
     }
-    monkeypatch.setattr(screen, "console", lambda: Console(width=WIDTH, **terminal))
+    monkeypatch.setattr(rendering, "console", lambda: Console(width=WIDTH, **terminal))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

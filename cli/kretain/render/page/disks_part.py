@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kretain.render.kit.text import about, size
+from kretain.render.output import about, size
 from kretain.render.page.charts import LINES, lines
 from kretain.render.page.elements import Child, Element, element, section, table
 from retention_cli.core.model import Unknown

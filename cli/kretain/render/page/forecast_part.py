@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from kretain.render.kit.text import about, count, number, size
+from kretain.render.output import about, count, number, size
 from kretain.render.page.charts import GO, STAY, bars
 from kretain.render.page.elements import Child, Element, element, section, table
 from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes

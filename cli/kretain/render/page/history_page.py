@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kretain.render.history import run_row
-from kretain.render.kit.text import count, number, size
+from kretain.render.output import count, number, size
 from kretain.render.page.charts import GO, bars, columns
 from kretain.render.page.disks_part import disks_section
 from kretain.render.page.elements import Child, Element, cards, element, page, section, table

@@ -1,0 +1,328 @@
+"""Consumers: their groups, where they stand, what they have yet to read, and what the ledger remembers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from kretain.render.output import (
+    BLANK,
+    MOST,
+    SHOWN,
+    Column,
+    Line,
+    Part,
+    Table,
+    cluster_head,
+    count,
+    moment,
+    number,
+    reasons,
+    show,
+    size,
+)
+from retention_cli.core.model import Sample, TopicPartition
+from retention_cli.core.printable import name_in_text
+from retention_cli.core.units import format_time, timestamp
+from retention_cli.policy.settings import SOURCE_KINDS
+from retention_cli.reports import unread
+from retention_cli.reports.groups import GroupList, GroupSummary
+from retention_cli.reports.ledger import LedgerView, PartitionView, Seen
+from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
+
+OFFSETS_FORMAT: Final = "kretain.offsets/v1"
+FLOOR_COLUMNS: Final = (
+    *("topic", "partition", "log_start", "high_watermark", "last_stable_offset"),
+    *("min_commit", "min_commit_by", "lag", "reasons"),
+)
+POSITION_COLUMNS: Final = ("topic", "partition", "group", "committed", "lag")
+GROUPS_FORMAT: Final = "kretain.groups/v1"
+GROUP_COLUMNS: Final = (
+    *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
+    *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
+)
+_LEDGER_COLUMNS: Final = (
+    *("topic", "topic_id", "partition", "samples", "oldest_sample", "oldest_high_watermark", "newest_sample"),
+    *("newest_high_watermark", "max_event_time", "max_event_offset", "scan_source", "scanned_to", "groups"),
+)
+_FIRST_LOOK: Final = (
+    "Nothing is remembered of this cluster yet: groups whose offsets had expired (offsets.retention.minutes) are "
+    "unknown, and protect nothing. Each kretain plan remembers what it sees (F6)."
+)
+NAMED: Final = 3
+"""How many of the groups that hold the most, or stand still the longest, are named."""
+_LONG_MS: Final = 86_400_000
+
+
+def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
+    """Print one row per partition."""
+
+    def people() -> Iterator[Part]:
+        shown = yield from _shortened(positions.floors, "lag", "partitions that lag most", every_row=every_row)
+        shown = sorted(shown, key=lambda row: (row["topic"], row["partition"]))
+        ends = ("log start", "high watermark", "floor", "lag")
+        yield Table(
+            (Column("partition"), *(Column(title, "right") for title in ends), Column("set by")),
+            [
+                (
+                    _place(row),
+                    *(number(row[key]) for key in ("log_start", "high_watermark", "min_commit", "lag")),
+                    name_in_text(row["min_commit_by"].removeprefix("group:")) if row["min_commit_by"] else _codes(row),
+                )
+                for row in shown
+            ],
+            ["magenta" if has_no_floor(row) else None for row in shown],
+        )
+        yield from _unknown(positions.floors)
+
+    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
+    show(output, head, "partitions", positions.floors, people, FLOOR_COLUMNS)
+
+
+def print_positions(positions: Positions, output: str, *, every_row: bool) -> None:
+    """Print one row per partition and group."""
+
+    def people() -> Iterator[Part]:
+        shown = yield from _shortened(positions.groups, "lag", "positions that lag most", every_row=every_row)
+        yield Table(
+            (Column("partition"), Column("group"), Column("committed", "right"), Column("lag", "right")),
+            [(_place(row), name_in_text(row["group"]), number(row["committed"]), number(row["lag"])) for row in shown],
+        )
+        yield from _unknown(positions.floors)
+
+    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
+    show(output, head, "partitions", positions.groups, people, POSITION_COLUMNS)
+
+
+def print_unread(positions: Positions, output: str, each: unread.Rows, *, every_row: bool) -> None:
+    """Print what each consumer has yet to read: a row per consumer, and topic or partition."""
+    by_topic = each == "topics"
+
+    def people() -> Iterator[Part]:
+        shown = yield from _shortened(positions.groups, "records", "that have most to read", every_row=every_row)
+        yield Table(
+            (
+                Column("topic" if by_topic else "partition"),
+                Column("consumer"),
+                Column("partitions", "right", spare=True) if by_topic else Column("position", "right"),
+                Column("unread", "right"),
+                Column("bytes", "right"),
+                Column("unread since"),
+            ),
+            [
+                (
+                    _place(row),
+                    name_in_text(row["group"]),
+                    number(row["partitions" if by_topic else "committed"]),
+                    number(row["records"]),
+                    size(row["bytes"]) if row["records"] else "",
+                    moment(row["unread_since"], "?" if row["records"] else ""),
+                )
+                for row in shown
+            ],
+            ["magenta" if row["records"] is None else "dim" if row["records"] == 0 else None for row in shown],
+        )
+        unknown = any(row["records"] is None for row in shown)
+        gone = any(row["remembered"] for row in shown)
+        yield BLANK if unknown or gone else None
+        yield unknown and "—: unknown; kretain groups and the reasons below say why."
+        yield gone and "Some consumers are gone, and count where they stood: kretain groups names them."
+        yield from _unknown(positions.floors)
+
+    rows = ({**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups)
+    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
+    show(output, head, each, rows, people, unread.BY_TOPIC if by_topic else unread.BY_PARTITION)
+
+
+def _place(row: Row) -> str:
+    topic = row["topic"] or "any topic"
+    return f"{topic}-{row['partition']}" if row.get("partition") is not None else topic
+
+
+def _timestamp(ms: int | None) -> str | None:
+    return None if ms is None else timestamp(ms)
+
+
+def _shortened(rows: Sequence[Row], by: str, what: str, *, every_row: bool) -> Any:
+    """Return the rows, or, of many, those that are furthest behind; say so. Equal ones keep their order."""
+    if every_row or len(rows) <= SHOWN:
+        return rows
+    yield f"The {MOST} of {len(rows):,} {what} (all of them: --all, or -o csv):"
+    yield BLANK
+    return sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
+
+
+def _codes(row: Row) -> str:
+    return ", ".join(dict.fromkeys(one["code"] for one in row["reasons"])) if has_no_floor(row) else ""
+
+
+def _unknown(floors: Sequence[Row]) -> Iterator[Part]:
+    unknown = [row for row in floors if has_no_floor(row)]
+    with_floor = sum(row["min_commit"] is not None for row in floors)
+    told = f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown."
+    yield from (BLANK, Line(told, "bold"))
+    yield from reasons(
+        "Unknown", ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown), "magenta"
+    )
+
+
+def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool) -> None:
+    """Print a row per group. ``first_look``: nothing is remembered of this cluster yet."""
+    rows = [
+        {
+            "group": one.name,
+            "type": one.kind,
+            "protocol_type": one.protocol_type,
+            "state": one.state,
+            "counts": one.counts,
+            "topics": one.topics,
+            "partitions": one.partitions,
+            "lag": one.lag,
+            "lag_bytes": one.lag_bytes,
+            "alone_bytes": one.alone_bytes,
+            "unread_since": _timestamp(one.unread_since_ms),
+            "unmoved_since": _timestamp(one.unmoved_since_ms),
+        }
+        for one in found.groups
+    ]
+    head = {
+        **cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap),
+        "complete": found.incomplete is None,
+    }
+    show(output, head, "groups", rows, lambda: _groups(found, now_ms, first_look=first_look), GROUP_COLUMNS)
+
+
+def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
+    counting = sum(one.sets_floors for one in found.groups)
+    holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)[:NAMED]
+    most = ", ".join(f"{size(-held)} by {name_in_text(name)}" for held, name in holding)
+    standing = sorted((one.unmoved_since_ms or 0, one.name) for one in found.groups if _stands_still(one, now_ms))
+    still = ", ".join(f"{name} since {moment(since_ms)}" for since_ms, name in standing[:NAMED])
+    more = f", and {len(standing) - NAMED:,} more" if len(standing) > NAMED else ""
+    return [
+        Table(
+            (
+                Column("group"),
+                Column("type"),
+                Column("state"),
+                Column("topics", "right", spare=True),
+                Column("partitions", "right", spare=True),
+                Column("lag", "right"),
+                Column("behind", "right"),
+                Column("alone", "right"),
+                Column("unread since", spare=True),
+                Column("unmoved since", spare=True),
+                Column("counts?"),
+            ),
+            [
+                (
+                    name_in_text(one.name),
+                    one.kind,
+                    one.state or ("" if one.kind in SOURCE_KINDS else "?"),
+                    number(len(one.topics)),
+                    number(one.partitions),
+                    number(one.lag),
+                    "" if one.lag_bytes is None else size(one.lag_bytes),
+                    "" if one.alone_bytes is None else size(one.alone_bytes),
+                    moment(one.unread_since_ms),
+                    moment(one.unmoved_since_ms),
+                    one.counts,
+                )
+                for one in found.groups
+            ],
+            [None if one.sets_floors else "dim" for one in found.groups],
+        ),
+        BLANK,
+        Line(f"{count(len(found.groups), 'group')}, {counting:,} of them count.", "bold"),
+        most and f"Held back alone, most first: {most}.",
+        still and f"Not moved for a day or longer, with records to read: {still}{more}.",
+        first_look and Line(_FIRST_LOOK, "dim"),
+    ]
+
+
+def _stands_still(one: GroupSummary, now_ms: int) -> bool:
+    """Return whether a group counts, has records to read, and has not moved for a day."""
+    since = one.unmoved_since_ms
+    return one.sets_floors and bool(one.lag) and since is not None and now_ms - since >= _LONG_MS
+
+
+def print_ledger(view: LedgerView, output: str) -> None:
+    """Print a row per partition."""
+    head = {
+        "format": "kretain.ledger/v1",
+        "cluster": {"id": view.cluster_id},
+        "state": view.state,
+        "since": _timestamp(view.since_ms),
+        "topic": view.topic,
+    }
+    rows = [_ledger_row(view.topic, one) for one in view.partitions]
+    named = [[_named(seen) for seen in one.groups] for one in view.partitions]
+    cells = [{**row, "groups": groups} for row, groups in zip(rows, named, strict=True)]
+    show(output, head, "partitions", rows, lambda: _ledger(view), _LEDGER_COLUMNS, cells)
+
+
+def _ledger(view: LedgerView) -> list[Part]:
+    several = len({one.topic_id for one in view.partitions}) > 1
+    where = "_kretain_state, shared by all" if view.state == "cluster" else "this machine's state directory"
+    since = "" if view.since_ms is None else f", begun {moment(view.since_ms)}"
+    return [
+        Table(
+            (
+                Column("partition"),
+                Column("samples", "right"),
+                Column("oldest"),
+                Column("newest"),
+                Column("largest event time"),
+                Column("scanned to", "right"),
+                Column("groups"),
+            ),
+            [
+                (
+                    f"{view.topic}-{one.partition}" + (f" ({one.topic_id})" if several else ""),
+                    number(one.samples),
+                    _sample(one.oldest),
+                    _sample(one.newest),
+                    "—" if one.event_max is None else format_time(one.event_max.time_ms),
+                    "" if one.scanned_to is None else f"{one.scanned_to:,} ({one.source})",
+                    ", ".join(map(_named, one.groups)),
+                )
+                for one in view.partitions
+            ],
+        ),
+        BLANK,
+        Line(f"Remembered in {where}{since}. A sample is a time, and the high watermark at that time.", "dim"),
+    ]
+
+
+def _sample(one: Sample | None) -> str:
+    return "—" if one is None else f"{moment(one.wall_ms)} {one.high_watermark:,}"
+
+
+def _named(seen: Seen) -> str:
+    gone = f" (gone since {moment(seen.seen_ms)})" if seen.gone else ""
+    return f"{seen.group} {seen.offset:,}{gone}"
+
+
+def _ledger_row(topic: str, one: PartitionView) -> dict[str, Any]:
+    oldest, newest = (
+        (None, None) if sample is None else (timestamp(sample.wall_ms), sample.high_watermark)
+        for sample in (one.oldest, one.newest)
+    )
+    return {
+        "topic": topic,
+        "topic_id": one.topic_id,
+        "partition": one.partition,
+        "samples": one.samples,
+        "oldest_sample": oldest[0],
+        "oldest_high_watermark": oldest[1],
+        "newest_sample": newest[0],
+        "newest_high_watermark": newest[1],
+        "max_event_time": None if one.event_max is None else one.event_max.time_ms,
+        "max_event_offset": None if one.event_max is None else one.event_max.offset,
+        "scan_source": one.source,
+        "scanned_to": one.scanned_to,
+        "groups": [
+            {"group": seen.group, "offset": seen.offset, "seen": timestamp(seen.seen_ms), "gone": seen.gone}
+            for seen in one.groups
+        ],
+    }

@@ -1,0 +1,266 @@
+"""Disks, scans of log dirs, and inventories' contents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kretain.render.output import (
+    BLANK,
+    MOST,
+    Column,
+    Line,
+    Part,
+    Table,
+    about,
+    cluster_head,
+    console,
+    count,
+    heading,
+    is_terminal,
+    moment,
+    number,
+    show,
+    size,
+    warn,
+)
+from retention_cli.core.model import Maybe, Unknown
+from retention_cli.core.units import format_duration, timestamp
+from retention_cli.disks.inventory.inventory import Inventory, by_dir, by_topic
+from retention_cli.disks.inventory.scan import ScanReport
+from retention_cli.disks.solve.outcome import DiskOutcome, largest_topics, outcome_as_json
+from retention_cli.disks.solve.room import ceiling_bytes
+from retention_cli.memory.disk import Growth
+
+WIDTH: Final = 30
+TOPICS: Final = 5
+_NARROW: Final = 110
+"""In a terminal with fewer columns than this, numbers that the bar shows, too, are left out."""
+_DISK_COLUMNS: Final = (
+    *("broker", "dirs", "total_bytes", "used_bytes", "kafka_bytes", "ceiling_bytes", "excess_bytes", "dead_bytes"),
+    *("other_rules_bytes", "freed_bytes", "short_bytes", "estimated", "doubtful_bytes", "level_ms"),
+    *("growth_bytes_per_day", "growth_over_ms", "full_in_ms", "largest_topics", "in_the_way", "reasons"),
+)
+_GROWTH: Final = ("growth_bytes_per_day", "growth_over_ms", "full_in_ms")
+
+
+def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome], output: str) -> None:
+    """Print a row per disk, and the topics that take most."""
+    head = cluster_head("kretain.disk/v1", cluster_id, bootstrap)
+    show(output, head, "disks", [_disk_row(one) for one in outcomes], lambda: _disks(outcomes), _DISK_COLUMNS)
+
+
+def _disk_row(one: DiskOutcome) -> dict[str, Any]:
+    grows = one.growth if isinstance(one.growth, Growth) else (None, None, None)
+    top = [{"topic": name, "bytes": held} for name, held in largest_topics([one.disk], TOPICS)]
+    row = {**outcome_as_json(one), **dict(zip(_GROWTH, grows, strict=True)), "largest_topics": top}
+    return {key: row[key] for key in _DISK_COLUMNS}
+
+
+def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
+    ceilings = any(one.percent is not None for one in outcomes)
+    width = console().width if is_terminal() else None
+    length = WIDTH if width is None or width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
+    names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
+    if ceilings:
+        left_out = () if width is None or width >= _NARROW else ("Kafka", "others", "ceiling")
+        names = [name for name in (*names, "ceiling", "after the plan", "short by") if name not in left_out]
+    kinds = {"disk": Column("disk"), "usage": Column("usage", whole=True), "growth": Column("growth")}
+    top = largest_topics([one.disk for one in outcomes], TOPICS)
+    unknown = (one.growth.reasons for one in outcomes if isinstance(one.growth, Unknown))
+    above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
+    key = "█ Kafka  ▒ others  · free" + ("  | the ceiling" if ceilings else "")
+    return [
+        Table(
+            [kinds.get(name) or Column(name, "right") for name in names],
+            [[cells.get(name, "?") for name in names] for cells in (_disk_cells(one, length) for one in outcomes)],
+            ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
+        ),
+        heading("Topics that take most, on all disks") if top else None,
+        *(Line(f"{name}: {size(held)}", indent=2) for name, held in top),
+        BLANK,
+        *(
+            Line(f"Growth: {text}.", "dim")
+            for text in dict.fromkeys(reason.text for reasons in unknown for reason in reasons)
+        ),
+        Line(f"{count(len(outcomes), 'disk')}{above}.  {key}", "bold"),
+    ]
+
+
+def _disk_cells(one: DiskOutcome, length: int) -> dict[str, str]:
+    """Return a disk's cells by column; what is unknown has none."""
+    room = one.disk.room
+    cells = {"disk": one.disk.name, "Kafka": size(sum(one.disk.replicas.values()))}
+    if isinstance(room, Unknown):
+        return cells
+    cells |= {
+        "usage": f"{bar(one, length)} {room.percent:5.1f} %",
+        "used": size(room.used_bytes),
+        "others": size(max(0, room.used_bytes - room.kafka_bytes)),
+        "size": size(room.total_bytes),
+        "growth": _growth(one.growth),
+        "ceiling": "—" if one.percent is None else f"{one.percent:g} %",
+    }
+    if one.unknown is None:
+        guess = "about " if one.estimated and one.going_bytes else ""
+        after = 100 * (room.used_bytes - one.going_bytes) / room.total_bytes
+        cells["after the plan"] = f"{guess}{after:.1f} %"
+        cells["short by"] = size(one.short_bytes) if one.short_bytes else "—"
+    return cells
+
+
+def _growth(grows: Maybe[Growth] | None) -> str:
+    """Return how much a disk grows per day, and when it will be full."""
+    if not isinstance(grows, Growth):
+        return "?"
+    if grows.full_in_ms == 0:
+        return "full"
+    full = "" if grows.full_in_ms is None else f", full in {about(grows.full_in_ms)}"
+    return f"{signed(grows.bytes_per_day)} a day{full}"
+
+
+def signed(amount: int) -> str:
+    """Return bytes with their sign."""
+    return f"{'+' if amount > 0 else '−' if amount < 0 else ''}{size(abs(amount))}"
+
+
+def bar(one: DiskOutcome, width: int = WIDTH) -> str:
+    """Return a disk as a bar: the bytes that Kafka uses, that others use, and that are free, and the ceiling."""
+    room = one.disk.room
+    if isinstance(room, Unknown):
+        return ""
+    used = min(width, round(width * room.used_bytes / room.total_bytes))
+    kafka = min(used, round(width * room.kafka_bytes / room.total_bytes))
+    cells = list("█" * kafka + "▒" * (used - kafka) + "·" * (width - used))
+    if one.percent is not None:
+        cells.insert(min(width, round(width * ceiling_bytes(room, one.percent) / room.total_bytes)), "|")
+    return "".join(cells)
+
+
+def print_scan(report: ScanReport, output: str, out: str | None, *, quiet: bool) -> None:
+    """Print a row per log dir; print problems and oddities to stderr."""
+    extra = {"format": "kretain.segments-scan/v1", "seconds": round(report.seconds, 3), "out": out}
+    head = {**report.as_json(), **extra}
+    dirs = head.pop("dirs")
+    show(output, head, "dirs", dirs, lambda: _scan(report, out), tuple(dirs[0]) if dirs else ())
+    if quiet:
+        return
+    _warn_of([(f"{one.dir}/{one.topic}-{one.partition}", one.problem) for one in report.incomplete])
+    for note in report.noted:
+        warn(f"{note.dir}/{note.topic}-{note.partition}: {note.problem} (told nevertheless)")
+    if (more := report.notes - len(report.noted)) > 0:
+        warn(f"and {count(more, 'more partition')} with oddities that did not stop the scan")
+    for folder in report.dirs:
+        if folder.ignored:
+            foreign = count(folder.ignored, "thing that is not Kafka's", "things that are not Kafka's")
+            warn(f"{folder.path} holds {foreign}")
+    if report.vanished:
+        warn(f"{count(report.vanished, 'partition')} went away meanwhile, and have no rows")
+
+
+def _warn_of(problems: Sequence[tuple[str, str]]) -> None:
+    for where, problem in problems[:MOST]:
+        warn(f"{where}: {problem}")
+    if (more := len(problems) - MOST) > 0:
+        warn(f"and {count(more, 'more partition')} with problems: -o json lists them all")
+
+
+def _scan(report: ScanReport, out: str | None) -> list[Part]:
+    titles = ("topics", "partitions", "segments", "bytes", "to be deleted", "on the device")
+    rate = report.total("segments") / max(report.seconds, 0.001)
+    totals = (
+        count(report.topics, "topic"),
+        count(report.total("partitions"), "partition"),
+        count(report.total("segments"), "segment"),
+        size(report.total("bytes")),
+        count(len(report.incomplete), "problem"),
+    )
+    return [
+        Table(
+            (Column("dir"), *(Column(title, "right") for title in titles), Column("device", whole=True)),
+            [
+                (
+                    one.path,
+                    number(one.topics),
+                    number(one.partitions),
+                    number(one.segments),
+                    size(one.bytes),
+                    size(one.pending_bytes),
+                    f"{size(one.total_bytes - one.usable_bytes)} of {size(one.total_bytes)}",
+                    one.device,
+                )
+                for one in report.dirs
+            ],
+        ),
+        BLANK,
+        Line(
+            f"Broker {report.broker}: {', '.join(totals)}, in {report.seconds:,.1f} s ({rate:,.0f} segments/s).", "bold"
+        ),
+        f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory.",
+    ]
+
+
+def print_inventory(inventory: Inventory, output: str, now_ms: int, *, quiet: bool) -> None:
+    """Print a row per log dir, and the largest topics."""
+    topics, dirs = by_topic(inventory), by_dir(inventory)
+    total = {key: sum(row[key] for row in dirs) for key in ("partitions", "segments", "bytes")}
+    problems = sorted(inventory.incomplete.items())
+    head = {
+        "format": "kretain.segments-show/v1",
+        "cluster": {"id": inventory.cluster_id},
+        "brokers": sorted(inventory.brokers),
+        "scanned_at": timestamp(min(one.scanned_at_ms for one in inventory.files)),
+        "totals": {"topics": len(topics), **total},
+        "incomplete": [
+            {"broker": broker, "topic": topic, "partition": partition, "problem": problem}
+            for (broker, topic, partition), problem in problems
+        ],
+        "dirs": dirs,
+    }
+
+    def people() -> list[Part]:
+        age = inventory.age_ms(now_ms) // 1000 * 1000
+        return [
+            Table(
+                (
+                    Column("broker", "right"),
+                    Column("dir"),
+                    *(Column(title, "right") for title in ("topics", "partitions", "segments", "bytes")),
+                    Column("scanned", whole=True),
+                ),
+                [
+                    (
+                        str(row["broker"]),
+                        row["dir"],
+                        *(number(row[key]) for key in ("topics", "partitions", "segments")),
+                        size(row["bytes"]),
+                        moment(row["scanned_at_ms"]),
+                    )
+                    for row in dirs
+                ],
+            ),
+            heading("The topics that take most"),
+            Table(
+                (Column("topic"), *(Column(one, "right") for one in ("replicas", "segments", "bytes", "log files"))),
+                [
+                    (
+                        row["topic"],
+                        *(number(row[key]) for key in ("replicas", "segments")),
+                        *(size(row[key]) for key in ("bytes", "log_bytes")),
+                    )
+                    for row in topics[:MOST]
+                ],
+            ),
+            BLANK,
+            Line(
+                f"{count(len(inventory.brokers), 'broker')}, {count(len(topics), 'topic')}, "
+                f"{count(total['segments'], 'segment')}, {size(total['bytes'])}; "
+                f"the oldest scan is {format_duration(age)} old.",
+                "bold",
+            ),
+        ]
+
+    columns = ("topic", "replicas", "segments", "bytes", "log_bytes")
+    show(output, head, "topics", topics, people, columns)
+    if not quiet:
+        _warn_of([(f"{topic}-{number} of broker {broker}", why) for (broker, topic, number), why in problems])

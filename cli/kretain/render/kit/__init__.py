@@ -1,1 +1,0 @@
-"""The functions that all output uses: tables, text, reasons and progress."""

@@ -1,0 +1,373 @@
+"""The one renderer: what a command found, as tables and text for people, and as JSON, YAML and CSV for scripts.
+
+People get rich in a terminal, plain text in a pipe, Markdown on request. Whoever wrote a text, nothing unprintable in
+it reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from kretain.errors import tell
+from kretain.reach import complete, complete_json, completed
+from kretain.system import stdio
+from retention_cli.core.grouping import grouped
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.printable import printable
+from retention_cli.core.units import format_bytes, format_time
+from retention_cli.plan.value import json_lines
+
+SHOWN: Final = 40
+"""A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
+MOST: Final = 20
+"""A shortened table has so many rows, and a list of reasons so many groups of partitions."""
+NAMED_TOPICS: Final = 6
+"""At most this many topics are named, the others counted."""
+_FOLDS: Final = 10
+"""Text longer than this may wrap if a terminal is narrow; short words never do."""
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+_HIDDEN: Final = re.compile(r"[\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
+"""C1, bidirectional overrides and other unprintable characters, which JSON's own escapes leave as they are."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Column(NamedTuple):
+    """A column's heading, and the side on which its cells are aligned.
+
+    In a terminal that is too narrow ``spare`` columns are left out; then text wraps, the widest column first.
+    Numbers and ``whole`` columns don't wrap.
+    """
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    whole: bool = False
+    spare: bool = False
+
+
+class Table(NamedTuple):
+    """A table; ``styles`` are the rows' colors in a terminal."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    styles: Sequence[str | None] = ()
+
+
+class Line(NamedTuple):
+    """A line of text, wrapped at words in a terminal; one with an ``indent`` is a list's item in Markdown.
+
+    A ``verbatim`` line is for copying and never wrapped. A ``heading`` has a blank line before it, and in Markdown,
+    like a ``paragraph``, one after it.
+    """
+
+    text: str = ""
+    style: str | None = None
+    indent: int = 0
+    kind: Literal["line", "heading", "paragraph", "verbatim"] = "line"
+
+
+Part = Table | Line | str | Literal[False] | None
+"""A part of what people read; a text is a line. None, False and empty texts are left out."""
+BLANK: Final = Line()
+
+
+def heading(text: str) -> Line:
+    """Return a heading over a part of the result."""
+    return Line(text, "bold", kind="heading")
+
+
+def show(
+    output: str,
+    head: Mapping[str, Any],
+    key: str,
+    rows: Iterable[Mapping[str, Any]],
+    people: Callable[[], Iterable[Part]],
+    columns: Sequence[str],
+    cells: Iterable[Mapping[str, Any]] | None = None,
+) -> None:
+    """Print a result in the wanted format.
+
+    Args:
+        output: the format.
+        head: what JSON and YAML have before the rows.
+        key: the rows' name there.
+        rows: read at most once, one at a time but for YAML.
+        people: returns what people read.
+        columns: the columns of CSV, keys of the rows.
+        cells: CSV's rows, if they are not the others.
+    """
+    match output:
+        case "json":
+            write_json(json_lines(head, key, rows))
+        case "jsonl":
+            write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        case "yaml":
+            print_yaml({**head, key: list(rows)} if key else head)
+        case "csv":
+            print_csv(columns, rows if cells is None else cells)
+        case _:
+            print_parts(people(), markdown=output == "markdown")
+
+
+def is_terminal() -> bool:
+    """Return whether stdout is a terminal."""
+    return sys.stdout.isatty()
+
+
+@functools.cache
+def console() -> Any:
+    """Return stdout's rich console."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_parts(parts: Iterable[Part], *, markdown: bool = False) -> None:
+    """Print what people read."""
+    for part in parts:
+        if isinstance(part, Table):
+            print_table(part, markdown=markdown)
+        elif part:
+            say(part, markdown=markdown)
+
+
+def say(line: str | Line = BLANK, *, markdown: bool = False) -> None:
+    """Print a line."""
+    text, style, indent, kind = line if isinstance(line, Line) else Line(line)
+    text = printable(complete(text))
+    if kind == "heading":
+        say()
+    if markdown and indent:
+        print(" " * (indent - 2) + "- " + text)
+        return
+    if markdown and kind != "line":
+        text = ("### " if kind == "heading" else "") + text + "\n"
+    if not is_terminal() or kind == "verbatim":
+        print(" " * indent + text)
+        return
+    from rich.padding import Padding
+    from rich.text import Text
+
+    content = Text(text, style=style or "")
+    console().print(Padding(content, (0, 0, 0, indent)) if indent else content)
+
+
+def warn(text: str) -> None:
+    """Print a warning to stderr."""
+    tell(f"kretain: {text}")
+
+
+def print_table(table: Table, *, markdown: bool = False) -> None:
+    """Print a table."""
+    columns, styles = table.columns, table.styles
+    lines = [[printable(complete(cell)) for cell in row] for row in table.rows]
+    if markdown or not is_terminal():
+        from tabulate import tabulate
+
+        text = tabulate(
+            [[cell.replace("|", "\\|") for cell in line] for line in lines] if markdown else lines,
+            headers=[column.title for column in columns],
+            tablefmt="github" if markdown else "simple",
+            colalign=[column.align for column in columns] if lines else None,
+            disable_numparse=True,
+        )
+        print("\n".join(line.rstrip() for line in text.splitlines()))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    widths = _widths(columns, lines, console().width)
+    if widths is not None and any(one.spare for one in columns):
+        lines = [[cell for cell, one in zip(line, columns, strict=True) if not one.spare] for line in lines]
+        columns = [one for one in columns if not one.spare]
+        widths = _widths(columns, lines, console().width)
+    padding = (0, 1, 0, 1 if widths is None else 0)
+    made = RichTable(box=SIMPLE_HEAD, padding=padding, pad_edge=False, header_style="bold", show_edge=False)
+    for number, column in enumerate(columns):
+        width = None if widths is None else widths[number]
+        made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
+    if widths is not None:  # even if that is wider than the terminal, which then breaks lines, but not numbers
+        made.width = sum(widths) + 2 * (len(widths) - 1)
+    for number, line in enumerate(lines):
+        made.add_row(*(Text(cell) for cell in line), style=styles[number] if number < len(styles) else None)
+    console().print(made, crop=False)
+
+
+def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal: int) -> list[int] | None:
+    """Return the columns' widths if they don't all fit at full width, else None. A number is never cut.
+
+    Headings are wrapped at words first, then long names; the terminal breaks what still does not fit.
+    """
+    from rich.cells import cell_len
+
+    def widest(cells: Iterable[str]) -> int:
+        return max(map(cell_len, cells), default=0)
+
+    cells = [widest(line[i] for line in lines) for i in range(len(columns))]
+    whole = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
+    if sum(whole) + 3 * (len(columns) - 1) <= terminal:
+        return None
+    heads = [_two_lines(column.title) for column in columns]
+    widths = [max(pair) for pair in zip(cells, heads, strict=True)]
+    # Cells that may not wrap elsewhere do so after an arrow.
+    arrows = [
+        widest(piece for line in lines for piece in line[i].replace("→ ", "→\n").splitlines())
+        for i in range(len(columns))
+    ]
+    least = [
+        min(width, max(head, _FOLDS if column.align == "left" and not column.whole else arrow))
+        for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
+    ]
+    while sum(widths) + 2 * (len(columns) - 1) > terminal:
+        spare, at = max((width - least[i], i) for i, width in enumerate(widths))
+        if spare <= 0:
+            break
+        widths[at] -= 1
+    return widths
+
+
+def _two_lines(title: str) -> int:
+    """Return the smallest width in which a heading takes at most two lines."""
+    import textwrap
+
+    width = max((len(word) for word in title.split()), default=0)
+    while len(textwrap.wrap(title, max(1, width))) > 2:
+        width += 1
+    return width
+
+
+def write_json(parts: Iterable[str]) -> None:
+    """Write JSON to stdout; if stdout is not UTF-8, escape all but ASCII, so that it is still valid JSON."""
+    escape = _HIDDEN if stdio.is_utf8() else _NOT_ASCII
+    for part in map(complete_json, stdio.while_heard(parts)):
+        sys.stdout.write(part if part.isascii() else escape.sub(lambda some: json.dumps(some[0])[1:-1], part))
+
+
+def print_yaml(value: Any) -> None:
+    """Print one YAML document."""
+    import yaml
+
+    for unicode in (stdio.is_utf8(), False):
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        text = yaml.dump(completed(value), Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=1000)
+        if _HIDDEN.search(text) is None:
+            break
+    sys.stdout.write(text)
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a heading and one line per row; lists of reasons become text, absent values empty cells.
+
+    Unprintable characters are escaped, and a cell that a spreadsheet would treat as a formula is prefixed with ``'``.
+    """
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in stdio.while_heard(rows):
+        writer.writerow([_cell(row.get(column)) for column in columns])
+
+
+def _item(one: Any) -> str:
+    """Return an element of a list: a reason as ``code: text``, another object as its values."""
+    if not isinstance(one, dict):
+        return str(one)
+    if one.keys() >= {"code", "text"}:
+        return f"{one['code']}: {one['text']}"
+    return " ".join(_item(value) for value in one.values() if value is not None)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        value = "; ".join(map(_item, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a name stays unique
+        return ("'" if value.startswith(_FORMULA) else "") + stdio.escaped(printable(complete(value)), encoding)
+    return "" if value is None else value
+
+
+def cluster_head(form: str, cluster_id: str, bootstrap: str) -> dict[str, Any]:
+    """Return what JSON begins with: its format, and the cluster."""
+    return {"format": form, "cluster": {"id": cluster_id, "bootstrap": bootstrap}}
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 record``, ``1,200 records``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def number(value: int | None) -> str:
+    """Return a number with thousands separators, a dash for None."""
+    return "—" if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Return bytes in binary units, a question mark if unknown."""
+    return "?" if value is None else format_bytes(value)
+
+
+def moment(ms: int | None, unknown: str = "") -> str:
+    """Return a time (Unix ms) to the second."""
+    return unknown if ms is None else format_time(ms // 1000 * 1000)
+
+
+def about(ms: int) -> str:
+    """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; beyond ten years, only that it is."""
+    days, hours = ms // 86_400_000, ms // 3_600_000
+    if days >= 2:
+        return "> 10 years" if days > 3652 else f"{days:,} d"
+    return f"{hours:,} h" if hours >= 2 else f"{ms // 60_000} min"
+
+
+def quantity(records: int, size_bytes: int | None, verb: str, *, exact: bool = False) -> str:
+    """Return ``1,200 records trimmed, about 1.2 MiB of the leaders' logs``; no bytes if unknown."""
+    about = "" if size_bytes is None else f", {'' if exact else 'about '}{size(size_bytes)} of the leaders' logs"
+    return f"{count(records, 'record')} {verb}{about}"
+
+
+def reasons(
+    title: str, rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]], style: str | None = None
+) -> Iterable[Part]:
+    """Return a heading, then the partitions and their reasons; nothing if there are no rows.
+
+    Partitions with the same reasons are grouped, the most frequent first.
+    """
+    found = grouped(rows)
+    if found:
+        yield heading(title)
+    for one in found[:MOST]:
+        yield Line(partitions(one.places, of_topics=one.topics), style, 2)
+        yield from (Line(f"{reason.code}  {reason.text}", indent=4) for reason in one.reasons)
+    if len(found) > MOST:
+        yield Line(f"and {len(found) - MOST:,} more (-o csv has each partition's)", indent=2)
+
+
+def partitions(tps: Iterable[TopicPartition], of_topics: int | None = None) -> str:
+    """Return partitions by topic with runs joined: ``orders 0-3, 7; payments 0``.
+
+    ``of_topics`` is the total number of topics, if these are only the first few's partitions.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for tp in tps:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:NAMED_TOPICS]]
+    more = (of_topics or len(by_topic)) - len(shown)
+    return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
+
+
+def runs(numbers: Sequence[int], most: int = 12) -> str:
+    """Return ``0-3, 7`` for 0, 1, 2, 3, 7."""
+    spans: list[list[int]] = []
+    for one in numbers:
+        if spans and one == spans[-1][1] + 1:
+            spans[-1][1] = one
+        else:
+            spans.append([one, one])
+    text = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:most]]
+    return ", ".join(text + ([f"… ({len(numbers):,} in all)"] if len(spans) > most else []))

@@ -1,0 +1,245 @@
+"""What kretain is set up with: contexts, a topic's settings, live settings, its own topics, and a diagnosis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from kretain.render.output import (
+    BLANK,
+    Column,
+    Line,
+    Table,
+    cluster_head,
+    heading,
+    number,
+    show,
+    warn,
+)
+from retention_cli.brokers.security.client_files import masked
+from retention_cli.core.units import format_duration, format_time
+from retention_cli.memory.topics.make import Initialized
+from retention_cli.memory.topics.policy import Changed
+from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.policy.live_edit import LiveList, LiveRow
+from retention_cli.policy.model import LIVE, NOT_READ, Policy
+from retention_cli.policy.settings import Origin, Settings
+from retention_cli.reports.doctor import Diagnosis, Verdict
+
+DOCTOR_FORMAT: Final = "kretain.doctor/v1"
+DOCTOR_COLUMNS: Final = ("check", "verdict", "text", "commands")
+_CONTEXTS_FORMAT: Final = "kretain.contexts/v1"
+_DEFAULTS: Final = {
+    "retention.commitoffset.enable": False,
+    "retention.ms": None,
+    "unconsumed": "hold",
+    "compacted": "skip",
+    "allow.ancient": False,
+    "archive": None,
+    "hold": None,
+}
+_SIGNS: Final[dict[Verdict, tuple[str, str | None, str]]] = {
+    "good": ("✓", None, "works"),
+    "limited": ("!", "yellow", "works, and may hold more than it must"),
+    "missing": ("✗", "bold red", "would hold or fail: see ✗ above"),
+}
+_OUTCOMES: Final = {
+    "made": "made",
+    "there": "was there",
+    "wrong": "was there, and is wrong",
+    "missing": "would be made",
+}
+
+
+def print_diagnosis(found: Diagnosis, output: str) -> None:
+    """Print a row per check, then the verdict for each command."""
+    commands = found.commands()
+    head = {**cluster_head(DOCTOR_FORMAT, found.cluster_id, found.bootstrap), "commands": commands}
+    rows = [
+        {"check": one.name, "verdict": one.verdict, "text": one.text, "commands": list(one.commands)}
+        for one in found.checks
+    ]
+    show(
+        output,
+        head,
+        "checks",
+        rows,
+        lambda: [
+            Table(
+                (Column("", whole=True), Column("what", whole=True), Column("finding")),
+                [(_SIGNS[one.verdict][0], one.name, one.text) for one in found.checks],
+                [_SIGNS[one.verdict][1] for one in found.checks],
+            ),
+            heading("Commands"),
+            *(
+                Line(f"{_SIGNS[one][0]} {name:11} {_SIGNS[one][2]}", _SIGNS[one][1] or "green", 2)
+                for name, one in commands.items()
+            ),
+        ],
+        DOCTOR_COLUMNS,
+    )
+
+
+def print_own_topics(cluster_id: str, bootstrap: str, topics: Sequence[Initialized], output: str) -> None:
+    """Print a row per topic of kretain's own."""
+    head = cluster_head("kretain.init/v1", cluster_id, bootstrap)
+    table = Table(
+        (Column("topic", whole=True), Column("outcome"), Column("partitions", "right"), Column("replicas", "right")),
+        [(one.topic, _OUTCOMES[one.outcome], str(one.partitions), str(one.replicas)) for one in topics],
+        ["red" if one.problem else None for one in topics],
+    )
+    columns = ("topic", "outcome", "partitions", "replicas", "problem")
+    show(output, head, "topics", map(asdict, topics), lambda: [table], columns)
+
+
+def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], default: str | None, output: str) -> None:
+    """Print a row per context. Secrets are masked."""
+    rows: list[dict[str, Any]] = []
+    for name, entry in contexts.items():
+        bootstrap = entry.get("bootstrap-server") or (entry.get("settings") or {}).get("bootstrap.servers")
+        policy = entry.get("policy")
+        rows.append(
+            {
+                "context": name,
+                "default": name == default,
+                "bootstrap_server": None if bootstrap is None else masked("bootstrap.servers", str(bootstrap)),
+                "policy": None if policy is None else str(policy),
+                "confirm": entry.get("confirm"),
+            }
+        )
+    table = Table(
+        (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
+        [
+            (
+                f"{row['context']}{' (default)' if row['default'] else ''}",
+                *(str(row[key] or "") for key in ("bootstrap_server", "policy", "confirm")),
+            )
+            for row in rows
+        ],
+        ["bold" if row["default"] else None for row in rows],
+    )
+    people = [table if rows else Line(f"There are no contexts in {path}.", "bold")]
+    columns = ("context", "default", "bootstrap_server", "policy", "confirm")
+    show(output, {"format": _CONTEXTS_FORMAT}, "contexts", rows, lambda: people, columns)
+
+
+def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) -> None:
+    """Print what one context sets. Secrets are masked."""
+    plain = {key: str(value) for key, value in entry.items() if key != "settings"}
+    if "bootstrap-server" in plain:
+        plain["bootstrap-server"] = masked("bootstrap.servers", plain["bootstrap-server"])
+    for key, value in (entry.get("settings") or {}).items():
+        plain[f"settings.{key}"] = masked(str(key), str(value))
+    rows = sorted(plain.items())
+    show(
+        output,
+        {"format": _CONTEXTS_FORMAT, "context": name},
+        "settings",
+        [{"key": key, "value": value} for key, value in rows],
+        lambda: [
+            Line(f"Context {name or '(none)'} of {path}", "bold"),
+            BLANK,
+            Table((Column("key"), Column("value")), rows),
+        ],
+        ("key", "value"),
+    )
+
+
+def print_settings(topic: str, origins: Mapping[str, Origin], settings: Settings, policy: Policy, output: str) -> None:
+    """Print a row per key: its value, and its origin: file and line, flag or default."""
+    required = policy.groups.require
+    found: dict[str, tuple[Any, str]] = {
+        **{key: (value, "default") for key, value in _DEFAULTS.items()},
+        "groups.require": (
+            list(settings.require_groups),
+            f"{policy.source} (groups.require)" if required else "default",
+        ),
+        "lookup.scan.records": (settings.scan_records, "default"),
+        **{key: (_shown(one, policy, topic), one.place) for key, one in origins.items() if key != "match"},
+    }
+    rows = [{"key": key, "value": value, "origin": origin} for key, (value, origin) in sorted(found.items())]
+    table = Table(
+        (Column("key"), Column("value"), Column("from")),
+        [(row["key"], _value(row["key"], row["value"]), row["origin"]) for row in rows],
+        ["dim" if row["origin"] == "default" else None for row in rows],
+    )
+    head = {"format": "kretain.settings/v1", "topic": topic}
+    show(output, head, "settings", rows, lambda: [table], ("key", "value", "origin"))
+
+
+def _shown(origin: Origin, policy: Policy, topic: str) -> Any:
+    """Return a setting's value; a setting in the policy topic may have none."""
+    if origin.value is not LIVE:
+        return origin.value
+    if policy.live.unread is not None:
+        return "cluster (not read)" if policy.live.unread is NOT_READ else "cluster (can't be read)"
+    return "cluster (held)" if topic in policy.live.unsettled else "cluster (not set)"
+
+
+def _value(key: str, value: Any) -> str:
+    match value:
+        case None:
+            return "off"
+        case bool():
+            return "true" if value else "false"
+        case list():
+            return ", ".join(map(str, value)) or "none"
+        case int() if key == "log.retention.min.timestamp":
+            return f"{format_time(value)} ({value})" if value else "off (0)"
+        case -1 if key == "retention.ms":
+            return "off (-1)"
+        case int() if key.startswith("retention."):
+            return format_duration(value)
+    return str(value)
+
+
+def print_changed(done: Changed, output: str) -> None:
+    """Print the content of a topic's new message, and its offset in the policy topic."""
+    place = {"topic": done.topic, "partition": done.partition, "offset": done.offset}
+    row = {"format": "kretain.live-change/v1", **place, "settings": done.values}
+    values = ", ".join(f"{key} = {_plain(value)}" for key, value in sorted((done.values or {}).items()))
+    said = "nothing is set any more" if done.values is None else values
+    show(
+        "jsonl" if output == "json" else output,
+        row,
+        "",
+        [row],
+        lambda: [f"{done.topic}: {said} ({POLICY_TOPIC}-{done.partition} offset {done.offset:,})."],
+        ("topic", "key", "value", "partition", "offset"),
+        [{**place, "key": key, "value": value} for key, value in (done.values or {}).items()],
+    )
+
+
+def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) -> None:
+    """Print a row per setting in the policy topic, and its problems."""
+    head = cluster_head("kretain.live/v1", cluster_id, bootstrap)
+    head["problems"] = [asdict(one) for one in found.problems]
+    show(
+        output,
+        head,
+        "settings",
+        [asdict(one) for one in found.rows],
+        lambda: [
+            Table(
+                (Column("topic"), Column("key"), Column("value"), Column("offset", "right"), Column("counts?")),
+                [(one.topic, one.key, _plain(one.value), number(one.offset), _counts(one)) for one in found.rows],
+                ["dim" if one.counts is False else None for one in found.rows],
+            ),
+            heading("Problems") if found.problems else None,
+            *(Line(one.text, "magenta", 2) for one in found.problems),
+        ],
+        ("topic", "key", "value", "partition", "offset", "counts", "why_not"),
+    )
+    for one in found.problems if output == "csv" else ():
+        warn(one.text)
+
+
+def _counts(one: LiveRow) -> str:
+    return "?" if one.counts is None else "counts" if one.counts else f"no: {one.why_not}"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
