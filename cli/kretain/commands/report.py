@@ -50,12 +50,12 @@ def report(
     """
     from kretain.config import resolve
     from kretain.render.output import warn
-    from kretain.render.page.forecast_part import forecast_section, read_forecast_file
+    from kretain.render.page.pages import forecast_section, read_forecast_file
     from kretain.system.files import write_whole
 
     settings = resolve(common, policy_counts=False)
     if plan is not None:
-        from kretain.render.page.plan_page import plan_page
+        from kretain.render.page.pages import plan_page
         from retention_cli.core.state_dir import cluster_folder
         from retention_cli.engines.fleet.saved import read_any
         from retention_cli.plan.saved import SavedPlanError
@@ -68,7 +68,7 @@ def report(
         more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, saved.cluster_id))]
         text = plan_page(saved, disks, notes, more)
     else:
-        from kretain.render.page.history_page import history_page
+        from kretain.render.page.pages import history_page
         from retention_cli.memory.ledger_file import FILE_NAME
         from retention_cli.trim.history import read_history
 

@@ -21,6 +21,7 @@ from kretain.render.output import (
     moment,
     number,
     show,
+    signed,
     size,
     warn,
 )
@@ -117,11 +118,6 @@ def _growth(grows: Maybe[Growth] | None) -> str:
         return "full"
     full = "" if grows.full_in_ms is None else f", full in {about(grows.full_in_ms)}"
     return f"{signed(grows.bytes_per_day)} a day{full}"
-
-
-def signed(amount: int) -> str:
-    """Return bytes with their sign."""
-    return f"{'+' if amount > 0 else '−' if amount < 0 else ''}{size(abs(amount))}"
 
 
 def bar(one: DiskOutcome, width: int = WIDTH) -> str:

@@ -312,6 +312,11 @@ def size(value: int | None) -> str:
     return "?" if value is None else format_bytes(value)
 
 
+def signed(amount: int) -> str:
+    """Return bytes with their sign."""
+    return f"{'+' if amount > 0 else '−' if amount < 0 else ''}{size(abs(amount))}"
+
+
 def moment(ms: int | None, unknown: str = "") -> str:
     """Return a time (Unix ms) to the second."""
     return unknown if ms is None else format_time(ms // 1000 * 1000)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from kretain.render.page.charts import GO, bars, lines
 from kretain.render.page.elements import cards, element, page, section, table
-from kretain.render.page.forecast_part import forecast_section, read_forecast_file
-from kretain.render.page.plan_page import MOST, plan_page
+from kretain.render.page.pages import MOST, forecast_section, plan_page, read_forecast_file
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason
 from retention_cli.core.state_dir import StateError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kretain.render.page.plan_page import plan_page
+from kretain.render.page.pages import plan_page
 from tests.support.pages import DISKS, HOSTILE, plan, row
 
 SCRIPT = Path(__file__).parents[2] / "support" / "browser.mjs"

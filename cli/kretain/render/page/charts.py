@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import io
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, ParamSpec
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from kretain.render.page.elements import Element, element, said
@@ -25,7 +24,6 @@ _COLORS: Final = {
     **{f"#0a0b1{number}": f"var(--line{number})" for number in range(1, 7)},
 }
 """What matplotlib is given, and what the page has in its place."""
-P = ParamSpec("P")
 INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
 LINES: Final = list(_COLORS)[6:]
 _KEPT: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
@@ -52,26 +50,12 @@ _SETTINGS: Final[dict[str, Any]] = {
 _LABEL: Final = 34
 
 
-def _styled(draw: Callable[P, Any]) -> Callable[P, Element]:
-    """Draw a figure, whose function returns it and its label, with the page's settings and no others."""
-
-    @functools.wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> Element:
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is nobody's business here
-        with plots("matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
-            return _as_element(*draw(*args, **kwargs))
-
-    return drawn
-
-
-@_styled
 def bars(
     label: str,
     names: Sequence[str],
     parts: Mapping[str, tuple[str, Sequence[int]]],
     unit: str = "records",
-) -> tuple[Any, str]:
+) -> Element:
     """Return horizontal bars, one a name, from top to bottom.
 
     Args:
@@ -80,72 +64,79 @@ def bars(
         parts: by name in the legend: a color, and each bar's amount.
         unit: of the amounts.
     """
-    from matplotlib.ticker import FuncFormatter
 
-    figure, axes = _figure(1.1 + 0.34 * len(names))
-    rows = range(len(names))
-    left = [0] * len(names)
-    for legend, (color, amounts) in parts.items():
-        axes.barh(rows, amounts, left=left, color=color, height=0.62, label=_name(legend))
-        left = [before + more for before, more in zip(left, amounts, strict=True)]
-    axes.set_yticks(rows, [_name(one) for one in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(left=0)
-    axes.tick_params(length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(visible=True, axis="x", linewidth=0.6)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(value)))
-    axes.xaxis.set_major_locator(_few_ticks())
-    axes.set_xlabel(_name(unit))
-    if len(parts) > 1:
-        _legend(axes, len(parts))
-    return figure, label
+    def draw(axes: Any) -> None:
+        rows = range(len(names))
+        left = [0] * len(names)
+        for legend, (color, amounts) in parts.items():
+            axes.barh(rows, amounts, left=left, color=color, height=0.62, label=_name(legend))
+            left = [before + more for before, more in zip(left, amounts, strict=True)]
+        axes.set_yticks(rows, [_name(one) for one in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(visible=True, axis="x", linewidth=0.6)
+        axes.xaxis.set_major_formatter(_in_short())
+        axes.xaxis.set_major_locator(plots("matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
+        axes.set_xlabel(_name(unit))
+        if len(parts) > 1:
+            _legend(axes, len(parts))
+
+    return _chart(label, 1.1 + 0.34 * len(names), draw)
 
 
-@_styled
-def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> tuple[Any, str]:
+def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element:
     """Return lines over time: by name, Unix ms and values."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    figure, axes = _figure(3.1)
-    for number, (name, points) in enumerate(series.items()):
-        times = [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points]
-        values = [value for _, value in points]
-        axes.plot(times, values, color=LINES[number % len(LINES)], linewidth=1.8, label=_name(name), marker="o", ms=2.5)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel(_name(unit))
-    axes.grid(visible=True, axis="y", linewidth=0.6)
-    axes.tick_params(length=0)
-    locator = AutoDateLocator(minticks=3, maxticks=8)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    _legend(axes, 2)
-    return figure, label
+    def draw(axes: Any) -> None:
+        for number, (name, points) in enumerate(series.items()):
+            times = [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points]
+            style = {"color": LINES[number % len(LINES)], "linewidth": 1.8, "marker": "o", "ms": 2.5}
+            axes.plot(times, [value for _, value in points], label=_name(name), **style)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(_name(unit))
+        axes.grid(visible=True, axis="y", linewidth=0.6)
+        dates = plots("matplotlib.dates")
+        locator = dates.AutoDateLocator(minticks=3, maxticks=8)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        _legend(axes, 2)
+
+    return _chart(label, 3.1, draw)
 
 
-@_styled
-def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> tuple[Any, str]:
+def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element:
     """Return vertical bars, from left to right."""
-    from matplotlib.ticker import FuncFormatter
 
-    figure, axes = _figure(2.8)
-    axes.bar(range(len(names)), amounts, color=GO, width=0.7)
-    axes.set_xlim(-0.6, max(len(names), 12) - 0.4)
-    step = max(1, -(-len(names) // 10))
-    axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
-    axes.set_ylabel(_name(unit))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(value)))
-    axes.grid(visible=True, axis="y", linewidth=0.6)
-    axes.tick_params(length=0)
-    return figure, label
+    def draw(axes: Any) -> None:
+        axes.bar(range(len(names)), amounts, color=GO, width=0.7)
+        axes.set_xlim(-0.6, max(len(names), 12) - 0.4)
+        step = max(1, -(-len(names) // 10))
+        axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
+        axes.set_ylabel(_name(unit))
+        axes.yaxis.set_major_formatter(_in_short())
+        axes.grid(visible=True, axis="y", linewidth=0.6)
+
+    return _chart(label, 2.8, draw)
 
 
-def _figure(height: float) -> tuple[Any, Any]:
-    figure = plots().Figure(figsize=(8.6, height), layout="constrained")
-    axes = figure.subplots()
-    figure.patch.set_visible(False)
-    axes.patch.set_visible(False)
-    return figure, axes
+def _chart(label: str, height: float, draw: Callable[[Any], None]) -> Element:
+    """Return a chart as an element: only what draws, with the page's settings and colors and no others."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is nobody's business here
+    text = io.BytesIO()
+    with plots("matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
+        figure = plots().Figure(figsize=(8.6, height), layout="constrained")
+        axes = figure.subplots()
+        figure.patch.set_visible(False)
+        axes.patch.set_visible(False)
+        axes.tick_params(length=0)
+        draw(axes)
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    root = ET.fromstring(text.getvalue())  # noqa: S314  (what matplotlib has just written)
+    svg = _cleaned(root)
+    svg.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": said(label)}
+    return element("figure", svg)
 
 
 def _legend(axes: Any, most: int) -> None:
@@ -155,43 +146,28 @@ def _legend(axes: Any, most: int) -> None:
     )  # fmt: skip
 
 
-def _few_ticks() -> Any:
-    return plots("matplotlib.ticker").MaxNLocator(nbins=5, integer=True)
-
-
 def _name(text: str) -> str:
     shown = short(said(text))
     return shown if len(shown) <= _LABEL else shown[: _LABEL - 1] + "…"
 
 
-def _amount(value: float) -> str:
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g} {letter}"
-    return f"{value:g}"
+def _in_short() -> Any:
+    """Return what formats amounts: ``5 k``, ``1.2 M``."""
+    units = ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (0, ""))
 
+    def text(value: float, _position: int) -> str:
+        size, letter = next((unit for unit in units if value >= unit[0]), (0, ""))
+        return f"{value / (size or 1):g}{letter}"
 
-def _as_element(figure: Any, label: str) -> Element:
-    """Return the chart as an element: only what draws, in the page's colors."""
-    text = io.BytesIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    root = ET.fromstring(text.getvalue())  # noqa: S314  (what matplotlib has just written)
-    svg = _cleaned(root)
-    svg.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": said(label)}
-    return element("figure", svg)
+    return plots("matplotlib.ticker").FuncFormatter(text)
 
 
 def _cleaned(one: ET.Element) -> Element:
-    made = ET.Element(_plain(one.tag), {_plain(key): _colored(value) for key, value in one.items() if _is_kept(key)})
+    attributes = {_plain(key): value for key, value in one.items() if not _plain(key).lower().startswith("on")}
+    made = ET.Element(_plain(one.tag), {key: _colored(value) for key, value in attributes.items()})
     made.text, made.tail = one.text, one.tail
-    for child in one:
-        if isinstance(child.tag, str) and _plain(child.tag) in _KEPT:
-            made.append(_cleaned(child))
+    made.extend(_cleaned(child) for child in one if isinstance(child.tag, str) and _plain(child.tag) in _KEPT)
     return made
-
-
-def _is_kept(attribute: str) -> bool:
-    return not _plain(attribute).lower().startswith("on")
 
 
 def _plain(name: str) -> str:

@@ -9,13 +9,70 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from kretain.render.page.style import STYLE
 from retention_cli.core.printable import printable
 
 MOST: Final = 600
 """No text of a cluster or a file is longer than this on a page."""
 _CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """No script, no image, no font, no request: even if something got past the escapes."""
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --paper: #fbfaf7; --card: #ffffff; --ink: #1d2129; --muted: #5f6773; --grid: #dfe1e6;
+  --go: #b45309; --stay: #9db4c8; --hold: #7c3aed; --bad: #b91c1c; --good: #0f766e;
+  --line1: #1d4ed8; --line2: #b45309; --line3: #0f766e; --line4: #7c3aed; --line5: #be185d; --line6: #4d7c0f; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14161a; --card: #1c1f25; --ink: #e6e8ec; --muted: #a0a8b4;
+  --grid: #343a44; --go: #f59e0b; --stay: #4b637a; --hold: #a78bfa; --bad: #f87171; --good: #2dd4bf;
+  --line1: #7aa2ff; --line2: #f59e0b; --line3: #2dd4bf; --line4: #a78bfa; --line5: #f472b6; --line6: #a3e635; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem clamp(1rem, 4vw, 3rem) 3rem; max-width: 72rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 0 0 .5rem; }
+.lead { font-size: 1.1rem; margin: 0 0 1rem; max-width: 60ch; }
+.note, footer { color: var(--muted); font-size: .9rem; max-width: 75ch; }
+.note { margin: 0 0 .8rem; }
+section { margin-top: 2.2rem; }
+dl { display: flex; flex-wrap: wrap; gap: .3rem 1.6rem; margin: 0; font-size: .9rem; }
+dl div { display: flex; gap: .4rem; min-width: 0; }
+dt { color: var(--muted); }
+dd { margin: 0; overflow-wrap: anywhere; }
+.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin-top: 1.6rem; }
+.card { background: var(--card); border: 1px solid var(--grid); border-radius: .6rem; padding: .7rem .9rem;
+  flex: 1 1 auto; min-width: 7.5rem; max-width: 100%; }
+.card b { display: block; font-size: 1.35rem; line-height: 1.25; font-variant-numeric: tabular-nums;
+  overflow-wrap: anywhere; }
+.card span { color: var(--muted); font-size: .88rem; }
+.card.go b { color: var(--go); }
+.card.hold b { color: var(--hold); }
+.card.bad b { color: var(--bad); }
+.wide { overflow-x: auto; }
+.wide + .wide { margin-top: 1.2rem; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--grid); vertical-align: top;
+  overflow-wrap: anywhere; min-width: 4.5rem; }
+th { color: var(--muted); font-weight: 600; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; overflow-wrap: normal; }
+code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+.reason { border-left: 3px solid var(--grid); padding: .1rem 0 .1rem .9rem; margin: 0 0 .9rem; }
+.reason.hold { border-color: var(--hold); }
+.reason.trim { border-color: var(--go); }
+.reason p { margin: .1rem 0; overflow-wrap: anywhere; }
+.tag { font-weight: 600; margin-right: .5rem; }
+td:first-child { min-width: 9rem; }
+figure { overflow-x: auto; margin: 0 0 1rem; background: var(--card); border: 1px solid var(--grid);
+  border-radius: .6rem; padding: .8rem; }
+figure svg { display: block; width: 100%; height: auto; min-width: 34rem;
+  max-width: 62rem; margin: 0 auto; }
+footer { margin-top: 3rem; }
+@media (max-width: 40rem) { body { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } figure { padding: .3rem; } }
+@media print { :root { color-scheme: light; --paper: #fff; --card: #fff; --ink: #000; --muted: #444; --grid: #bbb;
+  --go: #b45309; --stay: #9db4c8; --hold: #7c3aed; --bad: #b91c1c; --good: #0f766e; --line1: #1d4ed8;
+  --line2: #b45309; --line3: #0f766e; --line4: #7c3aed; --line5: #be185d; --line6: #4d7c0f; }
+  body { max-width: none; padding: 0; font-size: 10pt; } section { margin-top: 1.2rem; }
+  figure, .reason, tr, .card { break-inside: avoid; } h2 { break-after: avoid; } thead { display: table-header-group; }
+  .wide, figure { overflow: visible; } figure svg { min-width: 0; } * { print-color-adjust: exact; } }
+"""
+"""The page's style: colors by name, light and dark, and paper."""
 
 Element = ET.Element
 Child = str | Element | None
@@ -51,32 +108,28 @@ def section(title: str, *children: Child, note: str | None = None) -> Element:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) -> Element:
     """Return a table; the first ``left`` columns are text, the others numbers."""
-    body = element("tbody")
-    for row in rows:
-        cells = [
-            element("td", *([cell] if cell is not None else []), **({} if number < left else {"class_": "number"}))
-            for number, cell in enumerate(row)
-        ]
-        body.append(element("tr", *cells))
-    titles = [
-        element("th", one, scope="col", **({} if number < left else {"class_": "number"}))
-        for number, one in enumerate(heads)
-    ]
-    return element("div", element("table", element("thead", element("tr", *titles)), body), class_="wide")
+
+    def cells(tag: str, row: Sequence[Child], **more: str) -> Element:
+        classes: list[dict[str, str]] = [{} if at < left else {"class_": "number"} for at in range(len(row))]
+        return element("tr", *(element(tag, one, **more, **of) for one, of in zip(row, classes, strict=True)))
+
+    body = element("tbody", *(cells("td", row) for row in rows))
+    return element("div", element("table", element("thead", cells("th", heads, scope="col")), body), class_="wide")
 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
     """Return large figures: each with its value, its name and its class."""
-    made = element("div", class_="cards")
-    for value, name, kind in figures:
-        made.append(element("div", element("b", value), element("span", name), class_=f"card {kind}".strip()))
-    return made
+    made = (
+        element("div", element("b", value), element("span", name), class_=f"card {kind}".strip())
+        for value, name, kind in figures
+    )
+    return element("div", *made, class_="cards")
 
 
 def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Element | None) -> str:
     """Return a whole page as text."""
     style = ET.Element("style")
-    style.text = STYLE
+    style.text = _STYLE
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -87,9 +140,7 @@ def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Ele
         element("title", title),
         style,
     )
-    about = element("dl")
-    for name, value in facts:
-        about.append(element("div", element("dt", name), element("dd", value)))
+    about = element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts))
     top = element("header", element("h1", title), element("p", lead, class_="lead"), about)
     foot = element("footer", element("p", "Made by kretain. Nothing on this page is fetched, and nothing runs."))
     body = element("body", top, element("main", *sections), foot)

@@ -1,0 +1,419 @@
+"""A plan, past trims and a saved forecast as pages: what would go, what went, what holds it, disks over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from kretain.render.forecast import FORMAT
+from kretain.render.history import run_row
+from kretain.render.output import about, count, moment, number, signed, size
+from kretain.render.page.charts import GO, HOLD, LINES, STAY, bars, columns, lines
+from kretain.render.page.elements import Child, Element, cards, element, page, section, table
+from retention_cli.audit.runs import Run
+from retention_cli.core.model import Unknown
+from retention_cli.core.printable import shell_word
+from retention_cli.memory.disk import Look, growth
+from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
+from retention_cli.plan.value import NO_FILE, Plan
+from retention_cli.policy.shown import short, shown
+from retention_cli.reports.plan_summary import ConsumerSum, PlanSummary, ReasonSum, command_for, summarize
+
+MOST: Final = 25
+"""A table has no more rows than this; totals are of all."""
+_MOST_RUNS: Final = 60
+_MOST_DISKS: Final = 50
+_DRAWN: Final = 12
+_NAME: Final = 120
+_ACTIONS: Final = {
+    "hold": "On hold",
+    "trim": "Worth knowing of what would go",
+    "keep": "Worth knowing of what stays",
+    "skip": "Never touched",
+}
+Count = Annotated[int, Field(ge=0)]
+Kind = Literal["steady", "endless", "unknown"]
+
+
+def plan_page(
+    plan: Plan, disks: Mapping[str, Sequence[Look]], notes: Sequence[str], more: Sequence[Element] = ()
+) -> str:
+    """Return the page of a plan.
+
+    ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page.
+    """
+    found = summarize(plan, MOST)
+    totals = found.totals
+    one_off = plan.policy_source == NO_FILE or plan.rules == "one-off"
+    rules = ([] if plan.policy_source == NO_FILE else [plan.policy_source]) + (["one-off rules"] if one_off else [])
+    facts = [
+        ("Cluster", plan.cluster_id),
+        ("Brokers", short(plan.bootstrap)),
+        ("Policy", ", ".join(rules)),
+        ("Made at", moment(plan.created_at_ms)),
+        *([("Topics", ", ".join(plan.topics[:6]))] if plan.topics else []),
+    ]
+    figures = [
+        (number(totals.records), "records would go", "go"),
+        (size(totals.size_bytes), "of the leaders' logs", "go"),
+        (number(totals.unconsumed), "of these records unread", "bad" if totals.unconsumed else ""),
+        (number(totals.trim), "partitions to trim", "go"),
+        (number(totals.hold), "on hold", "hold" if totals.hold else ""),
+        (number(totals.keep), "have nothing to trim", ""),
+        *([(number(totals.skip), "never touched", "")] if totals.skip else []),
+    ]
+    return page(
+        f"Trim plan for {plan.cluster_id}",
+        _lead(found),
+        facts,
+        cards(figures),
+        _topics(found),
+        _consumers(found),
+        *_reasons(found, plan),
+        *more,
+        _disks_over_time(disks, notes),
+    )
+
+
+def _lead(found: PlanSummary) -> str:
+    totals = found.totals
+    if not totals.trim:
+        held = f"{count(totals.hold, 'partition is', 'partitions are')} on hold." if totals.hold else "All is known."
+        return f"Nothing would go. {held}"
+    bytes_of = "" if totals.size_bytes is None else f", about {size(totals.size_bytes)} of the leaders' logs"
+    unread = (
+        f"{count(totals.unconsumed, 'of them is', 'of them are')} not read by every consumer that counts."
+        if totals.unconsumed
+        else "Every consumer that counts has read them."
+    )
+    return f"{count(totals.records, 'record')} would go{bytes_of}. {unread}"
+
+
+def _topics(found: PlanSummary) -> Element | None:
+    if not found.topics:
+        return None
+    drawn = [one for one in found.largest if one.records][:_DRAWN]
+    label = "Records of the biggest topics: what would go, what stays, what is on hold"
+    parts = {
+        "would go": (GO, [one.going for one in drawn]),
+        "stays": (STAY, [one.staying for one in drawn]),
+        "on hold": (HOLD, [one.held_records for one in drawn]),
+    }
+    rows: list[Sequence[Child]] = [
+        (
+            element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
+            number(one.partitions),
+            number(one.records),
+            number(one.going),
+            size(one.size_bytes),
+            number(one.unconsumed),
+            number(one.on_hold),
+        )
+        for one in found.topics
+    ]
+    return section(
+        "Topics",
+        bars(label, [one.name for one in drawn], parts) if drawn else None,
+        table(("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"), rows),
+        note="Drawn: the biggest. In the table: those of which most would go. "
+        + _of(len(rows), found.topic_count, "topic"),
+    )
+
+
+def _consumers(found: PlanSummary) -> Element | None:
+    if not found.consumers:
+        return None
+    drawn = found.consumers[:_DRAWN]
+    label = "Records that each consumer has yet to read where it is the furthest behind"
+    parts = {"yet to read": (HOLD, [one.records for one in drawn])}
+    rows: list[Sequence[Child]] = [
+        (element("code", _consumer(one)), number(one.records), number(one.partitions), number(len(one.topics)))
+        for one in found.consumers
+    ]
+    return section(
+        "Who holds back the most",
+        bars(label, [_consumer(one) for one in drawn], parts),
+        table(("consumer", "records to read", "partitions", "topics"), rows),
+        note="Where a consumer is the furthest behind of all that count, it is what consumed and guarded rules stop "
+        "at. " + _of(len(rows), found.consumer_count, "consumer"),
+    )
+
+
+def _consumer(one: ConsumerSum) -> str:
+    return short(one.name.removeprefix("group:"))
+
+
+def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
+    for action, title in _ACTIONS.items():
+        note = _of(len(found.reasons), found.reason_count, "reason") if action == "hold" else None
+        if mine := [_reason(one, plan) for one in found.reasons if one.action == action]:
+            yield section(title, *mine, note=note)
+
+
+def _reason(one: ReasonSum, plan: Plan) -> Element:
+    first, more = one.places[0], one.partitions - len(one.places)
+    places = ", ".join(short(str(tp)) for tp in one.places)
+    where = f"{count(one.partitions, 'partition')} of {count(len(one.topics), 'topic')}: {places}"
+    line = command_for(one).replace("{topic}", shell_word(first.topic))
+    line = line.replace("{place}", shell_word(f"{first.topic}:{first.partition}"))
+    policy = "" if plan.policy_source == NO_FILE else f" -p {shell_word(plan.policy_source)}"
+    return element(
+        "div",
+        element("p", element("span", one.reason.code, class_="tag"), one.reason.text),
+        element("p", where + (f" and {more:,} more" if more > 0 else ""), class_="note"),
+        element("p", element("code", f"{line}{policy} -b {shell_word(plan.bootstrap)}")),
+        class_=f"reason {one.action}",
+    )
+
+
+def _of(shown: int, there: int, noun: str) -> str:
+    return f"All {count(there, noun)}." if shown >= there > 1 else f"{shown:,} of {count(there, noun)}."
+
+
+def history_page(
+    runs: Sequence[Run],
+    disks: Mapping[str, Sequence[Look]],
+    notes: Sequence[str],
+    where: str,
+    more: Sequence[Element] = (),
+) -> str:
+    """Return the page of past runs, oldest first; ``where`` is the state directory that they are from.
+
+    ``disks`` are the ledgers' looks, ``notes`` what of them could not be read, ``more`` other parts of the page.
+    """
+    rows = [run_row(run) for run in runs]
+    clusters = sorted({one["cluster"] for one in rows})
+    records = sum(one["records"] for one in rows)
+    odd = sum(one["exit"] != 0 for one in rows)
+    lead = f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} went."
+    facts = [("State directory", where)]
+    if rows:
+        facts += [("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", ", ".join(clusters[:6]))]
+    known = [one["bytes"] for one in rows]
+    figures = [
+        (number(len(rows)), "trims", ""),
+        (number(records), "records went", "go"),
+        (size(None if None in known else sum(known)), "of the leaders' logs", "go"),
+        (number(sum(one["failed"] + one["unverified"] for one in rows)), "partitions failed or unverified", ""),
+        (number(odd), "runs with an exit other than 0", "bad" if odd else ""),
+    ]
+    return page(
+        "Past trims",
+        lead if rows else "No trims yet.",
+        facts,
+        cards(figures),
+        *(_days(rows), _topics_of(runs), _runs(rows)) if rows else (),
+        *more,
+        _disks_over_time(disks, notes),
+    )
+
+
+def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
+    days: Counter[str] = Counter()
+    for one in rows:
+        days[one["at"][:10]] += one["records"]
+    last = sorted(days)[-_MOST_RUNS:]
+    chart = columns("Records that went, by day", last, [days[day] for day in last], "records a day")
+    note = None if len(last) == len(days) else f"The last {len(last)} of {count(len(days), 'day')} with a trim."
+    return section("What went, by day", chart, note=note)
+
+
+def _topics_of(runs: Sequence[Run]) -> Element | None:
+    gone: Counter[str] = Counter()
+    for run in runs:
+        for batch_number, batch in run.batches.items():
+            results = (run.results.get(batch_number) or {"partitions": ()})["partitions"]
+            trimmed = {(one["topic"], one["partition"]) for one in results if one["outcome"] == "trimmed"}
+            for one in batch["partitions"]:
+                if (one["topic"], one["partition"]) in trimmed:
+                    gone[one["topic"]] += one["records"]
+    most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:_DRAWN]
+    if not most:
+        return None
+    chart = bars("Records that went, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])})
+    return section("What went, by topic", chart, note=f"{len(most)} of {count(len(gone), 'topic')}.")
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
+    cells: list[Sequence[Child]] = [
+        (
+            element("code", one["run"]),
+            short(one["cluster"]),
+            short(f"{one['user']}@{one['host']}"),
+            short(one["policy"]),
+            f"{one['trimmed']:,} of {one['planned']:,}",
+            number(one["failed"] + one["unverified"]),
+            number(one["records"]),
+            "no end" if one["exit"] is None else str(one["exit"]),
+        )
+        for one in rows[-_MOST_RUNS:][::-1]
+    ]
+    heads = ("run", "cluster", "by", "policy", "trimmed", "failed", "records", "exit")
+    note = f"{len(cells)} of {count(len(rows), 'run')}, the newest first. kretain history --run ID shows one."
+    return section("Runs", table(heads, cells, left=4), note=note)
+
+
+def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) -> Element | None:
+    """Return the part, None if the ledger has no look at any disk and there is nothing to say of it."""
+    seen = {name: looks for name, looks in disks.items() if looks}
+    fullest = sorted(seen, key=lambda name: (-_percent(seen[name][-1]), name))
+    if not fullest:
+        return section("Disks over time", *(element("p", note, class_="note") for note in notes)) if notes else None
+    drawn = [name for name in fullest if len(seen[name]) > 1][: len(LINES)]
+    series = {f"broker {name}": [(one.wall_ms, _percent(one)) for one in seen[name]] for name in drawn}
+    rows = [_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]]
+    more = f" The fullest {_MOST_DISKS} of {len(fullest):,}." if len(fullest) > _MOST_DISKS else ""
+    return section(
+        "Disks over time",
+        lines("How full the fullest disks were over time, in percent", series, "% in use") if drawn else None,
+        table(("disk", "in use", "used", "size", "a day", "full in", "seen at"), rows),
+        *(element("p", one) for one in notes),
+        note=f"As kretain saw them, with whatever was trimmed meanwhile.{more}",
+    )
+
+
+def _disk_cells(name: str, looks: Sequence[Look]) -> Sequence[Child]:
+    last = looks[-1]
+    found = growth(looks[:-1], last)
+    full = None if isinstance(found, Unknown) else found.full_in_ms
+    return (
+        element("code", f"broker {name}"),
+        f"{_percent(last):.1f} %",
+        size(last.used_bytes),
+        size(last.total_bytes),
+        "?" if isinstance(found, Unknown) else signed(found.bytes_per_day),
+        "?" if isinstance(found, Unknown) else "—" if full is None else about(full),
+        moment(last.wall_ms),
+    )
+
+
+def _percent(look: Look) -> float:
+    return 100 * look.used_bytes / look.total_bytes if look.total_bytes else 0.0
+
+
+class _Topic(StrictModel):
+    topic: str
+    alone: Kind
+    alone_bytes_high: Count | None
+    policy: Kind
+    policy_bytes_high: Count | None
+
+
+class _Group(StrictModel):
+    group: str
+    topic: str
+    lag: Count
+    cause: str | None
+    seconds_to_loss: Count | None
+
+
+class _Disk(StrictModel):
+    broker: int
+    dirs: list[str]
+    full_alone_in_known: bool
+    full_alone_in_ms_low: Count | None
+    full_policy_in_known: bool
+    full_policy_in_ms_low: Count | None
+
+
+class _Totals(StrictModel):
+    topics: Count
+    steady: Count
+    unknown: Count
+    endless_alone: Count
+    saved_bytes_low: Count | None
+    saved_bytes_high: Count | None
+
+
+class _Cluster(StrictModel):
+    id: str
+
+
+class _Policy(StrictModel):
+    source: str
+
+
+class SavedForecast(StrictModel):
+    """What a page shows of a saved forecast."""
+
+    format: str
+    created_at: str
+    cluster: _Cluster
+    policy: _Policy
+    totals: _Totals
+    topics: list[_Topic]
+    groups: list[_Group]
+    disks: list[_Disk]
+
+
+def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
+    """Read a saved forecast; of this cluster, if one is given.
+
+    Raises:
+        SavedPlanError: it can't be read, is no forecast, or is of another cluster.
+    """
+    content = json_in(read_bytes(path), path)
+    if content.get("format") != FORMAT:
+        raise SavedPlanError(f"{path} has format {shown(content.get('format'))}; a forecast's is {FORMAT}")
+    found = checked(SavedForecast, content, path)
+    if cluster_id is not None and found.cluster.id != cluster_id:
+        raise SavedPlanError(f"{path} is a forecast for cluster {shown(found.cluster.id)}, the plan for {cluster_id}")
+    return found
+
+
+def forecast_section(found: SavedForecast) -> Element:
+    """Return the part: what is kept with and without the policy, who loses data next, when disks are full."""
+    totals, low, high = found.totals, found.totals.saved_bytes_low, found.totals.saved_bytes_high
+    saves = "an unknown amount"
+    if low is not None:
+        saves = size(low) + ("" if high == low else " or more" if high is None else f" to {size(high)}")
+    note = (
+        f"By {short(found.policy.source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
+        f"{totals.steady:,} steady, {totals.endless_alone:,} without end by brokers alone, {totals.unknown:,} unknown. "
+        f"It saves {saves}, one replica each."
+    )
+    kept = [
+        (one.topic, one.alone_bytes_high, one.policy_bytes_high)
+        for one in found.topics
+        if one.policy_bytes_high is not None and one.alone_bytes_high is not None
+    ]
+    drawn = sorted(kept, key=lambda one: (-one[1], one[0]))[:_DRAWN]
+    parts = {
+        "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
+        "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
+    }
+    label = "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone"
+    losing: list[Sequence[Child]] = [
+        (
+            element("code", short(one.group)),
+            element("code", short(one.topic)),
+            one.cause or "",
+            number(one.lag),
+            about(1000 * (one.seconds_to_loss or 0)),
+        )
+        for one in [one for one in found.groups if one.seconds_to_loss is not None][:MOST]
+    ]
+    disks: list[Sequence[Child]] = [
+        (
+            element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
+            _full(one.full_alone_in_known, one.full_alone_in_ms_low),
+            _full(one.full_policy_in_known, one.full_policy_in_ms_low),
+        )
+        for one in found.disks[:MOST]
+    ]
+    heads = ("who loses data next", "topic", "to", "lag", "left if it stops now")
+    return section(
+        "Forecast",
+        bars(label, [topic for topic, _, _ in drawn], parts, "bytes") if drawn else None,
+        table(heads, losing, left=3) if losing else None,
+        table(("disk", "full by brokers alone", "full with the policy"), disks) if disks else None,
+        note=note,
+    )
+
+
+def _full(known: bool, ms: int | None) -> str:
+    return "?" if not known else "never" if ms is None else f"in {about(ms)} at the earliest"
