@@ -12,7 +12,7 @@ BEGAN = time.monotonic()
 
 _API = {
     "Cluster": "cluster",
-    "InterruptedTrim": "errors",
+    "InterruptedTrim": "values",
     "KretainError": "errors",
     "Outcome": "values",
     "Partition": "values",

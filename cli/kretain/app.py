@@ -131,6 +131,13 @@ def _behind(args: list[str]) -> list[str]:
     return [*rest[:end], *moved, *rest[end:]] if rest else args
 
 
+def _configuration() -> Any:
+    """Return the configuration, for completions: they are below it, and it is slow to import."""
+    from kretain import config
+
+    return config
+
+
 use_ours()
 app = typer.Typer(
     cls=LazyGroup,
@@ -138,7 +145,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "obj": _configuration},
 )
 
 

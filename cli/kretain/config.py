@@ -230,6 +230,13 @@ def settings_of(context: str) -> ConnectionSettings:
         raise SettingsError(str(error)) from None
 
 
+def of_typed(typed: Mapping[str, Any]) -> Resolved:
+    """Return the settings by what of a command is typed so far, for completion."""
+    names = ("bootstrap_server", "command_config", "context", "state_dir")
+    given: dict[str, Any] = {name: typed.get(name) or os.environ.get(f"KRETAIN_{name.upper()}") for name in names}
+    return resolve(Common(**given), policy_counts=False)
+
+
 def _timeout_ms(value: Any, origin: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, Self, TypedDict, Unpack
 
 from kretain.api.arguments import duration_ms, patterns, positive, rules_of
-from kretain.api.errors import InterruptedTrim, RefusedError, translated, usage
-from kretain.api.values import Origin, Plan, Report, origin_of, plan_value, report_value
+from kretain.api.errors import RefusedError, translated, usage
+from kretain.api.values import InterruptedTrim, Origin, Plan, Report, origin_of, plan_value, report_value
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
 from kretain.flows.inventory import InventoryOption

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from kretain.errors import Exit, exit_code_for
-
-if TYPE_CHECKING:
-    from kretain.api.values import Report
 
 
 class KretainError(Exception):
@@ -30,14 +26,6 @@ class RefusedError(KretainError):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, Exit.REFUSED)
-
-
-class InterruptedTrim(KeyboardInterrupt):
-    """Ctrl-C stopped a trim between requests. ``report`` says what was trimmed until then, and what was left."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(f"run {report.run} was interrupted")
-        self.report = report
 
 
 def usage(text: str) -> KretainError:

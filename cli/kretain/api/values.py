@@ -247,6 +247,14 @@ class Report:
             return frame(self.to_arrow())
 
 
+class InterruptedTrim(KeyboardInterrupt):
+    """Ctrl-C stopped a trim between requests. ``report`` says what was trimmed until then, and what was left."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"run {report.run} was interrupted")
+        self.report = report
+
+
 def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool) -> Report:
     """Return a report's value. ``failed``: something failed after the deletes, which ``notes`` say."""
     told = [*notes, *report.short]

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option, size_bytes
 from kretain.options.rules import Topics
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
-
-def byte_count(text: str) -> int:
-    """Parse a size on the command line, such as ``50GiB``; return bytes."""
-    from retention_cli.core.units import UnitError, parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except UnitError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 WISH = "What is wanted (default: what the policy, else retention.ms, says)"
@@ -44,7 +33,7 @@ def advise(
             "--want-bytes",
             metavar="SIZE",
             panel=WISH,
-            parser=byte_count,
+            parser=size_bytes,
             help="How large a topic may become, over all its partitions (one copy of it).",
         ),
     ] = None,
@@ -76,8 +65,6 @@ def advise(
     """
     from kretain.config import resolve
     from kretain.render.advise import print_advice
-    from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.advise.advice import advise as judge
     from retention_cli.advise.demand import Demand
     from retention_cli.advise.reading import read_topics
@@ -88,14 +75,13 @@ def advise(
         from retention_cli.policy.load import load_policy
 
         policy = load_policy(settings.policy)
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        reading = read_topics(reader, tuple(topics or ()), policy, lambda: time.time_ns() // 1_000_000, progress)
+    with settings.reader() as reader, common.progress() as progress:
+        reading = read_topics(reader, tuple(topics or ()), policy, now_ms, progress)
     found = [
         judge(topic, Demand(want, want_bytes, min_segment, reading.policies.get(topic.name)), reading.now_ms)
         for topic in reading.topics
     ]
-    for note in () if common.quiet else reading.notes:
-        warn(note.text)
+    common.warn(*reading.notes)
     print_advice(reading, found, output, command_config=_for_java(settings), every_row=all_rows)
     return Exit.DONE
 

@@ -101,7 +101,6 @@ def compact(
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_compacted
     from kretain.render.output import count
-    from kretain.render.progress import shown
     from retention_cli.archive.catalog import read_catalog
     from retention_cli.archive.compact import Compacted, plan_compaction
     from retention_cli.archive.compact import compact as run_compaction
@@ -110,7 +109,7 @@ def compact(
 
     urls, topics = split(where or (), resolve(common).policy)
     found: list[tuple[Store, ArchivedPartition, Work]] = []
-    with shown(quiet=common.quiet) as progress:
+    with common.progress() as progress:
         for url in urls:
             store = Store(url)
             partitions, _loose = read_catalog(store, topics, progress)
@@ -127,7 +126,7 @@ def compact(
         )
         whole = sum(one.records for _store, _one, planned in work for join in planned.joins for one in join)
         told = 0
-        with shown(quiet=common.quiet) as progress:
+        with common.progress() as progress:
 
             def on_records(more: int) -> None:
                 nonlocal told
@@ -148,8 +147,6 @@ def _show(common: Common, where: list[str] | None, output: Output, *, verify: bo
     from kretain.config import resolve
     from kretain.flows.archives import split
     from kretain.render.archive import print_archives
-    from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.archive.catalog import read_catalog, verify_catalog
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.store import Store
@@ -157,7 +154,7 @@ def _show(common: Common, where: list[str] | None, output: Output, *, verify: bo
     urls, topics = split(where or (), resolve(common).policy)
     found: list[tuple[str, ArchivedPartition]] = []
     notes = []
-    with shown(quiet=common.quiet) as progress:
+    with common.progress() as progress:
         for url in urls:
             store = Store(url)
             partitions, loose = read_catalog(store, topics, progress)
@@ -169,8 +166,7 @@ def _show(common: Common, where: list[str] | None, output: Output, *, verify: bo
                     f"{len(loose):,} files that no manifest names, such as {store.shown(loose[0])}: a run was ended "
                     f"while it wrote them; they do not count, and the next run of that partition writes them anew"
                 )
-    for note in () if common.quiet else notes:
-        warn(note)
+    common.warn(*notes)
     if topics and not found:
         raise ArchiveError(f"nothing of {', '.join(topics)} is in {', '.join(url.partition('?')[0] for url in urls)}")
     print_archives(found, output, verified=verify)

@@ -75,9 +75,7 @@ def use(common: Common, name: Name) -> Exit:
       kretain context use staging
     """
     from kretain.config import config_path, use_context
-    from kretain.render.output import warn
 
     use_context(name)
-    if not common.quiet:
-        warn(f"{name} is the default context now ({config_path()})")
+    common.warn(f"{name} is the default context now ({config_path()})")
     return Exit.DONE

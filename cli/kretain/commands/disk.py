@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from kretain.errors import Exit
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.spark import SparkFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -41,8 +40,6 @@ def disk(
     """
     from kretain.config import resolve
     from kretain.render.disks import print_disks
-    from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.disks.usage import look
     from retention_cli.plan.make import PlanJob
     from retention_cli.policy.settings import DiskRules, Limits, OneOff
@@ -51,15 +48,15 @@ def disk(
     shared = SharedSpark(spark)
     settings = resolve(common)
     chosen = None if settings.policy is None else rules.selection(settings.policy, None, OneOff())
-    now_ms = time.time_ns() // 1_000_000
-    with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    now = now_ms()
+    with shared, settings.reader() as reader, common.progress() as progress:
         cluster_id = reader.metadata([]).cluster_id
         if chosen is not None and chosen.policy.disks.percent is not None:
             job = PlanJob(
                 reader,
                 chosen,
-                now_ms,
-                lambda cluster: past_day(settings.state_dir, cluster, now_ms, Limits()),
+                now,
+                lambda cluster: past_day(settings.state_dir, cluster, now, Limits()),
                 settings.memories(reader, chosen.policy.state),
                 progress=progress,
             )
@@ -69,10 +66,9 @@ def disk(
             policy = None if chosen is None else chosen.policy
             memories = settings.memories(reader, "local" if policy is None else policy.state)
             disks = DiskRules() if policy is None else policy.disks
-            outcomes, notes = look(reader, disks, memories(cluster_id), now_ms)
-            memories.save(now_ms)
+            outcomes, notes = look(reader, disks, memories(cluster_id), now)
+            memories.save(now)
             notes += memories.notes
-    for note in () if common.quiet else notes:
-        warn(note.text)
+    common.warn(*notes)
     print_disks(cluster_id, reader.settings.bootstrap, outcomes, output)
     return Exit.DONE if all(one.disk.dirs for one in outcomes) else Exit.PARTIAL

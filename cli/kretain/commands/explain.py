@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from kretain.completion.complete import complete_partitions
 from kretain.errors import Exit, UsageError
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.rules import RuleFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -41,28 +40,25 @@ def explain(
     """
     from kretain.config import resolve
     from kretain.render.explain import print_explained
-    from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.reports import explain as explaining
 
     name, partition = _parse(topic)
     settings = resolve(common)
     chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    with settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, chosen.policy.state)
         found = explaining.explain(
             reader,
             chosen,
             name,
             partition,
-            time.time_ns() // 1_000_000,
+            now_ms(),
             memories,
             progress,
             InventoryOption(inventory, chosen.policy).view(),
         )
-        memories.save(time.time_ns() // 1_000_000)
-    for note in () if common.quiet else memories.notes:
-        warn(note.text)
+        memories.save(now_ms())
+    common.warn(*memories.notes)
     print_explained(found, output, every_row=all_rows)
     return Exit.DONE
 

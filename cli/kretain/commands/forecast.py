@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from kretain.errors import Exit
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
 from kretain.options.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
@@ -65,8 +64,6 @@ def forecast(
     """
     from kretain.config import resolve
     from kretain.render.forecast import print_forecast
-    from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.forecast.observed import groups_before
     from retention_cli.forecast.reading import read_forecast
     from retention_cli.policy.settings import OneOff
@@ -77,14 +74,14 @@ def forecast(
     chosen = [rules.selection(settings.policy, topics, one_off)]
     if other is not None:
         chosen.append(rules.selection(other, topics, OneOff()))
-    now_ms = time.time_ns() // 1_000_000
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    now = now_ms()
+    with settings.reader() as reader, common.progress() as progress:
         stood = groups_before(settings.memories(reader, chosen[0].policy.state), reader.metadata([]).cluster_id)
         made = [
             read_forecast(
                 reader,
                 selection,
-                now_ms,
+                now,
                 memories=settings.memories(reader, selection.policy.state),
                 every_ms=every,
                 least_ms=least,
@@ -93,8 +90,7 @@ def forecast(
             )
             for selection in chosen
         ]
-    for note in () if common.quiet else dict.fromkeys(note for one in made for note in one.notes):
-        warn(note.text)
+    common.warn(*dict.fromkeys(note for one in made for note in one.notes))
     print_forecast(made[0], made[1] if other is not None else None, output, every_row=all_rows)
     return Exit.DONE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from kretain.completion.complete import complete_gone_groups
 from kretain.errors import Exit, RefusedError
 from kretain.flows.trims import sure
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.rules import GroupsOption
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ def groups(
     from kretain.config import resolve
     from kretain.render.consumers import print_groups
     from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.policy.settings import GroupRules
     from retention_cli.reports.groups import list_all
 
@@ -62,19 +60,18 @@ def groups(
         from retention_cli.policy.load import load_policy
 
         which = load_policy(settings.policy).groups
-    now_ms = time.time_ns() // 1_000_000
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    now = now_ms()
+    with settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, kind, will_save=False)
-        found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now_ms, progress=progress)
+        found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now, progress=progress)
         lost = memories(found.cluster_id).lost
         first_look = lost is None and memories.since_ms(found.cluster_id) is None
-    for note in () if common.quiet else memories.notes:
-        warn(note.text)
+    common.warn(*memories.notes)
     for reason in () if lost is None else lost.reasons:
         warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
-    print_groups(found, output, now_ms, first_look=first_look)
+    print_groups(found, output, now, first_look=first_look)
     return Exit.DONE
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
 
 
 class Outcome(StrEnum):
@@ -82,7 +81,7 @@ def history(
         return _verified(settings.state_dir, output)
     past = read_history(settings.state_dir)
     if run is None:
-        begun_ms = None if since is None else time.time_ns() // 1_000_000 - since
+        begun_ms = None if since is None else now_ms() - since
         print_runs(
             select(past, begun_ms, None if outcome is None else outcome.value, limit), output, every_row=all_rows
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, RefusedError
 from kretain.flows.trims import sure
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -38,7 +37,6 @@ def show(
     """
     from kretain.config import resolve
     from kretain.render.consumers import print_ledger
-    from kretain.render.output import warn
     from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)
@@ -46,8 +44,7 @@ def show(
         memories = settings.memories(reader, settings.state_kind(), will_save=False)
         view = ledger_view.show(reader, memories, topic)
         lost = memories(view.cluster_id).lost
-    for note in () if common.quiet else (*memories.notes, *(lost.reasons if lost is not None else ())):
-        warn(note.text)
+    common.warn(*memories.notes, *(lost.reasons if lost is not None else ()))
     print_ledger(view, output)
     return Exit.DONE
 
@@ -85,7 +82,7 @@ def prune(
     settings = resolve(common)
     with settings.reader() as reader:
         memories = settings.memories(reader, settings.state_kind())
-        before_ms = time.time_ns() // 1_000_000 - older_than
+        before_ms = now_ms() - older_than
         metadata = reader.metadata()
         topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
         what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from kretain.errors import Exit
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.rules import GroupsOption, Topics
 
 if TYPE_CHECKING:
@@ -55,23 +54,20 @@ def offsets(
     """
     from kretain.config import resolve
     from kretain.render.consumers import print_floors, print_positions, print_unread
-    from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.reports.offsets import read_positions
     from retention_cli.reports.unread import read_unread
 
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)
-    now_ms = time.time_ns() // 1_000_000
+    now = now_ms()
     patterns = group or (("*",) if groups or unread else ())
     each: Rows | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
         read = read_positions if each is None else partial(read_unread, each=each)
-        with shown(quiet=common.quiet) as progress:
-            positions = read(reader, chosen, now_ms, groups=patterns, memories=memories, progress=progress)
-        for note in () if common.quiet else memories.notes:
-            warn(note.text)
+        with common.progress() as progress:
+            positions = read(reader, chosen, now, groups=patterns, memories=memories, progress=progress)
+        common.warn(*memories.notes)
         if each is not None:
             print_unread(positions, output, each, every_row=all_rows)
         elif patterns:

@@ -58,9 +58,7 @@ def plan(
 
       kretain plan --fleet fleet.yaml --out plan.parquet
     """
-    from kretain.render.output import warn
     from kretain.render.plan import print_plan
-    from kretain.render.progress import shown
     from retention_cli.core.commands import kretain
 
     asked = rules.asked(topics)
@@ -79,17 +77,14 @@ def plan(
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, asked.topics, one_off, asked.partitions)
     engine = planner(shared, InventoryOption(inventory, selection.policy))
-    with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    with shared, settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, selection.policy.state)
         made = plan_now(settings, reader, selection, engine, memories, progress)
     made = named_alone(settings, made, selection)
-    if not common.quiet:
-        for note in made.notes:
-            warn(note.text)
+    common.warn(*made.notes)
     if out is not None:
         save_plan(made, out)
-        if not common.quiet:
-            warn(f"saved in {out}; {kretain('trim', '--plan', str(out))} carries it out, by the same policy")
+        common.warn(f"saved in {out}; {kretain('trim', '--plan', str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
     totals = made.totals
     held = totals.hold or any(one.short_bytes for one in made.disks)

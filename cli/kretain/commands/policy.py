@@ -42,7 +42,7 @@ def check(
       kretain policy check -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.output import count, say, warn
+    from kretain.render.output import count, say
     from retention_cli.policy.errors import PolicyError, lines_of
     from retention_cli.policy.load import load_policy
     from retention_cli.reports.policy_check import check_against, check_alone
@@ -59,8 +59,7 @@ def check(
     else:
         findings = check_alone(policy)
         findings.notes.append("not checked against a cluster: give -b or --context for that")
-    for note in () if common.quiet else findings.notes:
-        warn(note)
+    common.warn(*findings.notes)
     if findings.problems:
         return _report(lines_of(findings.problems))
     seen = f", {count(findings.managed, 'topic')} managed" if findings.managed else ""

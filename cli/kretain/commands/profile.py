@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, option, time_ms
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option, time_ms
 from kretain.options.rules import patterns
 from kretain.options.spark import SparkFlags
 
@@ -88,17 +87,15 @@ def profile(
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.config import resolve
-    from kretain.render.output import warn
     from kretain.render.profile import print_profile
-    from kretain.render.progress import shown
     from kretain.system.signals import stoppable
     from retention_cli.profile.reading import Wanted, fill, prepare
     from retention_cli.profile.rows import all_rows, head, write_parquet
 
     spark.check()
-    now_ms = time.time_ns() // 1_000_000
+    now = now_ms()
     settings = resolve(common)
-    from_ms = window_of(from_, to, last, now_ms)
+    from_ms = window_of(from_, to, last, now)
     check_out(out)
     policy = None
     if settings.policy is not None:
@@ -107,15 +104,14 @@ def profile(
         policy = load_policy(settings.policy)
     elif by_event_time:
         raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
-    wanted = Wanted(tuple(topics), now_ms, policy, by_event_time, from_ms, to)
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, to)
+    with settings.reader() as reader, common.progress() as progress:
         found = prepare(reader, wanted, progress)
         with record_reader(spark, reader, found, progress) as read, stoppable() as stop:
             fill(reader, found, progress, stop, read)
     if out is not None:
         write_parquet(out, head(found), all_rows(found.topics.values()))
-    for text in () if common.quiet else _said(found, out):
-        warn(text)
+    common.warn(*_said(found, out))
     print_profile(found, output, of_bytes=of_bytes)
     if found.interrupted:
         return Exit.INTERRUPTED

@@ -49,7 +49,6 @@ def report(
       kretain report --out history.html
     """
     from kretain.config import resolve
-    from kretain.render.output import warn
     from kretain.render.page.pages import forecast_section, read_forecast_file
     from kretain.system.files import write_whole
 
@@ -78,8 +77,7 @@ def report(
         more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, None))]
         text = history_page(runs, disks, notes, str(settings.state_dir), more)
     write_whole(out, [text])
-    if not common.quiet:
-        warn(f"written to {out}")
+    common.warn(f"written to {out}")
     return Exit.DONE
 
 

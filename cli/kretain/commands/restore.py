@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Annotated
 
 import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, tell
-from kretain.options.common import COMMON, Common, Output, command, option, time_ms
+from kretain.options.common import COMMON, Common, Output, command, now_ms, option, time_ms
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -84,7 +83,6 @@ def restore(
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_restored, question
     from kretain.render.output import warn
-    from kretain.render.progress import shown
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.restore import Wanted, prepare
     from retention_cli.archive.restore import restore as run_restore
@@ -98,13 +96,13 @@ def restore(
     wanted = Wanted(topic, to, from_cluster, topic_id, tuple(sorted(set(partition or ()))), since, until, append)
     store = Store(url)
     with settings.reader() as reader:
-        with shown(quiet=common.quiet) as progress:
-            job = prepare(reader, store, wanted, time.time_ns() // 1_000_000, progress)
+        with common.progress() as progress:
+            job = prepare(reader, store, wanted, now_ms(), progress)
         for warning in job.warnings:
             warn(warning)
         must_confirm(lambda: question(job, reader.settings.bootstrap), "restore", "nothing was written", yes=yes)
         try:
-            with shown(quiet=common.quiet) as progress:
+            with common.progress() as progress:
                 done = run_restore(reader, store, job, progress)
         except (ArchiveError, BrokerError) as error:
             tell(f"kretain: {error}; mend that and give the same command again: it goes on where it stopped")

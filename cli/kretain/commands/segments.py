@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kretain.errors import Exit, tell
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.rules import patterns
 
 app = typer.Typer(
@@ -63,7 +62,6 @@ def scan(
     """
     from kretain.errors import UsageError
     from kretain.render.disks import print_scan
-    from kretain.render.progress import shown
     from retention_cli.disks.inventory.scan import scan as scan_dirs
     from retention_cli.disks.inventory.scan import unknown_tiering
     from retention_cli.policy.model import matches
@@ -74,11 +72,11 @@ def scan(
     def is_tiered(topic: str) -> bool | None:
         return matches(tiered or (), topic)
 
-    with shown(quiet=common.quiet) as progress:
+    with common.progress() as progress:
         report = scan_dirs(
             [str(one) for one in dirs],
             None if out is None else str(out),
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=now_ms(),
             broker=broker_id,
             tiered=is_tiered if tiered or no_tiered else unknown_tiering,
             progress=progress,
@@ -109,7 +107,7 @@ def show(
     from retention_cli.disks.inventory.inventory import read_inventory
 
     inventory = read_inventory(files)
-    print_inventory(inventory, output, time.time_ns() // 1_000_000, quiet=common.quiet)
+    print_inventory(inventory, output, now_ms(), quiet=common.quiet)
     for problem in inventory.unread:
         tell(f"kretain: {problem}")
     return Exit.PARTIAL if inventory.incomplete or inventory.unread else Exit.DONE

@@ -106,7 +106,6 @@ def trim(
       kretain trim -p policy.yaml --plan plan.json --spark --master spark://master:7077
     """
     from kretain.render.output import warn
-    from kretain.render.progress import shown
     from kretain.render.trim import print_report
     from retention_cli.policy.selection import Selection
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
@@ -159,10 +158,9 @@ def trim(
             check_cluster(saved, reader.metadata([]).cluster_id)
             whole = saved
         else:
-            with shown(quiet=common.quiet) as progress:
+            with common.progress() as progress:
                 whole = plan_now(settings, reader, today, engine, memories, progress)
-            for note in () if common.quiet else whole.notes:
-                warn(note.text)
+            common.warn(*whole.notes)
         made = named_alone(settings, whole, today)
         if not dry_run and not yes and made.totals.trim:
             from kretain.render.plan import print_plan
@@ -174,7 +172,7 @@ def trim(
                 lambda: print_plan(asked, PlanOutput.table, every_row=False),
                 settings.typed,
             )
-        with shown(quiet=common.quiet) as progress:
+        with common.progress() as progress:
             job = TrimJob(
                 reader=reader,
                 plan=made,
@@ -206,8 +204,7 @@ def trim(
         report = shipped(job, report)
     if report.stopped_by is not None:
         common.deeds.fail(report.stopped_by, common.verbose)
-    for note in () if common.quiet else memories.notes[told:]:
-        warn(note.text)
+    common.warn(*memories.notes[told:])
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
     if output is not Output.table:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import typer
@@ -51,14 +51,14 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups that this machine's ledger remembers and that no longer exist."""
-    from retention_cli.core.consumers import plain_name
 
     def gone(reader: Any) -> list[str]:
+        from retention_cli.core.consumers import plain_name
         from retention_cli.core.state_dir import cluster_folder
         from retention_cli.memory.ledger import Ledger
         from retention_cli.memory.ledger_file import FILE_NAME
 
-        folder = cluster_folder(_resolved(ctx).state_dir, reader.metadata([]).cluster_id)
+        folder = cluster_folder(_settings(ctx).state_dir, reader.metadata([]).cluster_id)
         if not (folder / FILE_NAME).exists():
             return []
         there = {group.name for group in reader.list_groups(reader.brokers())}
@@ -68,25 +68,20 @@ def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names(ctx, incomplete, gone)
 
 
-def complete_contexts(incomplete: str) -> list[str]:
+def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the contexts of the configuration file."""
-    try:
-        from kretain.config import contexts
-
-        return sorted(name for name in contexts() if name.startswith(incomplete) and name.isprintable())
-    except Exception:  # noqa: BLE001  (completion must never answer with an error)
-        return []
+    return _matching(incomplete, lambda: sorted(ctx.obj().contexts()))
 
 
 def complete_runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the runs in this machine's audit logs, the newest first."""
-    try:
+
+    def runs() -> list[str]:
         from retention_cli.trim.history import read_history
 
-        names = [one.run for one in reversed(read_history(_resolved(ctx).state_dir))]
-        return [name for name in names if name.startswith(incomplete) and name.isprintable()]
-    except Exception:  # noqa: BLE001  (see above)
-        return []
+        return [one.run for one in reversed(read_history(_settings(ctx).state_dir))]
+
+    return _matching(incomplete, runs)
 
 
 def complete_live_keys(incomplete: str) -> list[str]:
@@ -103,60 +98,45 @@ def complete_live_pairs(incomplete: str) -> list[str]:
 
 def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the clusters of the fleet file on the command line."""
-    try:
+
+    def clusters() -> list[str]:
         from pathlib import Path
 
         from retention_cli.policy.fleet_file import load_fleet
 
         file = ctx.params.get("fleet") or os.environ.get("KRETAIN_FLEET")
-        names = [] if file is None else [one.name for one in load_fleet(Path(file)).entries]
-        return [name for name in names if name.startswith(incomplete)]
-    except Exception:  # noqa: BLE001  (see above)
+        return [] if file is None else [one.name for one in load_fleet(Path(file)).entries]
+
+    return _matching(incomplete, clusters)
+
+
+def _matching(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:
+    """Return the names that begin with the typed text; none where they can't be had."""
+    try:  # the shell takes each line as a name
+        return [name for name in names() if name.startswith(incomplete) and name.isprintable()]
+    except Exception:  # noqa: BLE001  (completion must never answer with an error)
         return []
 
 
 def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]]) -> list[str]:
     found: list[str] = []
 
-    def work() -> None:
-        try:
-            with _reader(ctx) as reader:
-                names = [name for name in ask(reader) if name.startswith(incomplete)]
-            found.extend(name for name in names if name.isprintable())  # the shell takes each line as a name
-        except Exception:  # noqa: BLE001  (see above: an unreachable cluster has no names)
-            found.clear()
+    def names() -> list[str]:
+        from retention_cli.brokers.reader import ClusterReader
+
+        with ClusterReader(_settings(ctx).settings(), _patience()) as reader:
+            return ask(reader)
 
     # A name server or a broker that hangs must not block the shell: the thread is abandoned.
-    worker = threading.Thread(target=work, daemon=True)
+    worker = threading.Thread(target=lambda: found.extend(_matching(incomplete, names)), daemon=True)
     worker.start()
     worker.join(_patience())
     return [] if worker.is_alive() else list(found)
 
 
-def _reader(ctx: typer.Context) -> Any:
-    from retention_cli.brokers.reader import ClusterReader
-
-    return ClusterReader(_resolved(ctx).settings(), _patience())
-
-
-def _resolved(ctx: typer.Context) -> Any:
-    from pathlib import Path
-
-    from kretain.config import resolve
-    from kretain.options.common import Common
-
-    def given(name: str) -> str | None:
-        value = ctx.params.get(name) or os.environ.get(f"KRETAIN_{name.upper()}")
-        return None if value is None else str(value)
-
-    file, state_dir = given("command_config"), given("state_dir")
-    common = Common(
-        bootstrap_server=given("bootstrap_server"),
-        command_config=None if file is None else Path(file),
-        context=given("context"),
-        state_dir=None if state_dir is None else Path(state_dir),
-    )
-    return resolve(common, policy_counts=False)
+def _settings(ctx: typer.Context) -> Any:
+    """Return the command's settings, by what of it is typed; ``obj`` of the context is the configuration."""
+    return ctx.obj().of_typed(ctx.params)
 
 
 def _patience() -> float:

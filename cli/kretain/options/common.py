@@ -6,16 +6,18 @@ may be given before or after the arguments; it also maps errors to exit codes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 import typer
 
@@ -23,6 +25,7 @@ from kretain.completion.complete import complete_contexts
 from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
 from kretain.system import stdio
 from kretain.system.signals import ended_after
+from retention_cli.core.progress import Progress
 
 CONNECTION = "Connection"
 COMMON = "Common"
@@ -66,6 +69,11 @@ OWN_VARIABLES: Final = frozenset({"KRETAIN_CONFIG", "KRETAIN_COMPLETION_TIMEOUT"
 _MAY_BE_SECRET: Final = frozenset({"KRETAIN_SPARK_CONF"})
 
 
+def now_ms() -> int:
+    """Return this machine's time (Unix ms)."""
+    return time.time_ns() // 1_000_000
+
+
 def option(
     *names: str,
     help: str,  # noqa: A002  (typer's own word)
@@ -83,34 +91,28 @@ def option(
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
 
 
-def time_ms(text: str) -> int:
-    """Parse a moment on the command line, such as ``2026-11-01T00:00:00Z`` or Unix ms; return Unix ms."""
-    from retention_cli.core.units import UnitError, parse_time_ms
+def _parsed(text: str, parser: str) -> int:
+    from retention_cli.core import units
 
     try:
-        return parse_time_ms(text)
-    except UnitError as error:
+        return int(getattr(units, parser)(text))
+    except units.UnitError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def time_ms(text: str) -> int:
+    """Parse a moment on the command line, such as ``2026-11-01T00:00:00Z`` or Unix ms; return Unix ms."""
+    return _parsed(text, "parse_time_ms")
 
 
 def duration_ms(text: str) -> int:
     """Parse a duration on the command line, such as ``3d``; return milliseconds."""
-    from retention_cli.core.units import UnitError, parse_duration_ms
-
-    try:
-        return parse_duration_ms(text)
-    except UnitError as error:
-        raise typer.BadParameter(str(error)) from None
+    return _parsed(text, "parse_duration_ms")
 
 
 def size_bytes(text: str) -> int:
     """Parse a size on the command line, such as ``50GiB``; return bytes."""
-    from retention_cli.core.units import UnitError, parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except UnitError as error:
-        raise typer.BadParameter(str(error)) from None
+    return _parsed(text, "parse_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +122,6 @@ class Common:
     A command that deletes records its deletes in ``deeds``.
     """
 
-    bootstrap_server: str | None = None
-    command_config: Path | None = None
-    context: str | None = None
-    policy: Path | None = None
-    no_policy: bool = False
-    state_dir: Path | None = None
-    timeout: int | None = None
-    deadline: int | None = None
-    quiet: bool = False
-    errors: Errors = Errors.text
-    verbose: int = 0
-    given_by: dict[str, str] = field(default_factory=dict)
-    deeds: Deeds = field(default_factory=Deeds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
     bootstrap_server: Annotated[
         str | None,
         option(
@@ -213,6 +198,19 @@ class _Shared:
             help="Say where each setting comes from; twice: show a traceback where something fails.",
         ),
     ] = 0
+    given_by: dict[str, str] = field(default_factory=dict)
+    deeds: Deeds = field(default_factory=Deeds)
+
+    def warn(self, *notes: Any) -> None:
+        """Print warnings to stderr, texts or reasons, but not with ``--quiet``."""
+        for note in () if self.quiet else notes:
+            tell(f"kretain: {getattr(note, 'text', note)}")
+
+    def progress(self) -> contextlib.AbstractContextManager[Progress]:
+        """Return a context manager whose progress is drawn in a terminal, but not with ``--quiet``."""
+        from kretain.render.progress import shown
+
+        return shown(quiet=self.quiet)
 
 
 class OptionGroup:
@@ -223,6 +221,7 @@ def _parameters(group: type) -> list[inspect.Parameter]:
     return [
         inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=getattr(group(), key), annotation=hint)
         for key, hint in get_type_hints(group, include_extras=True).items()
+        if get_origin(hint) is Annotated
     ]
 
 
@@ -244,7 +243,7 @@ def command(
                 own.extend(_parameters(one.annotation))
             else:
                 own.append(one)
-        shared = _parameters(_Shared)
+        shared = _parameters(Common)
         context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
         @functools.wraps(function)

@@ -29,6 +29,7 @@ from retention_cli.advise.settings import kafka_configs
 from retention_cli.core.model import Maybe, Unknown, known
 from retention_cli.core.units import timestamp
 
+K = TypeVar("K")
 T = TypeVar("T")
 _LINES: Final = 10
 _EFFECTS: Final = {
@@ -63,14 +64,13 @@ def print_advice(
     show(output, head, "topics", rows, lambda: _advice(found, lines, every_row=every_row), _CSV_COLUMNS, cells)
 
 
-def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
+def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
     shown = found
-    if not every_row and len(found) > SHOWN:
+    if shortened := not every_row and len(found) > SHOWN:
         shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
-        yield f"The {MOST} of {len(found):,} topics with most to say (all of them: --all, or -o csv):"
-        yield BLANK
+    over = f"The {MOST} of {len(found):,} topics with most to say (all of them: --all, or -o csv):"
     numbers = ("wanted", "kept at most", "in normal traffic", "traffic")
-    yield Table(
+    table = Table(
         (Column("topic"), *(Column(title, "right") for title in numbers), Column("dangers"), Column("advice")),
         [
             (
@@ -92,19 +92,28 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     )
     endangered = sum(bool(one.dangers) for one in found)
     better = sum(bool(one.changes) for one in found)
-    yield BLANK
-    yield Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold")
-    yield from (Line(text, "dim") for text in _footnotes(found))
-    yield from _dangers(found, every_row=every_row)
-    yield from _settings(found, lines, every_row=every_row)
-    yield from _policy(found, every_row=every_row)
-    unknown: dict[str, list[str]] = {}
-    for one in found:
-        for reason in one.unknown:
-            unknown.setdefault(reason.text, []).append(one.topic.name)
-    yield heading("Not known, and so not judged") if unknown else None
+    unknown = _by((reason.text, one.topic.name) for one in found for reason in one.unknown)
     texts = sorted(unknown.items(), key=lambda item: -len(item[1]))
-    yield from _some([[Line(f"{_listed(names)}: {text}", indent=2)] for text, names in texts], every_row=every_row)
+    return [
+        *((over, BLANK) if shortened else ()),
+        table,
+        BLANK,
+        Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold"),
+        *(Line(text, "dim") for text in _footnotes(found)),
+        *_dangers(found, every_row=every_row),
+        *_settings(found, lines, every_row=every_row),
+        *_policy(found, every_row=every_row),
+        heading("Not known, and so not judged") if unknown else None,
+        *_some([[Line(f"{_listed(names)}: {text}", indent=2)] for text, names in texts], every_row=every_row),
+    ]
+
+
+def _by(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the second of each pair by the first."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
@@ -125,35 +134,25 @@ def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
 
 def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     """Yield each danger once, with its topics."""
-    dangers: dict[tuple[str, str], dict[str, list[Advice]]] = {}
-    for one in found:
-        for danger in one.dangers:
-            dangers.setdefault((danger.code, danger.effect), {}).setdefault(danger.text, []).append(one)
+    dangers = _by(((danger.code, danger.effect), (danger.text, one)) for one in found for danger in one.dangers)
     yield heading("Dangers") if dangers else None
-    for (code, effect), texts in dangers.items():
+    for (code, effect), pairs in dangers.items():
         words, style = _EFFECTS[effect]
         yield Line(f"{code}: {words}", style, 2)
-        items = []
-        for text, advices in sorted(texts.items(), key=lambda item: -len(item[1])):
-            remedy = next(danger.remedy for danger in advices[0].dangers if danger.code == code)
-            names = f"{_names(advices, code)}: {text}{f'; {remedy}' if remedy else ''}."
-            items.append([Line(names, indent=4)])
-        yield from _some(items, every_row=every_row)
+        texts = sorted(_by(pairs).items(), key=lambda item: -len(item[1]))
+        yield from _some([[Line(_danger(code, *item), indent=4)] for item in texts], every_row=every_row)
 
 
-def _names(advices: Sequence[Advice], code: str) -> str:
-    if len(advices) > 1:
-        return _listed([one.topic.name for one in advices])
-    topic = advices[0].topic
-    numbers = next(danger.partitions for danger in advices[0].dangers if danger.code == code)
-    return f"{topic.name} {runs(numbers)}" if 0 < len(numbers) < len(topic.partitions) else topic.name
+def _danger(code: str, text: str, advices: Sequence[Advice]) -> str:
+    topic, names = advices[0].topic, _listed([one.topic.name for one in advices])
+    first = next(danger for danger in advices[0].dangers if danger.code == code)
+    if len(advices) == 1 and 0 < len(first.partitions) < len(topic.partitions):
+        names = f"{topic.name} {runs(first.partitions)}"
+    return f"{names}: {text}{f'; {first.remedy}' if first.remedy else ''}."
 
 
 def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
-    properties: dict[str, int] = {}
-    for one in found:
-        for key, value in one.broker_properties.items():
-            properties[key] = max(value, properties.get(key, 0))
+    properties = _by(pair for one in found for pair in one.broker_properties.items())
     items = [
         [Line(f"{one.topic.name}: {_then(one)}", indent=2), _verbatim(line)]
         for one, line in sorted(zip(found, lines, strict=True), key=lambda pair: -len(pair[0].dangers))
@@ -161,9 +160,9 @@ def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row
     ]
     yield heading("Settings for the brokers") if items or properties else None
     yield from _some(items, every_row=every_row)
-    for key, value in properties.items():
+    for key, values in properties.items():
         yield Line("for server.properties of every broker (they take it at a restart, not live):", indent=2)
-        yield _verbatim(f"{key}={value}")
+        yield _verbatim(f"{key}={max(values)}")
 
 
 def _verbatim(text: str) -> Line:
@@ -174,22 +173,18 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     """Yield one document that is a valid policy; topics with the same settings share an entry."""
     import yaml
 
-    grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for one in found:
-        if (wanted := _entry(one)) is not None:
-            name = wanted.pop("match")
-            grouped.setdefault(tuple(wanted.items()), []).append(name)
-    if not grouped:
+    wanted = [entry for one in found if (entry := _entry(one)) is not None]
+    if not wanted:
         return
+    grouped = _by((tuple(one.items())[1:], one["match"]) for one in wanted)
     yield heading("Or exactly, by kretain's policy")
     yield Line(
         "In-order records are then kept that long and one run of kretain, read or not, whatever segment.ms is:",
         indent=2,
     )
-    listed = sum(len(names) for names in grouped.values())
-    if not every_row and listed > SHOWN:
+    if not every_row and len(wanted) > SHOWN:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
-        left = listed - sum(len(names) for names in grouped.values())
+        left = len(wanted) - sum(map(len, grouped.values()))
         yield Line(f"({count(left, 'more topic')}: --all, or -o json)", indent=2)
     entries = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
     text = yaml.safe_dump({"version": 1, "topics": entries}, sort_keys=False, default_flow_style=None, width=1000)
@@ -233,10 +228,8 @@ def _usual(one: Advice) -> str:
 def _rate(one: Advice) -> str:
     sums = _traffic(one.topic)
     records, size_bytes = sums["records_per_hour"], sums["bytes_per_hour"]
-    if records == 0:
-        return "none"
-    if size_bytes is not None:
-        return f"{size(round(size_bytes))}/h"
+    if records == 0 or size_bytes is not None:
+        return f"{size(round(size_bytes))}/h" if records != 0 else "none"
     return "?" if records is None else f"{records:,.0f} records/h"
 
 
@@ -334,12 +327,14 @@ def _entry(one: Advice) -> dict[str, str] | None:
 
 def _traffic(topic: TopicState) -> dict[str, Any]:
     """Return the topic's sums; null if a partition's part is unknown."""
-    partitions = [_measured(one) for one in topic.partitions]
-    totals = {}
-    for key in ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes"):
-        values = [one[key] for one in partitions]
-        totals[key] = None if any(isinstance(one, Unknown) for one in values) else _rounded(sum(values))
-    return totals
+    keys = ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
+    measured = [_measured(one) for one in topic.partitions]
+    return {key: _sum(one[key] for one in measured) for key in keys}
+
+
+def _sum(values: Iterable[Any]) -> float | None:
+    found = list(values)
+    return None if any(isinstance(one, Unknown) for one in found) else _rounded(sum(found))
 
 
 def _measured(one: PartitionState) -> dict[str, Any]:

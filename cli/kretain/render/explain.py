@@ -41,10 +41,8 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool)
 
 def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]:
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
-    shown = found
-    if len(found) > SHOWN and not every_row:
-        by = sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))
-        shown = by[:SHOWN]
+    by = sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))
+    shown = found if every_row or len(found) <= SHOWN else by[:SHOWN]
     for one in shown:
         facts, decision = one.facts, one.decision
         style = {"trim": "yellow", "hold": "magenta"}.get(decision.action, "")
@@ -53,11 +51,9 @@ def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]
         if start is not None and end is not None and end > start:
             width = min(120, shutil.get_terminal_size((100, 24)).columns) if is_terminal() else 100
             yield from picture(start, end, decision.trim_to, markers(one), width)
-        yield BLANK
-        yield Line(why(one), indent=2)
-        for reason in decision.reasons if decision.action == "trim" else ():
-            yield Line(f"{reason.code}  {reason.text}", indent=4)
-        yield BLANK
+        yield from (BLANK, Line(why(one), indent=2))
+        whys = decision.reasons if decision.action == "trim" else ()
+        yield from (*(Line(f"{reason.code}  {reason.text}", indent=4) for reason in whys), BLANK)
     if len(shown) < len(found):
         yield Line(f"{len(found) - len(shown):,} more partitions (--all shows them).", "dim")
 

@@ -49,14 +49,12 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
 
 def _forecast(
     one: Forecast, other: Forecast | None, others: Mapping[str, TopicForecast], *, every_row: bool
-) -> Iterator[Part]:
+) -> list[Part]:
     compares = other is not None
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
-    if len(one.topics) > len(topics):
-        of = f"{len(topics)} of {count(len(one.topics), 'topic')}"
-        yield f"The {of} that matter most (all: --all, or -o csv):"
-        yield BLANK
-    yield Table(
+    of = f"{len(topics)} of {count(len(one.topics), 'topic')}"
+    over = f"The {of} that matter most (all: --all, or -o csv):"
+    table = Table(
         (
             Column("topic"),
             Column("an hour", "right", spare=True),
@@ -81,12 +79,16 @@ def _forecast(
             for topic in topics
         ],
     )
-    yield from _chart(topics)
-    yield BLANK
-    yield from _totals_text(one, other)
-    yield from _disks(one, other)
-    yield from _groups(one, every_row=every_row)
-    yield from _reasons_text(one)
+    return [
+        *((over, BLANK) if len(one.topics) > len(topics) else ()),
+        table,
+        *_chart(topics),
+        BLANK,
+        *_totals_text(one, other),
+        *_disks(one, other),
+        *_groups(one, every_row=every_row),
+        *_reasons_text(one),
+    ]
 
 
 def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
@@ -191,14 +193,15 @@ def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
             Column("at its rate", "right"),
         ),
         [(group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss)) for group in groups],
-        ["red" if _is_soon(group) else None for group in groups],
+        [
+            "red"
+            if isinstance(group.loss, Loss) and group.loss.sure and group.loss.if_stopped_ms.low < HOUR_MS
+            else None
+            for group in groups
+        ],
     )
     more = Line(f"and {left:,} more (--all, or -o json).", "dim")
     return [heading("Who loses data next"), table, more if left > 0 else None] if groups else []
-
-
-def _is_soon(one: GroupForecast) -> bool:
-    return not isinstance(one.loss, Unknown) and one.loss.sure and one.loss.if_stopped_ms.low < HOUR_MS
 
 
 def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
@@ -206,11 +209,8 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
     if isinstance(loss, Unknown):
         return "?", "?", "?"
     first = loss.if_stopped_ms
-    if loss.cause == "gone":
-        stopped = "has lost some"
-    elif loss.sure:
-        stopped = time(first)
-    else:
+    stopped = "has lost some" if loss.cause == "gone" else time(first)
+    if loss.cause != "gone" and not loss.sure:
         stopped = "?" if math.isinf(first.high) else f"within {_age(first.high)}"
     return "—" if math.isinf(first.low) else loss.cause, stopped, time(loss.at_its_rate_ms)
 

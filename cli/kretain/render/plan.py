@@ -55,12 +55,11 @@ def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
     show(output, head, "partitions", rows, lambda: _plan(plan, every_row=every_row), NAMES)
 
 
-def _plan(plan: Plan, *, every_row: bool) -> Iterator[Part]:
+def _plan(plan: Plan, *, every_row: bool) -> list[Part]:
     rows: Sequence[Decision] = plan.decisions
-    if len(rows) > SHOWN and not every_row:
+    if shortened := len(rows) > SHOWN and not every_row:
         rows = most_important(rows, MOST)
-        yield from matter_most(len(rows), len(plan.decisions))
-    yield Table(
+    table = Table(
         (
             Column("partition"),
             Column("action", whole=True),
@@ -84,14 +83,19 @@ def _plan(plan: Plan, *, every_row: bool) -> Iterator[Part]:
         ],
         [_STYLES[one.action] for one in rows],
     )
-    yield from paragraphs(_totals(plan))
-    held = ((one.tp, one.reasons) for one in having(plan.decisions, "hold"))
-    noted = ((one.tp, one.reasons) for one in having(plan.decisions, "trim", "keep", reasons=True))
-    skips = having(plan.decisions, "skip")
-    skipped = ((one.tp, one.reasons) for one in skips if not one.topic.startswith("__"))
-    yield from reasons("On hold", held, "magenta")
-    yield from reasons("Worth knowing", noted)
-    yield from reasons("Never touched", skipped, "dim")
+    skipped = (one for one in having(plan.decisions, "skip") if not one.topic.startswith("__"))
+    return [
+        *(matter_most(len(rows), len(plan.decisions)) if shortened else ()),
+        table,
+        *paragraphs(_totals(plan)),
+        *_why("On hold", having(plan.decisions, "hold"), "magenta"),
+        *_why("Worth knowing", having(plan.decisions, "trim", "keep", reasons=True)),
+        *_why("Never touched", skipped, "dim"),
+    ]
+
+
+def _why(title: str, rows: Iterable[Decision], style: str | None = None) -> Iterable[Part]:
+    return reasons(title, ((one.tp, one.reasons) for one in rows), style)
 
 
 def matter_most(shown: int, of: int) -> tuple[str, Line]:
@@ -152,7 +156,9 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
     if not chosen:
         return None
     given = chosen[0].flags
-    flags = " ".join(_as_typed(name, given[name]) for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given)
+    flags = " ".join(
+        f"{name} {_typed(name, given[name])}" for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given
+    )
     files = list(dict.fromkeys(one.policy_source for one in chosen))
     named = ", ".join(files[:3]) + (f" and {len(files) - 3:,} more" if len(files) > 3 else "")
     whose = "its" if len(files) == 1 else "their"
@@ -160,12 +166,11 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
     return Line(f"One-off rules: {flags}. {off}")
 
 
-def _as_typed(name: str, value: int | str) -> str:
-    """Return a flag as it may have been typed: ``--older-than 7d``."""
-    if not isinstance(value, int):
-        return f"{name} {value}"
-    text = format_time(value) if name == "--before" else format_duration(value).replace(",", "").replace(" ", "")
-    return f"{name} {text}"
+def _typed(name: str, value: int | str) -> str:
+    """Return a flag's value as it may have been typed: ``7d``."""
+    if name == "--before" and isinstance(value, int):
+        return format_time(value)
+    return format_duration(value).replace(",", "").replace(" ", "") if isinstance(value, int) else value
 
 
 def given_back(space: Space | None) -> str:
@@ -216,8 +221,7 @@ def _fleet(fleet: FleetPlan, *, every_row: bool) -> Iterator[Part]:
             yield heading(name)
             yield from _plan(one, every_row=True)
         else:
-            held = ((row.tp, row.reasons) for row in having(one.decisions, "hold"))
-            yield from reasons(f"On hold in {name}", held, "magenta")
+            yield from _why(f"On hold in {name}", having(one.decisions, "hold"), "magenta")
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
@@ -289,7 +293,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
 
 
 def _most_held(one: TopicRows) -> str:
-    most = [part for part, _ in sorted(one.held.items(), key=lambda item: (-item[1], item[0]))]
+    most = sorted(one.held, key=lambda part: (-one.held[part], part))
     return ", ".join(most[:3]) + (", …" if len(most) > 3 else "")
 
 

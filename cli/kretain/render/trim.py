@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,12 +45,8 @@ _STYLES: Final[dict[OutcomeName, str | None]] = {
     "unverified": "red",
 }
 _LOUDEST: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
-_LOUD: Final[tuple[tuple[str, OutcomeName], ...]] = (
-    ("Failed", "failed"),
-    ("Unverified", "unverified"),
-    ("Held", "held"),
-)
-"""Outcomes whose reasons are printed under the table, with their headings."""
+_LOUD: Final[tuple[OutcomeName, ...]] = ("failed", "unverified", "held")
+"""Outcomes whose reasons are printed under the table."""
 
 
 def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
@@ -59,13 +55,12 @@ def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
     show(output, head, "partitions", rows, lambda: _report(report, every_row=every_row), COLUMNS)
 
 
-def _report(report: TrimReport, *, every_row: bool) -> Iterator[Part]:
+def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     rows: Sequence[TrimRow] = report.rows
-    if len(rows) > SHOWN and not every_row:
+    if shortened := len(rows) > SHOWN and not every_row:
         loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
         rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
-        yield from matter_most(len(rows), len(report.rows))
-    yield Table(
+    table = Table(
         (
             Column("partition"),
             Column("outcome", whole=True),
@@ -85,15 +80,29 @@ def _report(report: TrimReport, *, every_row: bool) -> Iterator[Part]:
         [_STYLES[row.outcome] for row in rows],
     )
     counts = {name: report.count(name) for name in _LOUDEST}
-    yield BLANK
-    yield Line(f"{count(len(report.rows), 'partition')}: {_counts(counts)}.", "bold")
-    yield _gone(counts, report.trimmed.records, report.trimmed.size_bytes)
-    yield report.interrupted and _INTERRUPTED
-    if counts["trimmed"] or counts["failed"] or counts["unverified"]:  # a dry run is not in the audit log
-        yield Line(f"Run {report.run}, clock {report.clock}.", "dim")
-    for title, outcome in _LOUD:
-        yield from reasons(title, _reasons_of(report, outcome), _STYLES[outcome])
-    yield from reasons("Gone before this trim", _gone_before(report))
+    logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
+    return [
+        *(matter_most(len(rows), len(report.rows)) if shortened else ()),
+        table,
+        BLANK,
+        Line(f"{count(len(report.rows), 'partition')}: {_counts(counts)}.", "bold"),
+        _gone(counts, report.trimmed.records, report.trimmed.size_bytes),
+        report.interrupted and _INTERRUPTED,
+        Line(f"Run {report.run}, clock {report.clock}.", "dim") if logged else None,
+        *_whys(report, "", _STYLES),
+    ]
+
+
+def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> Iterator[Part]:
+    """Yield the loud outcomes with their reasons, and what another process removed before this trim."""
+    by_outcome: dict[str, list[tuple[TopicPartition, tuple[Reason, ...]]]] = {}
+    for row in report.rows:
+        by_outcome.setdefault(row.outcome, []).append((TopicPartition(row.topic, row.partition), row.reasons))
+    for outcome in _LOUD:
+        yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
+    unchanged = by_outcome.get("unchanged", ())
+    gone = [(tp, whys) for tp, whys in unchanged if any(reason.code == "gone" for reason in whys)]
+    yield from reasons(f"Gone before this trim{where}", gone)
 
 
 _INTERRUPTED: Final = Line("Interrupted: what was not reached is unchanged.", "bold red")
@@ -112,16 +121,6 @@ def _gone(counts: dict[OutcomeName, int], records: int, size_bytes: int | None) 
             f"check (log.retention.check.interval.ms), whole segments at a time."
         )
     return None
-
-
-def _reasons_of(report: TrimReport, outcome: OutcomeName) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
-    return [(TopicPartition(row.topic, row.partition), row.reasons) for row in report.rows if row.outcome == outcome]
-
-
-def _gone_before(report: TrimReport) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
-    """Return the partitions whose records another process removed before this trim, with the reason ``gone``."""
-    unchanged = _reasons_of(report, "unchanged")
-    return [(tp, reasons) for tp, reasons in unchanged if any(reason.code == "gone" for reason in reasons)]
 
 
 def question(asked: Plan) -> str:
@@ -212,19 +211,12 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     head = fleet_report_head(report)["totals"]
     names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
     titles = (*names, "records", "bytes")
-    rows: list[tuple[str, ...]] = []
-    styles: list[str | None] = []
-    for name, one in report.clusters.items():
-        if isinstance(one, Failure):
-            rows.append((name, *["—"] * len(titles), ""))
-            styles.append("bold red")
-        else:
-            amount = one.trimmed
-            counts = [number(one.count(outcome)) for outcome in names]
-            rows.append((name, *counts, number(amount.records), size(amount.size_bytes), one.run))
-            bad = one.count("failed") or one.count("unverified") or one.interrupted
-            styles.append("red" if bad else "green" if one.count("trimmed") else None)
-    yield Table((Column("cluster"), *(Column(title, "right") for title in titles), Column("run")), rows, styles)
+    cells = [_cells(one, names) for one in report.clusters.values()]
+    yield Table(
+        (Column("cluster"), *(Column(title, "right") for title in titles), Column("run")),
+        [(name, *row) for name, (row, _) in zip(report.clusters, cells, strict=True)],
+        [style for _, style in cells],
+    )
     yield BLANK
     if report.reports:
         of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
@@ -238,11 +230,16 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     yield from failed("Not trimmed", report.failures)
     for name, one in report.reports.items():
         if every_row:
-            yield heading(name)
-            yield from _report(one, every_row=True)
-            continue
-        for title, outcome in _LOUD:
-            yield from reasons(
-                f"{title} in {name}", _reasons_of(one, outcome), "magenta" if outcome == "held" else "red"
-            )
-        yield from reasons(f"Gone before this trim in {name}", _gone_before(one))
+            yield from (heading(name), *_report(one, every_row=True))
+        else:
+            yield from _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+
+
+def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:
+    """Return a cluster's cells and color."""
+    if isinstance(one, Failure):
+        return [*["—"] * (len(names) + 2), ""], "bold red"
+    amount, bad = one.trimmed, one.count("failed") or one.count("unverified") or one.interrupted
+    counts = [number(one.count(outcome)) for outcome in names]
+    style = "red" if bad else "green" if one.count("trimmed") else None
+    return [*counts, number(amount.records), size(amount.size_bytes), one.run], style

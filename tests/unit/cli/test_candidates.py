@@ -59,7 +59,7 @@ def test_contexts_complete_unless_their_names_are_unprintable(command: str, monk
     group: Any = typer.main.get_command(app)
     its: Any = group.get_command(None, command)
     [option] = [one for one in its.params if one.name == "context"]
-    with its.make_context(command, [], resilient_parsing=True) as ctx:
+    with its.make_context(command, [], obj=lambda: config, resilient_parsing=True) as ctx:
         assert [one.value for one in option.shell_complete(ctx, "pr")] == ["prod"]
 
 

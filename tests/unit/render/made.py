@@ -20,6 +20,7 @@ from retention_cli.disks.solve.outcome import DiskOutcome, Space
 from retention_cli.forecast.span import Span
 from retention_cli.policy.settings import Settings
 from retention_cli.profile.hours import PartitionHours, Row
+from retention_cli.reports.explain import Explained
 
 _LATER = {"DiskOutcome": DiskOutcome, "Space": Space, "Policy": NoneType}
 """What modules import for the type checker alone."""
@@ -88,6 +89,15 @@ def _advice(pick: random.Random, seed: str) -> Advice:
     return Advice(**{**fields, "changes": some, "policy_entry": pick.choice(({}, {"retention.ms": 3_600_000}))})
 
 
+def _explained(_pick: random.Random, seed: str) -> Explained:
+    fields = {name: made(hint, seed, name) for name, hint in get_type_hints(Explained).items()}
+    decision, full = fields["decision"], (Reason("R5", "it is full"),)
+    some = decision._replace(
+        trim_to=decision.trim_to or 5, min_commit=decision.min_commit or 7, reasons=decision.reasons or full
+    )
+    return Explained(**{**fields, "decision": some if decision.action == "trim" else decision})
+
+
 def _hours(pick: random.Random, seed: str) -> PartitionHours:
     frame = made(get_type_hints(PartitionHours)["frame"], seed, "frame")
     keys = [460_000, 460_003, *pick.sample((-3, -2, -1, 480_000), 2)]
@@ -128,6 +138,7 @@ _SPECIAL: dict[Any, Any] = {
     AuditLog: lambda *_: AuditLog(Path("/state/c1")),
     Settings: lambda pick, _: Settings(3_600_000, pick.choice((None, 86_400_000)), event_time_ms=7_000),
     Advice: _advice,
+    Explained: _explained,
     Run: _run,
     PartitionHours: _hours,
     Inventory: _inventory,
