@@ -8,6 +8,9 @@ SEEDS ?= 0-10000
 # so many files of tests beside each other, unless JOBS says otherwise
 IN_PARALLEL = $(if $(filter-out 1,$(or $(JOBS),$(1))),-n $(or $(JOBS),$(1)) --dist loadfile --no-loadscope-reorder)
 
+# Tests start hundreds of Pythons: what one has compiled, the others read.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install demo test test-all test-long simulate check bench bench-large dist generated clean
 
 help:  ## what there is
@@ -22,10 +25,11 @@ test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop 
 	$(PYTEST) -m "not long and not thorough" $(call IN_PARALLEL,3)
 
 test-all: $(VENV)/.dev  ## those, and the thorough ones: Spark clusters, the demo, races, random clusters (what CI runs)
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long" $(call IN_PARALLEL,2)
+	$(PYTEST) -m "not long" $(call IN_PARALLEL,3)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long and not thorough" tests/unit
 
 simulate: $(VENV)/.dev  ## random sequences of faults against a Kafka in memory (SEEDS=0-10000, minutes to hours)
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --keep-going

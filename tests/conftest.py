@@ -50,8 +50,8 @@ class _Files(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = Path(super()._split_scope(nodeid))
-        clusters = path.stem in ("test_clusters", "test_failures")  # they start processes of their own
-        return "spark" if path.parent.name == "spark" and not clusters else str(path)
+        in_process = ("test_archive", "test_cluster_tasks", "test_disks", "test_local", "test_profile", "test_sources")
+        return "spark" if path.parent.name == "spark" and path.stem in in_process else str(path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

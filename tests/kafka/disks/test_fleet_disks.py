@@ -14,7 +14,7 @@ from kretain.embedded import EmbeddedKafka
 from tests.support.world import HOUR, World, now_ms, run_cli
 
 MIB = 1 << 20
-ENGINES = [(), pytest.param(("--spark", "--master", "local[2]"), marks=pytest.mark.thorough)]
+ENGINES = [(), pytest.param(("--spark", "--master", "local[2]"), marks=pytest.mark.long)]
 
 
 @pytest.fixture(scope="module")

