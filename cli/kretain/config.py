@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kretain.errors import UsageError, tell
 from kretain.options.common import Common
@@ -32,6 +32,9 @@ from retention_cli.core.files import beside, home, read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.memory.stores import Kind, Memories
+
+if TYPE_CHECKING:  # completion has a second, and no need of it
+    from retention_cli.policy.model import Policy
 
 _KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", "state-dir", "timeout")
 
@@ -77,17 +80,26 @@ class Resolved:
             topic = StateTopic(reader)
         return Memories(self.state_dir, topic, will_save=will_save)
 
+    def load(self) -> Policy | None:
+        """Return the policy, None if there is no file.
+
+        Raises:
+            PolicyError: the file is invalid.
+        """
+        if self.policy is None:
+            return None
+        from retention_cli.policy.load import load_policy
+
+        return load_policy(self.policy)
+
     def state_kind(self) -> Kind:
         """Return the policy file's ``state``, the kind of ledger; ``local`` if there is no file.
 
         Raises:
             PolicyError: the file is invalid.
         """
-        if self.policy is None:
-            return "local"
-        from retention_cli.policy.load import load_policy
-
-        return load_policy(self.policy).state
+        policy = self.load()
+        return "local" if policy is None else policy.state
 
     def reader(self) -> ClusterReader:
         """Return an unopened reader of the cluster."""

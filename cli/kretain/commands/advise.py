@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -70,11 +70,7 @@ def advise(
     from retention_cli.advise.reading import read_topics
 
     settings = resolve(common)
-    policy: Any = None
-    if settings.policy is not None:
-        from retention_cli.policy.load import load_policy
-
-        policy = load_policy(settings.policy)
+    policy = settings.load()
     with settings.reader() as reader, common.progress() as progress:
         reading = read_topics(reader, tuple(topics or ()), policy, now_ms, progress)
     found = [

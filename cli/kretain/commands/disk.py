@@ -65,8 +65,7 @@ def disk(
         else:
             policy = None if chosen is None else chosen.policy
             memories = settings.memories(reader, "local" if policy is None else policy.state)
-            disks = DiskRules() if policy is None else policy.disks
-            outcomes, notes = look(reader, disks, memories(cluster_id), now)
+            outcomes, notes = look(reader, DiskRules() if policy is None else policy.disks, memories(cluster_id), now)
             memories.save(now)
             notes += memories.notes
     common.warn(*notes)

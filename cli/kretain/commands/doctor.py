@@ -35,11 +35,7 @@ def doctor(
     from retention_cli.reports.doctor import diagnose
 
     settings = resolve(common)
-    policy = None
-    if settings.policy is not None:
-        from retention_cli.policy.load import load_policy
-
-        policy = load_policy(settings.policy)
+    policy = settings.load()
 
     def of_interest(name: str) -> bool:
         return (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)

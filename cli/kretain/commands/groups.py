@@ -55,11 +55,8 @@ def groups(
     from retention_cli.reports.groups import list_all
 
     settings = resolve(common)
-    which, kind = GroupRules(), settings.state_kind()
-    if settings.policy is not None:
-        from retention_cli.policy.load import load_policy
-
-        which = load_policy(settings.policy).groups
+    policy, kind = settings.load(), settings.state_kind()
+    which = GroupRules() if policy is None else policy.groups
     now = now_ms()
     with settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, kind, will_save=False)

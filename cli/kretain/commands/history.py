@@ -81,9 +81,12 @@ def history(
         return _verified(settings.state_dir, output)
     past = read_history(settings.state_dir)
     if run is None:
-        begun_ms = None if since is None else now_ms() - since
         print_runs(
-            select(past, begun_ms, None if outcome is None else outcome.value, limit), output, every_row=all_rows
+            select(
+                past, None if since is None else now_ms() - since, None if outcome is None else outcome.value, limit
+            ),
+            output,
+            every_row=all_rows,
         )
     else:
         print_run(find_run(past, run), output)

@@ -49,8 +49,12 @@ def init(
     settings = resolve(common, policy_counts=False)
     if dry_run:
         with settings.reader() as reader:
-            cluster_id = reader.metadata([]).cluster_id
-            print_own_topics(cluster_id, reader.settings.bootstrap, list(look(reader, replication_factor)), output)
+            print_own_topics(
+                reader.metadata([]).cluster_id,
+                reader.settings.bootstrap,
+                list(look(reader, replication_factor)),
+                output,
+            )
         return Exit.DONE
     with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
         cluster_id = reader.metadata([]).cluster_id

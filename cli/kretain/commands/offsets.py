@@ -85,5 +85,7 @@ def _selection(policy: Path | None, topics: list[str] | None) -> Any:
 
     if policy is not None:
         return rules.selection(policy, topics, OneOff())
-    everything = Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),))
-    return Selection(everything, tuple(topics or ()))
+    return Selection(
+        Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),)),
+        tuple(topics or ()),
+    )

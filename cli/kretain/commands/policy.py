@@ -88,7 +88,6 @@ def show(
       kretain policy show orders -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.output import warn
     from kretain.render.setup import print_settings
     from retention_cli.memory.topics.policy import with_live
     from retention_cli.policy.load import load_policy
@@ -104,9 +103,8 @@ def show(
     if origins is None or settings is None:
         raise NothingMatchesError(f"{policy.source}: no entry matches topic {topic}")
     print_settings(topic, origins, settings, policy, output)
-    if not common.quiet and "bootstrap.servers" in resolved.connection and settings.unsettled is not None:
-        for reason in settings.unsettled.reasons:
-            warn(reason.text)
+    if "bootstrap.servers" in resolved.connection and settings.unsettled is not None:
+        common.warn(*settings.unsettled.reasons)
     return Exit.DONE
 
 
@@ -182,21 +180,18 @@ def unset(
       kretain policy unset orders retention.ms -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.output import warn
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import without
-    from retention_cli.policy.load import load_policy
 
     resolved = resolve(common)
-    policy = None if resolved.policy is None else load_policy(resolved.policy)
+    policy = resolved.load()
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()))
     print_changed(done, output)
-    for text in () if common.quiet else done.corrected:
-        warn(f"replaced: {text}")
+    common.warn(*(f"replaced: {text}" for text in done.corrected))
     return Exit.DONE
 
 
@@ -214,20 +209,18 @@ def list_(
       kretain policy list -b localhost:9092 -o json
     """
     from kretain.config import resolve
-    from kretain.render.output import warn
     from kretain.render.setup import print_live
     from retention_cli.memory.topics.policy import read_messages
     from retention_cli.policy.live_edit import said
-    from retention_cli.policy.load import load_policy
 
     resolved = resolve(common)
-    policy = None if resolved.policy is None else load_policy(resolved.policy)
+    policy = resolved.load()
     with resolved.reader() as reader:
         cluster_id = reader.metadata([]).cluster_id
         found = said(read_messages(reader), policy)
     print_live(cluster_id, reader.settings.bootstrap, found, output)
-    if policy is None and found.rows and not common.quiet:
-        warn("whether these count is the policy file's to say: give -p FILE")
+    if policy is None and found.rows:
+        common.warn("whether these count is the policy file's to say: give -p FILE")
     return Exit.DONE
 
 

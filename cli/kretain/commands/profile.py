@@ -97,12 +97,8 @@ def profile(
     settings = resolve(common)
     from_ms = window_of(from_, to, last, now)
     check_out(out)
-    policy = None
-    if settings.policy is not None:
-        from retention_cli.policy.load import load_policy
-
-        policy = load_policy(settings.policy)
-    elif by_event_time:
+    policy = settings.load()
+    if policy is None and by_event_time:
         raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
     wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, to)
     with settings.reader() as reader, common.progress() as progress:

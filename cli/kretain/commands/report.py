@@ -64,18 +64,26 @@ def report(
         if not isinstance(saved, Plan):
             raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan")
         disks, notes = _disks([cluster_folder(settings.state_dir, saved.cluster_id)])
-        more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, saved.cluster_id))]
-        text = plan_page(saved, disks, notes, more)
+        text = plan_page(
+            saved,
+            disks,
+            notes,
+            [] if forecast is None else [forecast_section(read_forecast_file(forecast, saved.cluster_id))],
+        )
     else:
         from kretain.render.page.pages import history_page
         from retention_cli.memory.ledger_file import FILE_NAME
         from retention_cli.trim.history import read_history
 
         runs = read_history(settings.state_dir)
-        folders = [one.parent for one in sorted(settings.state_dir.glob(f"*/{FILE_NAME}"))]
-        disks, notes = _disks(folders)
-        more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, None))]
-        text = history_page(runs, disks, notes, str(settings.state_dir), more)
+        disks, notes = _disks([one.parent for one in sorted(settings.state_dir.glob(f"*/{FILE_NAME}"))])
+        text = history_page(
+            runs,
+            disks,
+            notes,
+            str(settings.state_dir),
+            [] if forecast is None else [forecast_section(read_forecast_file(forecast, None))],
+        )
     write_whole(out, [text])
     common.warn(f"written to {out}")
     return Exit.DONE

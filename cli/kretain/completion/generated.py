@@ -11,15 +11,21 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from kretain.app import COMMANDS
-from kretain.completion.commands_page import commands_page
-from kretain.completion.manual import manual_pages
 from retention_cli import __version__
 
 COMPLETIONS = {"bash": "kretain.bash", "zsh": "_kretain", "fish": "kretain.fish"}
+MANY: Final = 8
+"""An option that reads the same in so many commands is a shared one."""
+_OPTION: Final = re.compile(r"(?m)^\* `-.*$\n?")
+_HEADING: Final = re.compile(r"(?m)^(#{2,3}) `([^`]+)`$")
+_BULLET: Final = re.compile(r"\* (.+?)(?:: (.*))?$")
+_SECTION: Final = re.compile(r"\*\*(\w[\w ]*)\*\*:?$")
 
 
 def completion(shell: str) -> str:
@@ -54,6 +60,141 @@ def wanted(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "docs" / "commands.md", commands_page(page, {name: one[0] for name, one in COMMANDS.items()})
     for name, text in manual_pages(page, __version__).items():
         yield root / "man" / name, text
+
+
+def commands_page(reference: str, groups: Mapping[str, str]) -> str:
+    """Return the page, in Markdown.
+
+    Args:
+        reference: all commands' help, as :func:`reference` makes it.
+        groups: each command's group, in the order of the page.
+    """
+    head, *sections = re.split(r"(?m)^(?=## `)", reference)
+    shared = _shared_lines(sections)
+    page = [
+        head.split("**Commands**:")[0].rstrip(),
+        "",
+        "## Shared options",
+        "",
+        "Most commands take these, too.",
+        "",
+        "".join(f"{one}\n" for one in shared),
+    ]
+    by_name = {_section_name(section): section for section in sections}
+    for group in dict.fromkeys(groups.values()):
+        page += [f"## {group}", ""]
+        for name in (one for one, of in groups.items() if of == group and one in by_name):
+            page += [_HEADING.sub(r"#\1 `\2`", _without(by_name[name], set(shared))).rstrip(), ""]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(page)).strip() + "\n"
+
+
+def _section_name(section: str) -> str:
+    return section.split("`", 2)[1].removeprefix("kretain ")
+
+
+def _shared_lines(sections: list[str]) -> list[str]:
+    """Return the lines of options that many commands have, in the order in which they come first."""
+    parts = [part for section in sections for part in re.split(r"(?m)^(?=### `)", section)]
+    counted = Counter(line for part in parts for line in set(_option_lines(part)))
+    seen = dict.fromkeys(line for part in parts for line in _option_lines(part))
+    return [line for line in seen if counted[line] >= MANY]
+
+
+def _option_lines(part: str) -> list[str]:
+    return [line.rstrip("\n") for line in _OPTION.findall(part)]
+
+
+def _without(section: str, shared: set[str]) -> str:
+    """Return a section without the shared options, and with a word on them where there were some."""
+
+    def left(match: re.Match[str]) -> str:
+        return "" if match[0].rstrip("\n") in shared else match[0]
+
+    parts = []
+    for part in re.split(r"(?m)^(?=### `)", section):
+        kept = _OPTION.sub(left, part)
+        if kept != part:
+            kept = kept.replace("**Options**:\n", "**Options**, beside the [shared ones](#shared-options):\n", 1)
+        parts.append(kept)
+    return "".join(parts)
+
+
+def manual_pages(reference: str, version: str) -> dict[str, str]:
+    """Return the manual pages by file name: ``kretain.1``, and one for each command with its subcommands.
+
+    Args:
+        reference: the page of all commands, in Markdown, with a heading ``## `kretain NAME` `` for each.
+        version: of kretain.
+    """
+    parts = re.split(r"(?m)^## `([^`]+)`$", reference)
+    pages = {"kretain.1": _page("kretain", parts[0].removeprefix("# Commands\n"), version)}
+    for name, text in zip(parts[1::2], parts[2::2], strict=True):
+        dashed = name.replace(" ", "-")
+        pages[f"{dashed}.1"] = _page(dashed, text, version)
+    return pages
+
+
+def _page(name: str, text: str, version: str) -> str:
+    body = text.strip()
+    summary = body.split("\n", 1)[0].split(". ", 1)[0].rstrip(".")
+    head = [
+        f'.TH {name.upper()} 1 "" "kretain {version}" "kretain"',
+        ".SH NAME",
+        f"{_escaped(name)} \\- {_inline(summary)}",
+        ".SH DESCRIPTION",
+    ]
+    return "\n".join([*head, *_lines(body)]) + "\n"
+
+
+def _lines(body: str) -> Iterator[str]:
+    """Yield roff for Markdown of the kind that the reference has."""
+    code = False
+    for line in body.splitlines():
+        if line.startswith("```"):
+            code = not code
+            yield ".nf" if code else ".fi"
+        elif code:
+            yield _escaped(line.removeprefix("$ "))
+        elif line.startswith("#"):
+            yield f".SH {_escaped(line.strip('# `')).upper()}"
+        elif section := _SECTION.fullmatch(line):
+            yield f".SS {_escaped(section[1])}"
+        elif bullet := _BULLET.fullmatch(line):
+            yield ".TP"
+            yield _inline(bullet[1])
+            if bullet[2]:
+                yield _inline(bullet[2])
+        elif line.startswith("    "):
+            yield from (".nf", _escaped(line), ".fi")
+        elif line.strip():
+            yield _inline(line.strip())
+        else:
+            yield ".PP"
+
+
+def _inline(text: str) -> str:
+    """Return a line with its code and bold parts in bold."""
+    parts = re.split(r"`([^`]*)`|\*\*([^*]+)\*\*", text)
+    return _start(
+        "".join(
+            _characters(plain) + (f"\\fB{_characters(code or bold)}\\fR" if code or bold else "")
+            for plain, code, bold in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True)
+        )
+    )
+
+
+def _escaped(text: str) -> str:
+    return _start(_characters(text))
+
+
+def _characters(text: str) -> str:
+    plain = text.replace("\\", "\\e").replace("-", "\\-")
+    return "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in plain)
+
+
+def _start(line: str) -> str:
+    """Return a line that roff takes for text: one that begins with a dot or a quote would be a request."""
+    return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
 def main() -> None:

@@ -60,8 +60,15 @@ def print_advice(
         "notes": [asdict(note) for note in reading.notes],
     }
     rows = (row(one, line) for one, line in zip(found, lines, strict=True))
-    cells = map(_csv_row, rows)
-    show(output, head, "topics", rows, lambda: _advice(found, lines, every_row=every_row), _CSV_COLUMNS, cells)
+    show(
+        output,
+        head,
+        "topics",
+        rows,
+        lambda: _advice(found, lines, every_row=every_row),
+        _CSV_COLUMNS,
+        map(_csv_row, rows),
+    )
 
 
 def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
@@ -186,8 +193,17 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
         grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
         left = len(wanted) - sum(map(len, grouped.values()))
         yield Line(f"({count(left, 'more topic')}: --all, or -o json)", indent=2)
-    entries = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
-    text = yaml.safe_dump({"version": 1, "topics": entries}, sort_keys=False, default_flow_style=None, width=1000)
+    text = yaml.safe_dump(
+        {
+            "version": 1,
+            "topics": [
+                {"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()
+            ],
+        },
+        sort_keys=False,
+        default_flow_style=None,
+        width=1000,
+    )
     yield from map(_verbatim, text.splitlines())
 
 

@@ -30,13 +30,19 @@ def _place(source: Source) -> str:
 def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, *, verified: bool) -> None:
     """Print a row per archived partition. ``verified``: its files were read, too, not only its manifests."""
     rows = [_archived(url, one) for url, one in found]
-    head = {
-        "format": "kretain.archives/v1",
-        "verified": verified,
-        "damaged": sum(bool(one.problems) for _url, one in found),
-    }
-    cells = [{**row, "gaps": [f"{start}-{end}" for start, end in row["gaps"]]} for row in rows]
-    show(output, head, "partitions", rows, lambda: _archives(found, verified=verified), _COLUMNS, cells)
+    show(
+        output,
+        {
+            "format": "kretain.archives/v1",
+            "verified": verified,
+            "damaged": sum(bool(one.problems) for _url, one in found),
+        },
+        "partitions",
+        rows,
+        lambda: _archives(found, verified=verified),
+        _COLUMNS,
+        [{**row, "gaps": [f"{start}-{end}" for start, end in row["gaps"]]} for row in rows],
+    )
 
 
 def _archived(url: str, one: ArchivedPartition) -> dict[str, Any]:
@@ -131,8 +137,14 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
             *_damaged([(one.partition.source, problem) for _url, one, _work in done for problem in one.problems]),
         ]
 
-    head = {"format": "kretain.compaction/v1", "dry_run": dry_run}
-    show(output, head, "partitions", rows, people, (*_SOURCE, *numbers, "problems"))
+    show(
+        output,
+        {"format": "kretain.compaction/v1", "dry_run": dry_run},
+        "partitions",
+        rows,
+        people,
+        (*_SOURCE, *numbers, "problems"),
+    )
 
 
 def print_restored(done: Restored, output: str) -> None:

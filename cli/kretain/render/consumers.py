@@ -75,8 +75,14 @@ def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
         )
         yield from _unknown(positions.floors)
 
-    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
-    show(output, head, "partitions", positions.floors, people, FLOOR_COLUMNS)
+    show(
+        output,
+        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
+        "partitions",
+        positions.floors,
+        people,
+        FLOOR_COLUMNS,
+    )
 
 
 def print_positions(positions: Positions, output: str, *, every_row: bool) -> None:
@@ -90,8 +96,14 @@ def print_positions(positions: Positions, output: str, *, every_row: bool) -> No
         )
         yield from _unknown(positions.floors)
 
-    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
-    show(output, head, "partitions", positions.groups, people, POSITION_COLUMNS)
+    show(
+        output,
+        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
+        "partitions",
+        positions.groups,
+        people,
+        POSITION_COLUMNS,
+    )
 
 
 def print_unread(positions: Positions, output: str, each: unread.Rows, *, every_row: bool) -> None:
@@ -129,9 +141,14 @@ def print_unread(positions: Positions, output: str, each: unread.Rows, *, every_
         yield gone and "Some consumers are gone, and count where they stood: kretain groups names them."
         yield from _unknown(positions.floors)
 
-    rows = ({**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups)
-    head = cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap)
-    show(output, head, each, rows, people, unread.BY_TOPIC if by_topic else unread.BY_PARTITION)
+    show(
+        output,
+        cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
+        each,
+        ({**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups),
+        people,
+        unread.BY_TOPIC if by_topic else unread.BY_PARTITION,
+    )
 
 
 def _place(row: Row) -> str:
@@ -159,8 +176,10 @@ def _codes(row: Row) -> str:
 def _unknown(floors: Sequence[Row]) -> Iterator[Part]:
     unknown = [row for row in floors if has_no_floor(row)]
     with_floor = sum(row["min_commit"] is not None for row in floors)
-    told = f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown."
-    yield from (BLANK, Line(told, "bold"))
+    yield from (
+        BLANK,
+        Line(f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.", "bold"),
+    )
     yield from reasons(
         "Unknown", ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown), "magenta"
     )
@@ -168,28 +187,33 @@ def _unknown(floors: Sequence[Row]) -> Iterator[Part]:
 
 def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool) -> None:
     """Print a row per group. ``first_look``: nothing is remembered of this cluster yet."""
-    rows = [
+    show(
+        output,
         {
-            "group": one.name,
-            "type": one.kind,
-            "protocol_type": one.protocol_type,
-            "state": one.state,
-            "counts": one.counts,
-            "topics": one.topics,
-            "partitions": one.partitions,
-            "lag": one.lag,
-            "lag_bytes": one.lag_bytes,
-            "alone_bytes": one.alone_bytes,
-            "unread_since": _timestamp(one.unread_since_ms),
-            "unmoved_since": _timestamp(one.unmoved_since_ms),
-        }
-        for one in found.groups
-    ]
-    head = {
-        **cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap),
-        "complete": found.incomplete is None,
-    }
-    show(output, head, "groups", rows, lambda: _groups(found, now_ms, first_look=first_look), GROUP_COLUMNS)
+            **cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap),
+            "complete": found.incomplete is None,
+        },
+        "groups",
+        [
+            {
+                "group": one.name,
+                "type": one.kind,
+                "protocol_type": one.protocol_type,
+                "state": one.state,
+                "counts": one.counts,
+                "topics": one.topics,
+                "partitions": one.partitions,
+                "lag": one.lag,
+                "lag_bytes": one.lag_bytes,
+                "alone_bytes": one.alone_bytes,
+                "unread_since": _timestamp(one.unread_since_ms),
+                "unmoved_since": _timestamp(one.unmoved_since_ms),
+            }
+            for one in found.groups
+        ],
+        lambda: _groups(found, now_ms, first_look=first_look),
+        GROUP_COLUMNS,
+    )
 
 
 def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
@@ -256,9 +280,15 @@ def print_ledger(view: LedgerView, output: str) -> None:
         "topic": view.topic,
     }
     rows = [_ledger_row(view.topic, one) for one in view.partitions]
-    named = [[_named(seen) for seen in one.groups] for one in view.partitions]
-    cells = [{**row, "groups": groups} for row, groups in zip(rows, named, strict=True)]
-    show(output, head, "partitions", rows, lambda: _ledger(view), _LEDGER_COLUMNS, cells)
+    show(
+        output,
+        head,
+        "partitions",
+        rows,
+        lambda: _ledger(view),
+        _LEDGER_COLUMNS,
+        [{**row, "groups": list(map(_named, one.groups))} for row, one in zip(rows, view.partitions, strict=True)],
+    )
 
 
 def _ledger(view: LedgerView) -> list[Part]:

@@ -47,14 +47,22 @@ _GROWTH: Final = ("growth_bytes_per_day", "growth_over_ms", "full_in_ms")
 
 def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome], output: str) -> None:
     """Print a row per disk, and the topics that take most."""
-    head = cluster_head("kretain.disk/v1", cluster_id, bootstrap)
-    show(output, head, "disks", [_disk_row(one) for one in outcomes], lambda: _disks(outcomes), _DISK_COLUMNS)
+    show(
+        output,
+        cluster_head("kretain.disk/v1", cluster_id, bootstrap),
+        "disks",
+        [_disk_row(one) for one in outcomes],
+        lambda: _disks(outcomes),
+        _DISK_COLUMNS,
+    )
 
 
 def _disk_row(one: DiskOutcome) -> dict[str, Any]:
-    grows = one.growth if isinstance(one.growth, Growth) else (None, None, None)
-    top = [{"topic": name, "bytes": held} for name, held in largest_topics([one.disk], TOPICS)]
-    row = {**outcome_as_json(one), **dict(zip(_GROWTH, grows, strict=True)), "largest_topics": top}
+    row = {
+        **outcome_as_json(one),
+        **dict(zip(_GROWTH, one.growth if isinstance(one.growth, Growth) else (None, None, None), strict=True)),
+        "largest_topics": [{"topic": name, "bytes": held} for name, held in largest_topics([one.disk], TOPICS)],
+    }
     return {key: row[key] for key in _DISK_COLUMNS}
 
 
@@ -254,7 +262,6 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int, *, quiet: bo
             ),
         ]
 
-    columns = ("topic", "replicas", "segments", "bytes", "log_bytes")
-    show(output, head, "topics", topics, people, columns)
+    show(output, head, "topics", topics, people, ("topic", "replicas", "segments", "bytes", "log_bytes"))
     if not quiet:
         _warn_of([(f"{topic}-{number} of broker {broker}", why) for (broker, topic, number), why in problems])

@@ -28,15 +28,19 @@ class Marker(NamedTuple):
 
 def print_explained(found: Sequence[Explained], output: str, *, every_row: bool) -> None:
     """Print one picture per partition, or their numbers for scripts."""
-    cells = (
-        {"topic": one.facts.topic.name, "partition": one.facts.partition, **mark._asdict(), "marker": mark.name}
-        for one in found
-        for mark in markers(one)
+    show(
+        output,
+        {"format": "kretain.explain/v1"},
+        "partitions",
+        map(_as_json, found),
+        lambda: _explained(found, every_row=every_row),
+        ("topic", "partition", "marker", "offset", "text"),
+        (
+            {"topic": one.facts.topic.name, "partition": one.facts.partition, **mark._asdict(), "marker": mark.name}
+            for one in found
+            for mark in markers(one)
+        ),
     )
-    columns = ("topic", "partition", "marker", "offset", "text")
-    head = {"format": "kretain.explain/v1"}
-    rows = map(_as_json, found)
-    show(output, head, "partitions", rows, lambda: _explained(found, every_row=every_row), columns, cells)
 
 
 def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]:
@@ -129,21 +133,24 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
 
 
 def _as_json(one: Explained) -> dict[str, Any]:
-    bounds = [
-        {
-            "rule": bound.rule,
-            "code": bound.code,
-            "asked": bound.asked,
-            "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
-            "limited_by": bound.limited_by,
-            "before": _before(cutoff_ms(one, bound.code)),
-            "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
-            if isinstance(bound.allowed, Unknown)
-            else [],
-        }
-        for bound in one.weighed
-    ]
-    return {**row_as_json(one.decision), "bounds": bounds, "why": why(one)}
+    return {
+        **row_as_json(one.decision),
+        "bounds": [
+            {
+                "rule": bound.rule,
+                "code": bound.code,
+                "asked": bound.asked,
+                "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
+                "limited_by": bound.limited_by,
+                "before": _before(cutoff_ms(one, bound.code)),
+                "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
+                if isinstance(bound.allowed, Unknown)
+                else [],
+            }
+            for bound in one.weighed
+        ],
+        "why": why(one),
+    }
 
 
 def _before(cutoff: int | None) -> str | None:

@@ -42,9 +42,14 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
     others: Mapping[str, TopicForecast] = {} if other is None else {topic.name: topic for topic in other.topics}
-    rows = (_topic(topic, others.get(topic.name)) for topic in one.topics)
-    head = _head(one, other) if output in ("json", "yaml") else {}
-    show(output, head, "topics", rows, lambda: _forecast(one, other, others, every_row=every_row), CSV_COLUMNS)
+    show(
+        output,
+        _head(one, other) if output in ("json", "yaml") else {},
+        "topics",
+        (_topic(topic, others.get(topic.name)) for topic in one.topics),
+        lambda: _forecast(one, other, others, every_row=every_row),
+        CSV_COLUMNS,
+    )
 
 
 def _forecast(

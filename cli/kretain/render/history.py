@@ -29,8 +29,7 @@ def print_runs(runs: Sequence[Run], output: str, *, every_row: bool) -> None:
 def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
     if not rows:
         return [Line("No trims yet.", "bold")]
-    clusters = {row["cluster"] for row in rows}
-    several = len(clusters) > 1
+    several = len({row["cluster"] for row in rows}) > 1
     shown = list(rows if every_row else _folded(rows))
     where = "" if several else f" of cluster {rows[0]['cluster']}"
     return [
@@ -67,19 +66,16 @@ def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
 
 def _folded(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | int]:
     """Yield the rows, and the number of those in a row, two at least, that trimmed nothing and ended well."""
-    for idle, some in itertools.groupby(rows, key=_is_idle):
+    for idle, some in itertools.groupby(
+        rows, key=lambda row: row["exit"] == 0 and not (row["trimmed"] or row["failed"] or row["unverified"])
+    ):
         block = list(some)
         yield from [len(block)] if idle and len(block) > 1 else block
-
-
-def _is_idle(row: dict[str, Any]) -> bool:
-    return row["exit"] == 0 and not (row["trimmed"] or row["failed"] or row["unverified"])
 
 
 def print_run(run: Run, output: str) -> None:
     """Print one run, a row per partition and batch."""
     rows, about = list(_partitions(run)), run_row(run)
-    cut_off = "The log has no end of this run: it was cut off. What it had announced may have been deleted."
     show(
         output,
         {"format": FORMAT, **about},
@@ -111,7 +107,17 @@ def print_run(run: Run, output: str) -> None:
                 ],
                 [None if row["outcome"] in ("trimmed", "unchanged") else "red" for row in rows],
             ),
-            *((BLANK, Line(cut_off, "bold red")) if run.end is None else ()),
+            *(
+                (
+                    BLANK,
+                    Line(
+                        "The log has no end of this run: it was cut off. What it had announced may have been deleted.",
+                        "bold red",
+                    ),
+                )
+                if run.end is None
+                else ()
+            ),
         ],
         RUN_COLUMNS,
     )
@@ -174,8 +180,15 @@ def print_verified(found: Sequence[Verified], output: str) -> None:
     cells = [{**row, "breaks": [*map(one.log.shown, one.chain.breaks)]} for row, one in zip(rows, found, strict=True)]
     people = [part for one in found for part in _verified(one)]
     none = [Line("No audit log yet: nothing was trimmed.", "bold")]
-    head = {"format": "kretain.audit/v1"}
-    show(output, head, "logs", rows, lambda: people or none, ("cluster", "file", *plain, "breaks"), cells)
+    show(
+        output,
+        {"format": "kretain.audit/v1"},
+        "logs",
+        rows,
+        lambda: people or none,
+        ("cluster", "file", *plain, "breaks"),
+        cells,
+    )
 
 
 def _verified(one: Verified) -> list[Part]:

@@ -187,8 +187,13 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
         lines = [[cell for cell, one in zip(line, columns, strict=True) if not one.spare] for line in lines]
         columns = [one for one in columns if not one.spare]
         widths = _widths(columns, lines, console().width)
-    padding = (0, 1, 0, 1 if widths is None else 0)
-    made = RichTable(box=SIMPLE_HEAD, padding=padding, pad_edge=False, header_style="bold", show_edge=False)
+    made = RichTable(
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 1 if widths is None else 0),
+        pad_edge=False,
+        header_style="bold",
+        show_edge=False,
+    )
     for number, column in enumerate(columns):
         width = None if widths is None else widths[number]
         made.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)

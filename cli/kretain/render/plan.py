@@ -51,8 +51,14 @@ def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
     head = {} if output not in ("json", "yaml") else head_as_json(plan)
     if output == "delete-records":
         head, output = delete_records_json(plan), "json"
-    rows = head.pop("partitions", rows_as_json(plan.decisions))
-    show(output, head, "partitions", rows, lambda: _plan(plan, every_row=every_row), NAMES)
+    show(
+        output,
+        head,
+        "partitions",
+        head.pop("partitions", rows_as_json(plan.decisions)),
+        lambda: _plan(plan, every_row=every_row),
+        NAMES,
+    )
 
 
 def _plan(plan: Plan, *, every_row: bool) -> list[Part]:
@@ -83,14 +89,15 @@ def _plan(plan: Plan, *, every_row: bool) -> list[Part]:
         ],
         [_STYLES[one.action] for one in rows],
     )
-    skipped = (one for one in having(plan.decisions, "skip") if not one.topic.startswith("__"))
     return [
         *(matter_most(len(rows), len(plan.decisions)) if shortened else ()),
         table,
         *paragraphs(_totals(plan)),
         *_why("On hold", having(plan.decisions, "hold"), "magenta"),
         *_why("Worth knowing", having(plan.decisions, "trim", "keep", reasons=True)),
-        *_why("Never touched", skipped, "dim"),
+        *_why(
+            "Never touched", (one for one in having(plan.decisions, "skip") if not one.topic.startswith("__")), "dim"
+        ),
     ]
 
 
@@ -206,8 +213,14 @@ def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
             raise ValueError("delete-records names no cluster")
         case _:
             plans = fleet.plans.items()
-            rows = ({"cluster": name, **row} for name, one in plans for row in rows_as_json(one.decisions))
-            show(output, {}, "", rows, lambda: _fleet(fleet, every_row=every_row), ("cluster", *NAMES))
+            show(
+                output,
+                {},
+                "",
+                ({"cluster": name, **row} for name, one in plans for row in rows_as_json(one.decisions)),
+                lambda: _fleet(fleet, every_row=every_row),
+                ("cluster", *NAMES),
+            )
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool) -> Iterator[Part]:
@@ -265,9 +278,17 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
     yield BLANK
     if len(shown) > SHOWN:
         places = count_from(0)
-        numbered = ((next(places), one) for one in chain(shown, topics))
-        most = nsmallest(MOST, numbered, key=lambda row: (-row[1][1].records, -row[1][1].actions["hold"], row[0]))
-        shown = [one for _, one in sorted(most, key=lambda row: row[0])]
+        shown = [
+            one
+            for _, one in sorted(
+                nsmallest(
+                    MOST,
+                    ((next(places), one) for one in chain(shown, topics)),
+                    key=lambda row: (-row[1][1].records, -row[1][1].actions["hold"], row[0]),
+                ),
+                key=lambda row: row[0],
+            )
+        ]
         of = f"{len(shown)} of {next(places):,} topics"
         yield f"The {of} that matter most (all of them: --all; partitions: -o csv):"
         yield BLANK

@@ -27,9 +27,14 @@ Said = tuple[str, str | None]
 def print_profile(found: Profile, output: str, *, of_bytes: bool) -> None:
     """Print a picture per topic, or rows for scripts."""
     topics = found.topics.values()
-    rows = map(as_json, all_rows(topics))
-    about = {**head(found), "topics": [_topic(found, one) for one in topics]} if output in ("json", "yaml") else {}
-    show(output, about, "rows", rows, lambda: _profile(found, of_bytes=of_bytes), COLUMNS)
+    show(
+        output,
+        {**head(found), "topics": [_topic(found, one) for one in topics]} if output in ("json", "yaml") else {},
+        "rows",
+        map(as_json, all_rows(topics)),
+        lambda: _profile(found, of_bytes=of_bytes),
+        COLUMNS,
+    )
 
 
 def _profile(found: Profile, *, of_bytes: bool) -> Iterator[Part]:

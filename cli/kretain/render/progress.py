@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ def shown(*, quiet: bool) -> Iterator[Progress]:
         return
     bar = _Bar()
     try:
-        yield bar.report
+        yield functools.partial(bar.report, "")
     finally:
         bar.close()
 
@@ -57,14 +58,11 @@ class _Bar:
         self._connecting: dict[str, None] = {}
         self._closed = False
 
-    def report(self, phase: str, done: int = 0, total: int | None = None) -> None:
-        self._report("", phase, done, total)
-
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[Progress]:
         def report(phase: str, done: int = 0, total: int | None = None) -> None:
             self._connecting.pop(name, None)
-            self._report(name, f"{name}: {phase}", done, total)
+            self.report(name, f"{name}: {phase}", done, total)
 
         try:
             report("connecting")
@@ -78,9 +76,9 @@ class _Bar:
 
     def show_waiting(self) -> None:
         for name in list(self._connecting):
-            self._report(name, f"{name}: connecting", 0, None)
+            self.report(name, f"{name}: connecting")
 
-    def _report(self, name: str, phase: str, done: int, total: int | None) -> None:
+    def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
         if self._live is None and time.monotonic() - self._began < _QUIET_SECONDS:
             return
         phase = printable(phase)
@@ -103,35 +101,23 @@ class _Bar:
                 self._live.stop()
 
     def _open(self) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            ProgressColumn,
-            SpinnerColumn,
-            Task,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as RichProgress
-        from rich.text import Text
+        from rich import console, progress, text
 
-        class Rate(ProgressColumn):
+        class Rate(progress.ProgressColumn):
             """The rate per second."""
 
-            def render(self, task: Task) -> Text:
-                return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
+            def render(self, task: progress.Task) -> text.Text:
+                return text.Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
-        self._live = RichProgress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
+        self._live = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(bar_width=30),
+            progress.MofNCompleteColumn(),
             Rate(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(compact=True),
+            console=console.Console(stderr=True),
             transient=True,
         )
         self._live.start()

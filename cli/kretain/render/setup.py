@@ -24,7 +24,7 @@ from retention_cli.core.units import format_duration, format_time
 from retention_cli.memory.topics.make import Initialized
 from retention_cli.memory.topics.policy import Changed
 from retention_cli.policy.live import POLICY_TOPIC
-from retention_cli.policy.live_edit import LiveList, LiveRow
+from retention_cli.policy.live_edit import LiveList
 from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.reports.doctor import Diagnosis, Verdict
@@ -57,16 +57,14 @@ _OUTCOMES: Final = {
 def print_diagnosis(found: Diagnosis, output: str) -> None:
     """Print a row per check, then the verdict for each command."""
     commands = found.commands()
-    head = {**cluster_head(DOCTOR_FORMAT, found.cluster_id, found.bootstrap), "commands": commands}
-    rows = [
-        {"check": one.name, "verdict": one.verdict, "text": one.text, "commands": list(one.commands)}
-        for one in found.checks
-    ]
     show(
         output,
-        head,
+        {**cluster_head(DOCTOR_FORMAT, found.cluster_id, found.bootstrap), "commands": commands},
         "checks",
-        rows,
+        [
+            {"check": one.name, "verdict": one.verdict, "text": one.text, "commands": list(one.commands)}
+            for one in found.checks
+        ],
         lambda: [
             Table(
                 (Column("", whole=True), Column("what", whole=True), Column("finding")),
@@ -91,8 +89,14 @@ def print_own_topics(cluster_id: str, bootstrap: str, topics: Sequence[Initializ
         [(one.topic, _OUTCOMES[one.outcome], str(one.partitions), str(one.replicas)) for one in topics],
         ["red" if one.problem else None for one in topics],
     )
-    columns = ("topic", "outcome", "partitions", "replicas", "problem")
-    show(output, head, "topics", map(asdict, topics), lambda: [table], columns)
+    show(
+        output,
+        head,
+        "topics",
+        map(asdict, topics),
+        lambda: [table],
+        ("topic", "outcome", "partitions", "replicas", "problem"),
+    )
 
 
 def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], default: str | None, output: str) -> None:
@@ -122,8 +126,14 @@ def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], defaul
         ["bold" if row["default"] else None for row in rows],
     )
     people = [table if rows else Line(f"There are no contexts in {path}.", "bold")]
-    columns = ("context", "default", "bootstrap_server", "policy", "confirm")
-    show(output, {"format": _CONTEXTS_FORMAT}, "contexts", rows, lambda: people, columns)
+    show(
+        output,
+        {"format": _CONTEXTS_FORMAT},
+        "contexts",
+        rows,
+        lambda: people,
+        ("context", "default", "bootstrap_server", "policy", "confirm"),
+    )
 
 
 def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) -> None:
@@ -166,8 +176,14 @@ def print_settings(topic: str, origins: Mapping[str, Origin], settings: Settings
         [(row["key"], _value(row["key"], row["value"]), row["origin"]) for row in rows],
         ["dim" if row["origin"] == "default" else None for row in rows],
     )
-    head = {"format": "kretain.settings/v1", "topic": topic}
-    show(output, head, "settings", rows, lambda: [table], ("key", "value", "origin"))
+    show(
+        output,
+        {"format": "kretain.settings/v1", "topic": topic},
+        "settings",
+        rows,
+        lambda: [table],
+        ("key", "value", "origin"),
+    )
 
 
 def _shown(origin: Origin, policy: Policy, topic: str) -> Any:
@@ -225,7 +241,16 @@ def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) ->
         lambda: [
             Table(
                 (Column("topic"), Column("key"), Column("value"), Column("offset", "right"), Column("counts?")),
-                [(one.topic, one.key, _plain(one.value), number(one.offset), _counts(one)) for one in found.rows],
+                [
+                    (
+                        one.topic,
+                        one.key,
+                        _plain(one.value),
+                        number(one.offset),
+                        "?" if one.counts is None else "counts" if one.counts else f"no: {one.why_not}",
+                    )
+                    for one in found.rows
+                ],
                 ["dim" if one.counts is False else None for one in found.rows],
             ),
             heading("Problems") if found.problems else None,
@@ -235,10 +260,6 @@ def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) ->
     )
     for one in found.problems if output == "csv" else ():
         warn(one.text)
-
-
-def _counts(one: LiveRow) -> str:
-    return "?" if one.counts is None else "counts" if one.counts else f"no: {one.why_not}"
 
 
 def _plain(value: Any) -> str:

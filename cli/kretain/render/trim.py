@@ -101,8 +101,10 @@ def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | Non
     for outcome in _LOUD:
         yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
     unchanged = by_outcome.get("unchanged", ())
-    gone = [(tp, whys) for tp, whys in unchanged if any(reason.code == "gone" for reason in whys)]
-    yield from reasons(f"Gone before this trim{where}", gone)
+    yield from reasons(
+        f"Gone before this trim{where}",
+        [(tp, whys) for tp, whys in unchanged if any(reason.code == "gone" for reason in whys)],
+    )
 
 
 _INTERRUPTED: Final = Line("Interrupted: what was not reached is unchanged.", "bold red")
@@ -162,8 +164,13 @@ class Share:
 def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
     """Return the amounts that a plan would trim in its first ``limited_to`` rows that trim, or in all (None)."""
     rows = [row for row in one.decisions if row.action == "trim"][:limited_to]
-    topics = len({row.topic for row in rows})
-    return Share(name, len(rows), topics, sum(row.records for row in rows), sum(row.unconsumed for row in rows))
+    return Share(
+        name,
+        len(rows),
+        len({row.topic for row in rows}),
+        sum(row.records for row in rows),
+        sum(row.unconsumed for row in rows),
+    )
 
 
 def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
@@ -184,15 +191,25 @@ def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> 
     clusters = report.clusters.items()
     match output:
         case "json":
-            members = (_report_lines(name, one) for name, one in clusters)
-            write_json(nested_lines(fleet_report_head(report), "clusters", members))
+            write_json(
+                nested_lines(
+                    fleet_report_head(report), "clusters", (_report_lines(name, one) for name, one in clusters)
+                )
+            )
         case "yaml":
-            found = [_report_as_json(name, one) for name, one in clusters]
-            print_yaml({**fleet_report_head(report), "clusters": found})
+            print_yaml(
+                {**fleet_report_head(report), "clusters": [_report_as_json(name, one) for name, one in clusters]}
+            )
         case _:
             of_all = report.reports.items()
-            rows = ({"cluster": name, **row_as_json(row)} for name, one in of_all for row in one.rows)
-            show(output, {}, "", rows, lambda: _fleet_report(report, every_row=every_row), ("cluster", *COLUMNS))
+            show(
+                output,
+                {},
+                "",
+                ({"cluster": name, **row_as_json(row)} for name, one in of_all for row in one.rows),
+                lambda: _fleet_report(report, every_row=every_row),
+                ("cluster", *COLUMNS),
+            )
 
 
 def _report_as_json(name: str, one: TrimReport | Failure) -> dict[str, Any]:
@@ -241,5 +258,6 @@ def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[lis
         return [*["—"] * (len(names) + 2), ""], "bold red"
     amount, bad = one.trimmed, one.count("failed") or one.count("unverified") or one.interrupted
     counts = [number(one.count(outcome)) for outcome in names]
-    style = "red" if bad else "green" if one.count("trimmed") else None
-    return [*counts, number(amount.records), size(amount.size_bytes), one.run], style
+    return [*counts, number(amount.records), size(amount.size_bytes), one.run], "red" if bad else "green" if one.count(
+        "trimmed"
+    ) else None

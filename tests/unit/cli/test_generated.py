@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kretain.completion import generated
-from kretain.completion.commands_page import MANY, commands_page
-from kretain.completion.manual import manual_pages
+from kretain.completion.generated import MANY, commands_page, manual_pages
 
 ROOT = Path(__file__).parents[3]
 

@@ -90,9 +90,15 @@ def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: s
 
     def draw(axes: Any) -> None:
         for number, (name, points) in enumerate(series.items()):
-            times = [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points]
-            style = {"color": LINES[number % len(LINES)], "linewidth": 1.8, "marker": "o", "ms": 2.5}
-            axes.plot(times, [value for _, value in points], label=_name(name), **style)
+            axes.plot(
+                [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points],
+                [value for _, value in points],
+                label=_name(name),
+                color=LINES[number % len(LINES)],
+                linewidth=1.8,
+                marker="o",
+                ms=2.5,
+            )
         axes.set_ylim(bottom=0)
         axes.set_ylabel(_name(unit))
         axes.grid(visible=True, axis="y", linewidth=0.6)

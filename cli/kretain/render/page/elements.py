@@ -113,8 +113,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Child]], left: int = 1) 
         classes: list[dict[str, str]] = [{} if at < left else {"class_": "number"} for at in range(len(row))]
         return element("tr", *(element(tag, one, **more, **of) for one, of in zip(row, classes, strict=True)))
 
-    body = element("tbody", *(cells("td", row) for row in rows))
-    return element("div", element("table", element("thead", cells("th", heads, scope="col")), body), class_="wide")
+    return element(
+        "div",
+        element(
+            "table",
+            element("thead", cells("th", heads, scope="col")),
+            element("tbody", *(cells("td", row) for row in rows)),
+        ),
+        class_="wide",
+    )
 
 
 def cards(figures: Iterable[tuple[str, str, str]]) -> Element:
@@ -140,9 +147,21 @@ def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Ele
         element("title", title),
         style,
     )
-    about = element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts))
-    top = element("header", element("h1", title), element("p", lead, class_="lead"), about)
-    foot = element("footer", element("p", "Made by kretain. Nothing on this page is fetched, and nothing runs."))
-    body = element("body", top, element("main", *sections), foot)
-    root = element("html", head, body, lang="en")
+    top = element(
+        "header",
+        element("h1", title),
+        element("p", lead, class_="lead"),
+        element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts)),
+    )
+    root = element(
+        "html",
+        head,
+        element(
+            "body",
+            top,
+            element("main", *sections),
+            element("footer", element("p", "Made by kretain. Nothing on this page is fetched, and nothing runs.")),
+        ),
+        lang="en",
+    )
     return "<!DOCTYPE html>\n" + ET.tostring(root, encoding="unicode", method="html") + "\n"

@@ -49,28 +49,33 @@ def plan_page(
     found = summarize(plan, MOST)
     totals = found.totals
     one_off = plan.policy_source == NO_FILE or plan.rules == "one-off"
-    rules = ([] if plan.policy_source == NO_FILE else [plan.policy_source]) + (["one-off rules"] if one_off else [])
     facts = [
         ("Cluster", plan.cluster_id),
         ("Brokers", short(plan.bootstrap)),
-        ("Policy", ", ".join(rules)),
+        (
+            "Policy",
+            ", ".join(
+                ([] if plan.policy_source == NO_FILE else [plan.policy_source]) + (["one-off rules"] if one_off else [])
+            ),
+        ),
         ("Made at", moment(plan.created_at_ms)),
         *([("Topics", ", ".join(plan.topics[:6]))] if plan.topics else []),
-    ]
-    figures = [
-        (number(totals.records), "records would go", "go"),
-        (size(totals.size_bytes), "of the leaders' logs", "go"),
-        (number(totals.unconsumed), "of these records unread", "bad" if totals.unconsumed else ""),
-        (number(totals.trim), "partitions to trim", "go"),
-        (number(totals.hold), "on hold", "hold" if totals.hold else ""),
-        (number(totals.keep), "have nothing to trim", ""),
-        *([(number(totals.skip), "never touched", "")] if totals.skip else []),
     ]
     return page(
         f"Trim plan for {plan.cluster_id}",
         _lead(found),
         facts,
-        cards(figures),
+        cards(
+            [
+                (number(totals.records), "records would go", "go"),
+                (size(totals.size_bytes), "of the leaders' logs", "go"),
+                (number(totals.unconsumed), "of these records unread", "bad" if totals.unconsumed else ""),
+                (number(totals.trim), "partitions to trim", "go"),
+                (number(totals.hold), "on hold", "hold" if totals.hold else ""),
+                (number(totals.keep), "have nothing to trim", ""),
+                *([(number(totals.skip), "never touched", "")] if totals.skip else []),
+            ]
+        ),
         _topics(found),
         _consumers(found),
         *_reasons(found, plan),
@@ -194,18 +199,19 @@ def history_page(
     if rows:
         facts += [("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", ", ".join(clusters[:6]))]
     known = [one["bytes"] for one in rows]
-    figures = [
-        (number(len(rows)), "trims", ""),
-        (number(records), "records went", "go"),
-        (size(None if None in known else sum(known)), "of the leaders' logs", "go"),
-        (number(sum(one["failed"] + one["unverified"] for one in rows)), "partitions failed or unverified", ""),
-        (number(odd), "runs with an exit other than 0", "bad" if odd else ""),
-    ]
     return page(
         "Past trims",
         lead if rows else "No trims yet.",
         facts,
-        cards(figures),
+        cards(
+            [
+                (number(len(rows)), "trims", ""),
+                (number(records), "records went", "go"),
+                (size(None if None in known else sum(known)), "of the leaders' logs", "go"),
+                (number(sum(one["failed"] + one["unverified"] for one in rows)), "partitions failed or unverified", ""),
+                (number(odd), "runs with an exit other than 0", "bad" if odd else ""),
+            ]
+        ),
         *(_days(rows), _topics_of(runs), _runs(rows)) if rows else (),
         *more,
         _disks_over_time(disks, notes),
@@ -217,9 +223,11 @@ def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
     for one in rows:
         days[one["at"][:10]] += one["records"]
     last = sorted(days)[-_MOST_RUNS:]
-    chart = columns("Records that went, by day", last, [days[day] for day in last], "records a day")
-    note = None if len(last) == len(days) else f"The last {len(last)} of {count(len(days), 'day')} with a trim."
-    return section("What went, by day", chart, note=note)
+    return section(
+        "What went, by day",
+        columns("Records that went, by day", last, [days[day] for day in last], "records a day"),
+        note=None if len(last) == len(days) else f"The last {len(last)} of {count(len(days), 'day')} with a trim.",
+    )
 
 
 def _topics_of(runs: Sequence[Run]) -> Element | None:
@@ -234,8 +242,11 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
     most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:_DRAWN]
     if not most:
         return None
-    chart = bars("Records that went, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])})
-    return section("What went, by topic", chart, note=f"{len(most)} of {count(len(gone), 'topic')}.")
+    return section(
+        "What went, by topic",
+        bars("Records that went, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])}),
+        note=f"{len(most)} of {count(len(gone), 'topic')}.",
+    )
 
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
@@ -252,9 +263,11 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
         )
         for one in rows[-_MOST_RUNS:][::-1]
     ]
-    heads = ("run", "cluster", "by", "policy", "trimmed", "failed", "records", "exit")
-    note = f"{len(cells)} of {count(len(rows), 'run')}, the newest first. kretain history --run ID shows one."
-    return section("Runs", table(heads, cells, left=4), note=note)
+    return section(
+        "Runs",
+        table(("run", "cluster", "by", "policy", "trimmed", "failed", "records", "exit"), cells, left=4),
+        note=f"{len(cells)} of {count(len(rows), 'run')}, the newest first. kretain history --run ID shows one.",
+    )
 
 
 def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) -> Element | None:
@@ -405,11 +418,12 @@ def forecast_section(found: SavedForecast) -> Element:
         )
         for one in found.disks[:MOST]
     ]
-    heads = ("who loses data next", "topic", "to", "lag", "left if it stops now")
     return section(
         "Forecast",
         bars(label, [topic for topic, _, _ in drawn], parts, "bytes") if drawn else None,
-        table(heads, losing, left=3) if losing else None,
+        table(("who loses data next", "topic", "to", "lag", "left if it stops now"), losing, left=3)
+        if losing
+        else None,
         table(("disk", "full by brokers alone", "full with the policy"), disks) if disks else None,
         note=note,
     )
