@@ -5,21 +5,25 @@ A check returns the danger, None if there is none, or unknown if a fact that it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
-from retention_cli.advise.demand import SMALLEST_SEGMENT_BYTES, Demand, needed_ms
-from retention_cli.advise.facts import PartitionState, TopicState
-from retention_cli.advise.format import HOUR, LAST_DATE_MS, moment, span
-from retention_cli.advise.kept import (
+from retention_cli.advise.facts import (
     CLOCK_DIFFERENCE_MS,
+    SMALLEST_SEGMENT_BYTES,
+    Demand,
+    PartitionState,
+    Stamp,
+    TopicState,
+    needed_ms,
     retention_bytes,
     retention_ms,
     roll_ms,
     size_window_ms,
 )
-from retention_cli.advise.sure import or_unknown, sure
+from retention_cli.advise.format import HOUR, LAST_DATE_MS, moment, span
+from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.model import INFINITE_MS, Maybe, Reason, Unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.decide.triggers.consumed import forced_retention_conflict
@@ -45,12 +49,11 @@ class Danger:
 
 
 @or_unknown
-def consumed_after_retention(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def consumed_after_retention(topic: TopicState, demand: Demand, _now_ms: int) -> Danger | None:
     """Check that R1's time is not longer than the forced retention (R1)."""
-    del now_ms
     if demand.consumed_after_ms is None:
         return None
-    live = sure(retention_ms(topic))
+    live = certain(retention_ms(topic))
     conflict = forced_retention_conflict(
         demand.consumed_after_ms, INFINITE_MS if live is None else live, demand.forced_age_ms
     )
@@ -63,12 +66,11 @@ def consumed_after_retention(topic: TopicState, demand: Demand, now_ms: int) -> 
 
 
 @or_unknown
-def broker_before_policy(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def broker_before_policy(topic: TopicState, demand: Demand, _now_ms: int) -> Danger | None:
     """Check whether the broker's retention.ms is shorter than R4's age, so that it deletes before R4 can act."""
-    del now_ms
     if demand.forced_age_ms is None:
         return None
-    live = sure(retention_ms(topic))
+    live = certain(retention_ms(topic))
     if live is None or live >= demand.forced_age_ms:
         return None
     who = "--want" if demand.keep_ms is not None else "the policy's retention.ms"
@@ -77,24 +79,23 @@ def broker_before_policy(topic: TopicState, demand: Demand, now_ms: int) -> Dang
 
 
 @or_unknown
-def size_before_time(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def size_before_time(topic: TopicState, demand: Demand, _now_ms: int) -> Danger | None:
     """Check whether, at the measured rate, retention.bytes deletes data before the time for which it is needed."""
-    del now_ms
-    limit, needed = sure(retention_bytes(topic)), sure(needed_ms(topic, demand))
+    limit, needed = certain(retention_bytes(topic)), certain(needed_ms(topic, demand))
     if limit is None or needed is None:
         return None
-    windows = _each(topic, lambda one: size_window_ms(one, limit))
-    short = {number: window for number, window in windows.known.items() if window is not None and window < needed}
+    windows = {one.number: size_window_ms(one, limit) for one in topic.partitions}
+    short = _where(windows, lambda window: window is not None and window < needed)
     if not short:
-        windows.must_be_whole()
         return None
+    least = min(window for window in short.values() if window is not None)
     text = (
-        f"at today's rate retention.bytes ({format_bytes(limit)} a partition) holds {span(min(short.values()))} of "
+        f"at today's rate retention.bytes ({format_bytes(limit)} a partition) holds {span(least)} of "
         f"data in the busiest partition; {span(needed)} are wanted"
     )
     remedy = None
     if demand.topic_bytes is not None:
-        rates = _each(topic, lambda one: one.bytes_per_hour).known.values()
+        rates = [rate for one in topic.partitions if not isinstance(rate := one.bytes_per_hour, Unknown)]
         remedy = (
             f"--want-bytes can't hold that: {span(needed)} come to {format_bytes(round(sum(rates) * needed / HOUR))}"
         )
@@ -102,16 +103,13 @@ def size_before_time(topic: TopicState, demand: Demand, now_ms: int) -> Danger |
 
 
 @or_unknown
-def segment_above_retention(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def segment_above_retention(topic: TopicState, _demand: Demand, _now_ms: int) -> Danger | None:
     """Check for segments that take longer than retention.ms to roll: they keep their first record far longer."""
-    del now_ms, demand
-    limit = sure(retention_ms(topic))
-    if limit is None or (segment := sure(topic.settings.segment_ms)) <= limit:
+    limit = certain(retention_ms(topic))
+    if limit is None or (segment := certain(topic.settings.segment_ms)) <= limit:
         return None
-    rolls = _each(topic, lambda one: roll_ms(one, topic.settings))
-    slow = {number: roll for number, roll in rolls.known.items() if roll > limit}
+    slow = _where({one.number: roll_ms(one, topic.settings) for one in topic.partitions}, lambda roll: roll > limit)
     if not slow:
-        rolls.must_be_whole()
         return None
     text = (
         f"segment.ms ({span(segment)}) is longer than retention.ms ({span(limit)}), and traffic is too low to fill a "
@@ -121,19 +119,18 @@ def segment_above_retention(topic: TopicState, demand: Demand, now_ms: int) -> D
 
 
 @or_unknown
-def bytes_per_partition(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Danger | None:
     """Check the topic's size: retention.bytes is per partition, not per topic, and a segment comes on top."""
-    del now_ms
     if topic.deletes is False:
         return None
-    limit, count = sure(retention_bytes(topic)), len(topic.partitions)
+    limit, count = certain(retention_bytes(topic)), len(topic.partitions)
     if demand.topic_bytes is not None:
         return _against_the_word(topic, limit, demand.topic_bytes)
     if limit is None or count < 2:
         return None
-    sizes = _each(topic, lambda one: one.size_bytes)
-    if (total := sum(sizes.known.values())) <= limit:
-        sizes.must_be_whole()
+    sizes = [one.size_bytes for one in topic.partitions]
+    total = sum(one for one in sizes if not isinstance(one, Unknown))
+    if total <= limit and sum(map(certain, sizes)) <= limit:
         return None
     text = (
         f"retention.bytes ({format_bytes(limit)}) is for each partition: {count} of them may hold "
@@ -150,7 +147,7 @@ def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) ->
         remedy = f"{count} partitions need {format_bytes(least)} at least, two of the smallest segments each"
     if limit is None:
         return Danger("bytes-per-partition", "larger", f"{demand}, and retention.bytes sets no limit", remedy=remedy)
-    segment = sure(topic.settings.segment_bytes)
+    segment = certain(topic.settings.segment_bytes)
     if (most := count * (limit + segment)) <= topic_bytes:
         return None
     text = (
@@ -161,11 +158,10 @@ def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) ->
 
 
 @or_unknown
-def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Danger | None:
     """Check that a stopped group's commits are kept at least as long as the data that it has yet to read."""
-    del now_ms, demand
-    limit, offsets = sure(retention_ms(topic)), sure(topic.offsets_retention_ms)
-    if not sure(topic.deletes) or (limit is not None and offsets >= limit):
+    limit, offsets = certain(retention_ms(topic)), certain(topic.offsets_retention_ms)
+    if not certain(topic.deletes) or (limit is not None and offsets >= limit):
         return None
     kept = "without end" if limit is None else f"for {span(limit)}"
     text = (
@@ -177,19 +173,13 @@ def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Dang
 
 
 @or_unknown
-def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
+def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger | None:
     """Check for timestamps in the future: one keeps its segment and all later ones that much longer."""
-    del demand
     if topic.deletes is False:
         return None
-    newest = _each(topic, lambda one: one.newest)
-    ahead = {
-        number: one
-        for number, one in newest.known.items()
-        if one is not None and one.time_ms > now_ms + CLOCK_DIFFERENCE_MS
-    }
+    stamps = {one.number: _newest(one) for one in topic.partitions}
+    ahead = _where(stamps, lambda one: one.time_ms > now_ms + CLOCK_DIFFERENCE_MS)
     if not ahead:
-        newest.must_be_whole()
         return None
     number, worst = max(ahead.items(), key=lambda item: (item[1].time_ms, -item[0]))
     start = next(one.log_start for one in topic.partitions if one.number == number)
@@ -211,29 +201,18 @@ def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger 
     return Danger("future-timestamps", "blocked", text, tuple(sorted(ahead)), remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class _PerPartition(Generic[T]):
-    """A fact by partition where it is known, and the first unknown one."""
-
-    known: dict[int, T]
-    unknown: Unknown | None
-
-    def must_be_whole(self) -> None:
-        """End the calculation as unknown if any partition's fact is: then "none of them" is not certain."""
-        if self.unknown is not None:
-            sure(self.unknown)
+def _newest(one: PartitionState) -> Maybe[Stamp]:
+    """Return a partition's newest record by time, one of the year 1970 if it has none."""
+    return Stamp(0, 0) if one.newest is None else one.newest
 
 
-def _each(topic: TopicState, fact: Callable[[PartitionState], Maybe[T]]) -> _PerPartition[T]:
-    known: dict[int, T] = {}
-    unknown: Unknown | None = None
-    for one in topic.partitions:
-        value = fact(one)
-        if isinstance(value, Unknown):
-            unknown = unknown or value
-        else:
-            known[one.number] = value
-    return _PerPartition(known, unknown)
+def _where(facts: Mapping[int, Maybe[T]], test: Callable[[T], bool]) -> dict[int, T]:
+    """Return the known facts, by partition, for which a test holds.
+
+    If none does, end the calculation as unknown where any fact is: then "none of them" is not certain.
+    """
+    found = {number: one for number, one in facts.items() if not isinstance(one, Unknown) and test(one)}
+    return found or {number: value for number, one in facts.items() if test(value := certain(one))}
 
 
 JUDGES: Final[Sequence[Callable[[TopicState, Demand, int], Maybe[Danger | None]]]] = (

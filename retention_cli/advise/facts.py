@@ -1,17 +1,29 @@
-"""The facts that advice is based on: a topic's live settings and its measured traffic. Pure."""
+"""The facts that advice is based on: a topic's live settings, its measured traffic, and the retention wanted. Pure.
+
+And what follows: how long a broker keeps data, at most and in normal traffic (docs/rules.md, Worked cases). A broker
+deletes whole segments. A segment is deleted when its newest record is older than ``retention.ms``, or when the log
+without it still has ``retention.bytes``. The active segment grows until it is ``segment.ms`` old or ``segment.bytes``
+large, so its oldest record is kept that much longer than its newest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from retention_cli.advise.format import HOUR, MINUTE
-from retention_cli.advise.sure import or_unknown, sure
+from retention_cli.advise.format import HOUR, MIB, MINUTE
+from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 
+CLOCK_DIFFERENCE_MS: Final = MINUTE
+"""A timestamp no more than this ahead of now may only mean that two clocks differ (G8)."""
+SMALLEST_SEGMENT_BYTES: Final = MIB
+"""Brokers from 4.x on accept no smaller ``segment.bytes``."""
+
+WantedBy = Literal["--want", "policy", "retention.ms"]
 _FIELDS: Final = {
     "retention.ms": "retention_ms",
     "retention.bytes": "retention_bytes",
@@ -42,11 +54,6 @@ class TopicSettings:
     delete_delay_ms: Maybe[int]
     tiered: Maybe[bool]
 
-    def changed(self, changes: Mapping[str, int]) -> TopicSettings:
-        """Return the settings with these values in place of the live ones. Keys are Kafka's names."""
-        fields: dict[str, int] = {_FIELDS[key]: value for key, value in changes.items()}
-        return replace(self, **fields)  # type: ignore[arg-type]
-
 
 class Stamp(NamedTuple):
     """An offset, and the timestamp of the record there (Unix ms)."""
@@ -74,34 +81,41 @@ class Ago(NamedTuple):
         return self.now_ms - self.length_ms
 
 
-def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Stamp | None], ago: Ago) -> Maybe[Window]:
+@or_unknown
+def measured(
+    log_start: Maybe[int],
+    high_watermark: Maybe[int],
+    first_since: Maybe[Stamp | None],
+    newest: Maybe[Stamp | None],
+    ago: Ago,
+) -> Window:
     """Return how many records a partition received since a moment.
 
     If the log begins after the moment, the window covers only the log.
 
     Args:
-        start: log start offset.
-        end: high watermark, read before ``first`` and ``newest`` were.
-        first: the first record at or after the moment, as returned by the broker; None if it returned none. That does
-            not prove that there is none (docs/rules.md, Look-ups), unless ``newest`` confirms it.
+        log_start: S.
+        high_watermark: H, read before ``first_since`` and ``newest`` were.
+        first_since: the first record at or after the moment, as returned by the broker; None if it returned none. That
+            does not prove that there is none (docs/rules.md, Look-ups), unless ``newest`` confirms it.
         newest: the record with the largest timestamp.
         ago: the moment.
     """
+    start, end = certain(log_start), certain(high_watermark)
+    none = Window(0, ago.length_ms)
     if start >= end:
-        return Window(0, ago.length_ms)
-    if isinstance(first, Unknown):
-        return first
-    if first is None:
-        if not isinstance(newest, Unknown) and newest is not None and newest.time_ms < ago.since_ms:
-            return Window(0, ago.length_ms)
-        return Unknown.because("traffic", "the broker names no record so young, nor its newest one")
+        return none
+    if (first := certain(first_since)) is None:
+        if isinstance(newest, Stamp) and newest.time_ms < ago.since_ms:
+            return none
+        return certain(Unknown.because("traffic", "the broker names no record so young, nor its newest one"))
     if first.offset > start:
         return Window(max(0, end - first.offset), ago.length_ms)
     covers = min(ago.length_ms, ago.now_ms - first.time_ms)
     if start == 0:  # nothing was deleted yet: the topic is younger than the moment
         return Window(end, max(covers, HOUR))
     if covers < MINUTE:
-        return Unknown.because("traffic", "the log covers less than a minute")
+        return certain(Unknown.because("traffic", "the log covers less than a minute"))
     return Window(end - start, covers)
 
 
@@ -133,10 +147,10 @@ class PartitionState:
 
 @or_unknown
 def _bytes_per_hour(one: PartitionState) -> float:
-    rate = sure(one.records_per_hour)
+    rate = certain(one.records_per_hour)
     if rate == 0:
         return 0.0
-    return rate * sure(one.size_bytes) / max(1, sure(one.high_watermark) - sure(one.log_start))
+    return rate * certain(one.size_bytes) / max(1, certain(one.high_watermark) - certain(one.log_start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,4 +181,173 @@ class TopicState:
 
     def changed(self, changes: Mapping[str, int]) -> TopicState:
         """Return the topic with these settings in place of the live ones. Keys are Kafka's names."""
-        return replace(self, settings=self.settings.changed(changes))
+        fields = {_FIELDS[key]: value for key, value in changes.items()}
+        return replace(self, settings=replace(self.settings, **fields))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The parts of the longest time that a broker with steady writes can keep a record (ms).
+
+    ``ahead_ms`` is how far ahead of now the newest timestamp is: its segment is kept that much longer.
+    ``check_interval_ms`` may pass until the broker finds the segment expired, and ``delete_delay_ms`` passes until
+    the files are deleted.
+    """
+
+    retention_ms: int
+    segment_ms: int
+    ahead_ms: int
+    check_interval_ms: Maybe[int]
+    delete_delay_ms: Maybe[int]
+
+    @property
+    def settings_ms(self) -> int:
+        """The time by the topic's settings and timestamps: ``retention.ms + segment.ms``, plus ``ahead_ms``."""
+        return self.retention_ms + self.segment_ms + self.ahead_ms
+
+    @property
+    def readable_ms(self) -> Maybe[int]:
+        """The time until consumers can't read the record any longer."""
+        return _sum(self.settings_ms, self.check_interval_ms)
+
+    @property
+    def on_disk_ms(self) -> Maybe[int]:
+        """The time until the record's bytes are deleted from disk."""
+        return _sum(self.readable_ms, self.delete_delay_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """The age of a segment's youngest and oldest record when it is deleted, at the measured rate (ms).
+
+    ``by`` is ``"time"`` if ``retention.ms`` takes effect first, ``"size"`` if ``retention.bytes`` does. The broker's
+    check interval is not included.
+    """
+
+    least_ms: int
+    most_ms: int
+    by: Literal["time", "size"]
+
+
+Forever = Literal["forever"]
+Usual = Normal | Literal["forever", "idle"]
+"""``idle``: no writes in the last day; everything is deleted ``retention.ms`` after the newest record."""
+
+
+@or_unknown
+def retention_ms(topic: TopicState) -> int | None:
+    """Return the broker's ``retention.ms``, None if it is unlimited or the topic is not ``cleanup.policy=delete``."""
+    return certain(topic.settings.retention_ms) if certain(topic.deletes) else None
+
+
+@or_unknown
+def retention_bytes(topic: TopicState) -> int | None:
+    """Return the broker's ``retention.bytes`` (per partition), None if unlimited or the broker does not delete."""
+    return certain(topic.settings.retention_bytes) if certain(topic.deletes) else None
+
+
+def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
+    """Return how far ahead of now the newest known timestamp is (ms), 0 if two clocks may merely differ."""
+    newest = (one.newest for one in partitions)
+    ahead = max((one.time_ms - now_ms for one in newest if one is not None and not isinstance(one, Unknown)), default=0)
+    return ahead if ahead > CLOCK_DIFFERENCE_MS else 0
+
+
+@or_unknown
+def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
+    """Return the longest that the broker keeps a record: with little traffic, when only time limits apply."""
+    retention = certain(retention_ms(topic))
+    if retention is None:
+        return "forever"
+    segment, ahead = certain(topic.settings.segment_ms), ahead_ms(topic.partitions, now_ms)
+    return AtMost(retention, segment, ahead, topic.check_interval_ms, topic.settings.delete_delay_ms)
+
+
+@or_unknown
+def roll_ms(partition: PartitionState, settings: TopicSettings) -> int:
+    """Return how long a segment is active at the measured rate (ms): ``segment.ms``, or until it is full."""
+    longest, rate = certain(settings.segment_ms), certain(partition.bytes_per_hour)
+    return longest if rate == 0 else min(longest, round(certain(settings.segment_bytes) / rate * HOUR))
+
+
+@or_unknown
+def size_window_ms(partition: PartitionState, limit: int) -> int | None:
+    """Return how many ms of traffic ``limit`` bytes hold at the measured rate, None if nothing is written."""
+    rate = certain(partition.bytes_per_hour)
+    return None if rate == 0 else round(limit / rate * HOUR)
+
+
+@or_unknown
+def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
+    """Return how old a partition's records are when they are deleted, if traffic stays as measured."""
+    time, limit = certain(retention_ms(topic)), certain(retention_bytes(topic))
+    if time is None and limit is None:
+        return "forever"
+    if certain(partition.records_per_hour) == 0:
+        return "idle"
+    size = None if limit is None else certain(size_window_ms(partition, limit))
+    roll = certain(roll_ms(partition, topic.settings))
+    if size is not None and (time is None or size < time):
+        return Normal(size, size + roll, "size")
+    return Normal(time, time + roll, "time") if time is not None else "forever"
+
+
+def usual(topic: TopicState) -> Maybe[Usual]:
+    """Return :func:`in_normal_traffic` over all partitions whose traffic is known: smallest to largest age."""
+    answers = [in_normal_traffic(one, topic) for one in topic.partitions]
+    spans = [one for one in answers if isinstance(one, Normal)]
+    if spans:
+        by: Literal["time", "size"] = "size" if any(one.by == "size" for one in spans) else "time"
+        return Normal(min(one.least_ms for one in spans), max(one.most_ms for one in spans), by)
+    if (unknown := next((one for one in answers if isinstance(one, Unknown)), None)) is not None:
+        return unknown
+    return "forever" if "forever" in answers else "idle"
+
+
+@or_unknown
+def _sum(*parts: Maybe[int]) -> int:
+    return sum(certain(part) for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the operator and the policy want, each None if not given.
+
+    ``keep_ms`` is how long data should be kept, ``topic_bytes`` how large the topic may become (one replica of each
+    partition).
+    ``least_segment_ms`` is the smallest ``segment.ms`` that may be advised: managed clusters often require a day.
+    ``policy`` is the topic's policy, None if it has none.
+    """
+
+    keep_ms: int | None = None
+    topic_bytes: int | None = None
+    least_segment_ms: int = MINUTE
+    policy: Settings | None = None
+
+    @property
+    def consumed_after_ms(self) -> int | None:
+        """R1's T, if the policy enables R1."""
+        return None if self.policy is None else self.policy.consumed_after_ms
+
+    @property
+    def forced_age_ms(self) -> int | None:
+        """R4's A: the operator's value, else the policy's, else None."""
+        if self.keep_ms is not None:
+            return self.keep_ms
+        return None if self.policy is None else self.policy.forced_age_ms
+
+
+def wanted(topic: TopicState, demand: Demand) -> tuple[Maybe[int | None], WantedBy]:
+    """Return how long data should be kept (None: forever), and which source that comes from."""
+    if demand.keep_ms is not None:
+        return demand.keep_ms, "--want"
+    if demand.forced_age_ms is not None:
+        return demand.forced_age_ms, "policy"
+    return retention_ms(topic), "retention.ms"
+
+
+@or_unknown
+def needed_ms(topic: TopicState, demand: Demand) -> int | None:
+    """Return how long size limits must keep a record: as long as wanted, and until R1 may act (None: no minimum)."""
+    keep = certain(wanted(topic, demand)[0])
+    return demand.consumed_after_ms if keep is None else max(keep, demand.consumed_after_ms or 0)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from retention_cli.advise.facts import Ago, PartitionState, Stamp, TopicSettings, TopicState, Window, measured
+from retention_cli.advise.facts import Ago, PartitionState, Stamp, TopicSettings, TopicState, measured
 from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import Values
+from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.policy.model import Policy, matches
@@ -72,41 +73,52 @@ def read_topics(
     metadata = reader.metadata()
     names, policies = _choose(metadata, patterns, policy)
     progress("settings")
-    topic_values = reader.topic_values(names, _TOPIC_KEYS)
-    broker_values = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER, _OFFSETS))
+    live = read_settings(reader, metadata, names)
     chosen = [metadata.topics[name] for name in names]
     leaders = {TopicPartition(topic.name, n): one for topic in chosen for n, one in topic.partitions.items()}
     partitions = _read_partitions(reader, leaders, clock_ms, progress)
     topics = []
     for topic in chosen:
-        settings = _settings(topic_values[topic.name])
+        settings, check_interval_ms, offsets_retention_ms = live[topic.name]
         states = [partitions[TopicPartition(topic.name, n)] for n in sorted(topic.partitions)]
         if settings.tiered is True:
             states = [replace(one, size_bytes=_LOCAL_ALONE) for one in states]
         topics.append(
-            TopicState(
-                name=topic.name,
-                internal=topic.internal,
-                settings=settings,
-                check_interval_ms=_check_interval(topic, settings, broker_values),
-                offsets_retention_ms=_offsets_retention(broker_values),
-                partitions=tuple(states),
-            )
+            TopicState(topic.name, topic.internal, settings, check_interval_ms, offsets_retention_ms, tuple(states))
         )
-    touched = (one.name for one in topics if one.name in policies and not one.untouched(policies[one.name]))
-    judged = {name: policies[name] for name in touched}
-    notes = () if policy is None else tuple(_unmanaged(names, judged, policy))
+    judged = {
+        one.name: policies[one.name] for one in topics if one.name in policies and not one.untouched(policies[one.name])
+    }
+    others = [name for name in names if name not in judged]
+    notes = []
+    if policy is not None and others:
+        some = ", ".join(others[:3]) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
+        notes.append(Reason("policy", f"{policy.source} does not manage {some}: judged without it"))
     return Reading(clock_ms(), metadata.cluster_id, reader.settings.bootstrap, topics, judged, notes)
 
 
 def read_settings(
     reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str]
-) -> dict[str, tuple[TopicSettings, Maybe[int]]]:
-    """Return topics' live settings, and how often their brokers look for expired segments (ms)."""
+) -> dict[str, tuple[TopicSettings, Maybe[int], Maybe[int]]]:
+    """Return topics' live settings, how often their brokers look for expired segments, and for how long commits last.
+
+    Both in ms: the longest interval of the brokers with a replica, where a compacted topic is checked by the cleaner,
+    and the shortest offsets.retention.minutes of all brokers.
+    """
     topic_values = reader.topic_values(names, _TOPIC_KEYS)
-    broker_values = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER))
-    found = {name: _settings(topic_values[name]) for name in names}
-    return {name: (one, _check_interval(metadata.topics[name], one, broker_values)) for name, one in found.items()}
+    brokers = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER, _OFFSETS))
+    found = {}
+    for name in names:
+        settings, partitions = _settings(topic_values[name]), metadata.topics[name].partitions.values()
+        check: Maybe[int]
+        if isinstance(settings.cleanup_policy, Unknown):
+            check = settings.cleanup_policy
+        else:
+            holding = {broker for one in partitions for broker in one.replicas}
+            of_topic = {broker: values for broker, values in brokers.items() if broker in holding}
+            check = _of_brokers(of_topic, _CLEANER if "compact" in settings.cleanup_policy else _CHECK, max)
+        found[name] = settings, check, _of_brokers(brokers, _OFFSETS, lambda all_of: min(all_of) * MINUTE)
+    return found
 
 
 def _choose(
@@ -130,13 +142,6 @@ def _choose(
             raise NothingMatchesError(f"{policy.source}: no entry matches any of the cluster's topics")
         names = list(policies)
     return names, policies
-
-
-def _unmanaged(names: Iterable[str], policies: Mapping[str, Settings], policy: Policy) -> Iterable[Reason]:
-    others = [name for name in names if name not in policies]
-    if others:
-        some = ", ".join(others[:3]) + (f" and {len(others) - 3:,} more" if len(others) > 3 else "")
-        yield Reason("policy", f"{policy.source} does not manage {some}: judged without it")
 
 
 # -- settings ----------------------------------------------------------------
@@ -178,38 +183,19 @@ def _settings(values: Values | RequestFailedError) -> TopicSettings:
     )
 
 
-_BrokerValues = Mapping[int, Values | RequestFailedError]
-
-
-def _check_interval(topic: TopicMetadata, settings: TopicSettings, brokers: _BrokerValues) -> Maybe[int]:
-    """Return the longest check interval of the brokers with a replica. A compacted topic is checked by the cleaner."""
-    policy = settings.cleanup_policy
-    if isinstance(policy, Unknown):
-        return policy
-    holding = {broker for one in topic.partitions.values() for broker in one.replicas} & brokers.keys()
-    found = [
-        _number(broker, brokers[broker], _CLEANER if "compact" in policy else _CHECK) for broker in sorted(holding)
-    ]
-    return _combined(found, max)
-
-
-def _offsets_retention(brokers: _BrokerValues) -> Maybe[int]:
-    minutes = _combined([_number(broker, values, _OFFSETS) for broker, values in sorted(brokers.items())], min)
-    return minutes if isinstance(minutes, Unknown) else minutes * MINUTE
-
-
-def _number(broker: int, values: Values | RequestFailedError, key: str) -> Maybe[int]:
-    if isinstance(values, RequestFailedError):
-        return Unknown.because("broker-settings", f"broker {broker}'s settings can't be read: {values}")
-    value = values.get(key)
-    return Unknown.because("broker-settings", f"broker {broker} names no {key}") if value is None else int(value)
-
-
-def _combined(found: Sequence[Maybe[int]], choose: Callable[[Iterable[int]], int]) -> Maybe[int]:
-    known = [one for one in found if not isinstance(one, Unknown)]
-    if len(known) < len(found):
-        return next(one for one in found if isinstance(one, Unknown))
-    return choose(known) if known else Unknown.because("broker-settings", "no broker that has it is there")
+@or_unknown
+def _of_brokers(
+    brokers: Mapping[int, Values | RequestFailedError], key: str, choose: Callable[[Sequence[int]], int]
+) -> int:
+    """Return one of the values that brokers have of a setting; unknown if one of them is."""
+    found = []
+    for broker, values in sorted(brokers.items()):
+        if isinstance(values, RequestFailedError):
+            return certain(Unknown.because("broker-settings", f"broker {broker}'s settings can't be read: {values}"))
+        if (value := values.get(key)) is None:
+            return certain(Unknown.because("broker-settings", f"broker {broker} names no {key}"))
+        found.append(int(value))
+    return choose(found) if found else certain(Unknown.because("broker-settings", "no broker that has it is there"))
 
 
 # -- traffic -----------------------------------------------------------------
@@ -251,43 +237,29 @@ def _read_once(
     found, again = {}, set()
     for tp in leaders:
         answers = (starts[tp], highs[tp], newests[tp], hours[tp], days[tp])
-        if (
-            any(isinstance(one, RequestFailedError) and one.retriable for one in answers)
-            and leaders[tp].leader is not None
-        ):
+        if leaders[tp].leader is not None and any(getattr(one, "retriable", False) for one in answers):
             again.add(tp)
         start, end = _offset(starts[tp]), _offset(highs[tp])
-        newest = _newest(_stamp(newests[tp]), start, end)
+        newest = _stamp(newests[tp])
+        if newest is None and start != end:
+            newest = Unknown.because("traffic", "the broker names no newest record")
         found[tp] = PartitionState(
             number=tp.partition,
             log_start=start,
             high_watermark=end,
             size_bytes=sizes.get(tp, no_size),
-            last_hour=_measured(start, end, _stamp(hours[tp]), newest, hour),
-            last_day=_measured(start, end, _stamp(days[tp]), newest, day),
+            last_hour=measured(start, end, _stamp(hours[tp]), newest, hour),
+            last_day=measured(start, end, _stamp(days[tp]), newest, day),
             newest=newest,
         )
     return found, again
 
 
-def _newest(answer: Maybe[Stamp | None], start: Maybe[int], end: Maybe[int]) -> Maybe[Stamp | None]:
-    if answer is None and start != end:
-        return Unknown.because("traffic", "the broker names no newest record")
-    return answer
-
-
-def _measured(
-    start: Maybe[int], end: Maybe[int], first: Maybe[Stamp | None], newest: Maybe[Stamp | None], ago: Ago
-) -> Maybe[Window]:
-    if isinstance(start, Unknown):
-        return start
-    return end if isinstance(end, Unknown) else measured(start, end, first, newest, ago)
-
-
 def _offset(answer: Answer) -> Maybe[int]:
     if isinstance(answer, Found):
         return answer.offset
-    return Unknown.because("offsets", f"the log's ends can't be read: {_why(answer)}")
+    why = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+    return Unknown.because("offsets", f"the log's ends can't be read: {why}")
 
 
 def _stamp(answer: Answer) -> Maybe[Stamp | None]:
@@ -296,7 +268,3 @@ def _stamp(answer: Answer) -> Maybe[Stamp | None]:
     if isinstance(answer, Found):
         return None if answer.timestamp is None else Stamp(answer.offset, answer.timestamp)
     return None
-
-
-def _why(answer: Answer) -> str:
-    return str(answer) if isinstance(answer, RequestFailedError) else "the broker names none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +10,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.disks.solve.room import Disk, ceiling_bytes
-from retention_cli.forecast.fills import Growing, full_in
-from retention_cli.forecast.make import PartitionForecast
-from retention_cli.forecast.span import Span
-from retention_cli.forecast.steady import COMPACT
+from retention_cli.forecast.rates import Span
+from retention_cli.forecast.steady import COMPACT, PartitionForecast
 from retention_cli.forecast.value import DiskForecast
 from retention_cli.memory.disk import Growth
 
@@ -33,17 +33,10 @@ def forecast_disk(
     grows = _growing(disk, parts)
     if isinstance(grows, Unknown):
         return DiskForecast(disk, percent, growth, grows, grows, None if percent is None else grows, still)
+    by_brokers, by_policy = grows
     left = room.total_bytes - room.used_bytes
-    below = None if percent is None else ceiling_bytes(room, percent) - room.used_bytes
-    return DiskForecast(
-        disk,
-        percent,
-        growth,
-        full_in(left, grows.alone),
-        full_in(left, grows.policy),
-        None if below is None else full_in(below, grows.policy),
-        still,
-    )
+    ceiling = None if percent is None else full_in(ceiling_bytes(room, percent) - room.used_bytes, by_policy)
+    return DiskForecast(disk, percent, growth, full_in(left, by_brokers), full_in(left, by_policy), ceiling, still)
 
 
 class Queued(NamedTuple):
@@ -93,12 +86,9 @@ def queue_of(
 
     Of each, an active segment's bytes don't count: they may stay where they are.
     """
-    room = disk.room
-    if isinstance(room, Unknown):
-        return Queue(room)
-    grows = _growing(disk, parts)
-    if isinstance(grows, Unknown):
-        return Queue(grows)
+    room, grows = disk.room, _growing(disk, parts)
+    if isinstance(room, Unknown) or isinstance(grows, Unknown):
+        return Queue(next(one for one in (room, grows) if isinstance(one, Unknown)))
     gained: dict[int, float] = {}
     for one in queued:
         if one.tp not in disk.replicas or isinstance(one.each, Unknown) or isinstance(one.segment_bytes, Unknown):
@@ -111,7 +101,7 @@ def queue_of(
                 counted = there
     times = sorted(gained)
     room_bytes = ceiling_bytes(room, percent) - room.used_bytes
-    return Queue(None, room_bytes, grows.policy, times, list(accumulate(gained[at] for at in times)))
+    return Queue(None, room_bytes, grows[1], times, list(accumulate(gained[at] for at in times)))
 
 
 class R6:
@@ -134,39 +124,76 @@ class R6:
         return Span(soonest, math.inf)
 
 
-class _Grows(NamedTuple):
-    alone: Sequence[Growing]
-    policy: Sequence[Growing]
-
-
-def _growing(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> Maybe[_Grows]:
+@or_unknown
+def _growing(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> tuple[list[Growing], list[Growing]]:
     """Return how the managed replicas grow, by brokers alone and by the policy."""
     managed = _managed(disk, parts)
-    if unknown := [tp for tp in managed if _incomplete(parts[tp])]:
+    if unknown := [tp for tp in managed if any(isinstance(one, Unknown) for one in parts[tp][:4])]:
         text = f"how fast {len(unknown):,} of its {len(managed):,} managed replicas grow is unknown"
-        return Unknown.because("rate", text)
+        return certain(Unknown.because("rate", text))
     by_brokers, by_policy = [], []
     for tp, size in managed.items():
         part = parts[tp]
-        rate, each, kept, brokers = part.rate, part.each, part.kept, part.alone
-        if isinstance(rate, Unknown) or isinstance(each, Unknown) or isinstance(kept, Unknown):
-            continue
-        per_ms = rate.span.times(each)
-        in_policy = kept.records.times(each).plus(Span(0.0, part.active_bytes))  # dead bytes before the log's start
-        if not isinstance(brokers, Unknown):
-            by_brokers.append(Growing(size, per_ms, brokers.times(each)))
-            in_policy = in_policy.at_most(brokers.times(each))
+        each = certain(part.each)
+        per_ms, brokers = certain(part.rate).span.times(each), certain(part.alone).times(each)
+        dead = Span(0.0, part.active_bytes)  # before the log's start
+        in_policy = certain(part.kept).records.times(each).plus(dead).at_most(brokers)
+        by_brokers.append(Growing(size, per_ms, brokers))
         by_policy.append(Growing(size, per_ms, in_policy))
-    return _Grows(by_brokers, by_policy)
+    return by_brokers, by_policy
 
 
 def _managed(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> dict[TopicPartition, int]:
-    return {tp: size for tp, size in disk.replicas.items() if tp in parts and not _compacted(parts[tp])}
+    """Return the managed replicas that are not compacted, and their bytes."""
+    alone = {tp: parts[tp].alone for tp in disk.replicas if tp in parts}
+    return {
+        tp: disk.replicas[tp]
+        for tp, one in alone.items()
+        if not isinstance(one, Unknown) or one.reasons[0].code != COMPACT
+    }
 
 
-def _compacted(part: PartitionForecast) -> bool:
-    return isinstance(part.alone, Unknown) and part.alone.reasons[0].code == COMPACT
+class Growing(NamedTuple):
+    """A replica: its bytes now, how many it gains per ms, and how many it keeps in the end."""
+
+    size_bytes: int
+    per_ms: Span
+    kept_bytes: Span
 
 
-def _incomplete(part: PartitionForecast) -> bool:
-    return any(isinstance(one, Unknown) for one in (part.rate, part.each, part.alone, part.kept))
+def full_in(room_bytes: float, replicas: Sequence[Growing]) -> Span:
+    """Return how long (ms) until replicas have taken this many more bytes.
+
+    The earliest: each grows as fast as it ever did, up to the most that is kept of it, and none shrinks. The latest:
+    each grows as slowly as it ever did, up to the least; what has more than that loses it first. Other bytes on the
+    disk stay as they are.
+    """
+    earliest = _reached(
+        room_bytes,
+        ((one.per_ms.high, max(0.0, one.kept_bytes.high - one.size_bytes)) for one in replicas),
+    )
+    gone = sum(max(0.0, one.size_bytes - one.kept_bytes.low) for one in replicas if math.isfinite(one.kept_bytes.low))
+    latest = _reached(
+        room_bytes + gone,
+        ((one.per_ms.low, max(0.0, one.kept_bytes.low - one.size_bytes)) for one in replicas),
+    )
+    return Span(earliest, max(earliest, latest))
+
+
+def _reached(room_bytes: float, growing: Iterable[tuple[float, float]]) -> float:
+    """Return when the sum of what grows reaches the room: each at its rate (bytes per ms) for so many bytes."""
+    if room_bytes <= 0:
+        return 0.0
+    stops = [(left / rate, rate) for rate, left in growing if rate > 0 and left > 0]
+    heapq.heapify(stops)
+    rate = sum(one for _, one in stops)
+    now = taken = 0.0
+    while stops:
+        until, each = stops[0]
+        if taken + rate * (until - now) >= room_bytes:
+            return now + (room_bytes - taken) / rate
+        taken += rate * (until - now)
+        now = until
+        heapq.heappop(stops)
+        rate = sum(one for _, one in stops) if len(stops) < 8 else max(0.0, rate - each)
+    return math.inf

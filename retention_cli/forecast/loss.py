@@ -8,19 +8,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
-from retention_cli.core.model import Maybe, Unknown
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import Span
-from retention_cli.forecast.steady import BrokerLimits, guarded
+from retention_cli.core.certain import certain, or_unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Sample, Unknown
+from retention_cli.forecast.disks import R6
+from retention_cli.forecast.rates import ENDLESS, Rate, Span, age_of, group_rate
+from retention_cli.forecast.steady import BrokerLimits, PartitionForecast, Seen, Terms, guarded
+from retention_cli.forecast.value import Cause, Loss
+from retention_cli.memory.group import GroupMemory
 from retention_cli.policy.settings import Settings
 
-Cause = Literal["R2", "R4", "R5", "R6", "retention.ms", "retention.bytes", "gone"]
-"""What takes the record first; ``gone``: the group stands below the log start offset."""
 _BROKERS: Final = frozenset({"retention.ms", "retention.bytes"})
 """Causes that don't wait for the policy's next trim."""
-NEVER: Final = Span(math.inf, math.inf)
+_AT_ONCE: Final = 8
+"""Offsets of a partition whose results are remembered: most groups stand at its end."""
+_NOT_SEEN: Final = Unknown.because("rate", "its position was not seen before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +38,58 @@ class Unread:
 
     age_ms: Span
     lag: int
-    lost: int = 0
-    written: Maybe[Rate] = Unknown.because("rate", "not measured")  # noqa: RUF009  (a frozen value)
-    read: Maybe[Rate] = Unknown.because("rate", "not measured")  # noqa: RUF009  (likewise)
-    bytes_per_record: Maybe[Span] = Unknown.because("size", "not read")  # noqa: RUF009  (likewise)
+    lost: int
+    written: Maybe[Rate]
+    read: Maybe[Rate]
+    bytes_per_record: Maybe[Span]
 
 
-class Loss(NamedTuple):
-    """When a group loses records, and to what.
+class Left(NamedTuple):
+    """What a group has yet to read: the age of its oldest unread record (ms), its lag in offsets, and the loss."""
 
-    ``if_stopped_ms`` is how long until its oldest unread record goes, if it reads nothing from now on: a low of 0 may
-    mean now, and a high without end that nothing says by when. ``at_its_rate_ms`` is the same if it goes on reading as
-    fast as it was seen to; :data:`NEVER` if it keeps up. ``age_known`` is false if the record is older than the
-    ledger's samples, and not due for certain: a low of 0 is then only the least that can be said.
-    """
+    age_ms: Span
+    lag: int
+    loss: Maybe[Loss]
 
-    cause: Cause
-    if_stopped_ms: Span
-    at_its_rate_ms: Maybe[Span]
-    age_known: bool = True
 
-    @property
-    def sure(self) -> bool:
-        """Whether the low of ``if_stopped_ms`` is measured, and not for want of samples."""
-        return self.age_known or self.if_stopped_ms.low > 0
+class Place:
+    """A partition. What depends on a group's offset alone is worked out once for groups that stand at the same."""
+
+    def __init__(
+        self, here: Seen, part: PartitionForecast, limits: BrokerLimits, settings: Settings, r6: R6, terms: Terms
+    ) -> None:
+        self._here, self._terms = here, terms
+        facts = here.facts
+        samples = () if isinstance(here.samples, Unknown) else here.samples
+        start = 0 if isinstance(facts.log_start, Unknown) else facts.log_start
+
+        @lru_cache(_AT_ONCE)
+        def ages(offset: int) -> tuple[Span, Maybe[Span]]:
+            age_ms = age_of(samples, here.now, offset)
+            return age_ms, r6.deadline(facts.tp, age_ms, here.now.wall_ms)
+
+        @lru_cache(_AT_ONCE)
+        def left(offset: int, read: Maybe[Rate]) -> Left:
+            age_ms, r6_ms = ages(offset)
+            lag, lost = max(0, here.now.high_watermark - offset), max(0, start - offset)
+            unread = Unread(age_ms, lag, lost, part.rate, read, part.each)
+            return Left(age_ms, lag, time_to_loss(unread, limits, settings, r6_ms, terms.every_ms))
+
+        self._left = left
+
+    def left(self, offset: int, memory: GroupMemory | None) -> Left:
+        """Return what a group that stands at an offset has yet to read; ``memory`` is where it stood before."""
+        stood = None if memory is None else stood_at(memory, self._here.facts)
+        now = Sample(self._here.now.wall_ms, offset)
+        return self._left(offset, _NOT_SEEN if stood is None else group_rate(stood, now, self._terms.least_ms))
+
+
+def stood_at(group: GroupMemory, facts: PartitionFacts) -> Sample | None:
+    """Return where a group stood when it was last seen, if that was in this topic and counted (F5)."""
+    position = group.counted.get((facts.topic.name, facts.partition))
+    if position is None or group.ids.get(facts.topic.name) != facts.topic.topic_id:
+        return None
+    return Sample(group.seen_ms, position.offset)
 
 
 def time_to_loss(
@@ -71,27 +103,25 @@ def time_to_loss(
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        r6_ms: how long until R6 comes to the oldest unread record (:class:`~retention_cli.forecast.disks.R6`),
-            :data:`NEVER` if no disk with it has a ceiling.
+        r6_ms: how long until R6 comes to the oldest unread record (:class:`~retention_cli.forecast.disks.R6`), without
+            end if no disk with it has a ceiling.
         every_ms: how often the policy trims: what is due waits for the next time (ms).
     """
     if unread.lost:
         return Loss("gone", Span.of(0.0), Span.of(0.0))
     deadlines = list(_deadlines(unread, brokers, settings, r6_ms))
-    unknown = [one for _, one in deadlines if isinstance(one, Unknown)]
     known = [(cause, one) for cause, one in deadlines if not isinstance(one, Unknown)]
-    due = any(one.high == 0 for _, one in known)
-    known = [(cause, one if cause in _BROKERS else Span(one.low, one.high + every_ms)) for cause, one in known]
-    if unknown:  # it might come first
+    if len(known) < len(deadlines):  # what is unknown might come first
+        unknown = [one for _, one in deadlines if isinstance(one, Unknown)]
         return Unknown(tuple(dict.fromkeys(reason for one in unknown for reason in one.reasons)))
     if not known:
-        return Loss("retention.ms", NEVER, NEVER)
-    first: Span = NEVER
-    for _, span in known:
-        first = first.at_most(span)
-    cause = min(known, key=lambda one: (one[1].low, one[1].high))[0]
-    stretched = [one if name == "R6" else _stretched(one, unread) for name, one in known]
-    return Loss(cause, first, _soonest(stretched), due or not math.isinf(unread.age_ms.high))
+        return Loss("retention.ms", ENDLESS, ENDLESS)
+    due = any(one.high == 0 for _, one in known)
+    known = [(cause, one if cause in _BROKERS else Span(one.low, one.high + every_ms)) for cause, one in known]
+    first = Span(min(one.low for _, one in known), min(one.high for _, one in known))
+    cause = min(known, key=lambda one: one[1])[0]
+    at_its_rate = _at_its_rate(known, unread)
+    return Loss(cause, first, at_its_rate, due or not math.isinf(unread.age_ms.high))
 
 
 def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
@@ -105,43 +135,39 @@ def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
 def _deadlines(
     unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span]
 ) -> Iterable[tuple[Cause, Maybe[Span]]]:
-    """Yield how long each rule leaves the oldest unread record, if the group stops."""
+    """Yield how long each rule leaves the oldest unread record, if the group stops.
+
+    Brokers delete whole segments, so it may take as long as one is active, and until they check.
+    """
     if isinstance(brokers.deletes, Unknown):
         yield "retention.ms", brokers.deletes
     elif brokers.deletes:
-        yield from _by_brokers(unread, brokers)
+        if brokers.retention_ms is not None:
+            yield "retention.ms", _by_time(unread, brokers)
+        if brokers.retention_bytes is not None:
+            segment = math.inf if isinstance(brokers.segment_bytes, Unknown) else brokers.segment_bytes
+            yield "retention.bytes", _when_full(brokers.retention_bytes, segment, unread)
     if settings is None or settings.hold is not None:
         return
     if settings.forced_age_ms is not None and not guarded("R4", settings):
         yield "R4", _after(settings.forced_age_ms, unread.age_ms)
-    if settings.event_time_ms is not None and not guarded("R2", settings):
+    if guarded("R2", settings):
+        return
+    if settings.event_time_ms is not None:
         yield "R2", _after(settings.event_time_ms, unread.age_ms)
-    if not guarded("R5", settings):
-        sizes = [one for one in (settings.max_bytes,) if one is not None]
-        if settings.max_topic_bytes is not None:  # its partitions share it: none is sure of any of it
-            yield "R5", Span(0.0, math.inf)
-        if sizes:
-            yield "R5", _when_full(min(sizes), 0, unread)
-        if r6_ms != NEVER:
-            yield "R6", r6_ms
+    if settings.max_topic_bytes is not None:  # its partitions share it: none is sure of any of it
+        yield "R5", Span(0.0, math.inf)
+    if settings.max_bytes is not None:
+        yield "R5", _when_full(settings.max_bytes, 0, unread)
+    if r6_ms != ENDLESS:
+        yield "R6", r6_ms
 
 
-def _by_brokers(unread: Unread, brokers: BrokerLimits) -> Iterable[tuple[Cause, Maybe[Span]]]:
-    """Yield what brokers leave: whole segments go, so it may take as long as one is active, and until they check."""
-    time, size = brokers.retention_ms, brokers.retention_bytes
-    if isinstance(time, Unknown):
-        yield "retention.ms", time
-    elif time is not None:
-        earliest = _after(time, unread.age_ms)
-        late = [brokers.segment_ms, brokers.check_ms]
-        slack = math.inf if any(isinstance(one, Unknown) for one in late) else sum(map(_number, late))
-        yield "retention.ms", Span(earliest.low, earliest.high + slack)
-    if isinstance(size, Unknown):
-        yield "retention.bytes", size
-    elif size is not None:
-        segment = brokers.segment_bytes
-        found = _when_full(size, math.inf if isinstance(segment, Unknown) else segment, unread)
-        yield "retention.bytes", found
+@or_unknown
+def _by_time(unread: Unread, brokers: BrokerLimits) -> Span:
+    earliest = _after(certain(brokers.retention_ms) or 0, unread.age_ms)
+    late = [math.inf if isinstance(one, Unknown) else one for one in (brokers.segment_ms, brokers.check_ms)]
+    return Span(earliest.low, earliest.high + sum(late))
 
 
 def _after(limit_ms: int, age_ms: Span) -> Span:
@@ -150,43 +176,33 @@ def _after(limit_ms: int, age_ms: Span) -> Span:
     return Span(low, max(0.0, limit_ms - age_ms.low))
 
 
-def _when_full(limit: int, slack: float, unread: Unread) -> Maybe[Span]:
+@or_unknown
+def _when_full(limit: Maybe[int], slack: float, unread: Unread) -> Span:
     """Return how long until this many bytes (and up to so many more) stand behind the oldest unread record."""
-    if isinstance(unread.bytes_per_record, Unknown):
-        return unread.bytes_per_record
-    if isinstance(unread.written, Unknown):
-        return unread.written
-    behind = unread.bytes_per_record.times(Span.of(unread.lag))
-    growing = unread.bytes_per_record.times(unread.written.span)
-    left = Span(max(0.0, limit - behind.high), max(0.0, limit + slack - behind.low))
-    return left.over(growing)
+    most, each = certain(limit), certain(unread.bytes_per_record)
+    behind = each.times(Span.of(unread.lag))
+    left = Span(max(0.0, most - behind.high), max(0.0, most + slack - behind.low))
+    return left.over(each.times(certain(unread.written).span))
 
 
-def _stretched(deadline: Span, unread: Unread) -> Maybe[Span]:
-    """Return a deadline that a group moves away from while it reads: by 1 / (1 − read / written)."""
-    if isinstance(unread.read, Unknown):
-        return unread.read
-    if isinstance(unread.written, Unknown):
-        return unread.written
-    slowest = 0.0 if unread.read.low == 0 else unread.read.low / unread.written.high if unread.written.high else 1.0
-    fastest = 0.0 if unread.read.high == 0 else unread.read.high / unread.written.low if unread.written.low else 1.0
-    return Span(_divided(deadline.low, slowest), _divided(deadline.high, fastest))
+@or_unknown
+def _at_its_rate(known: Iterable[tuple[Cause, Span]], unread: Unread) -> Span:
+    """Return the first deadline if the group moves away from each while it reads: by 1 / (1 − read / written).
+
+    It does not move away from R6, which takes the oldest of all topics.
+    """
+    first = ENDLESS
+    for cause, deadline in known:
+        if cause == "R6":
+            first = first.at_most(deadline)
+            continue
+        read, written = certain(unread.read), certain(unread.written)
+        slowest = read.low / written.high if read.low and written.high else float(read.low > 0)
+        fastest = read.high / written.low if read.high and written.low else float(read.high > 0)
+        first = first.at_most(Span(_divided(deadline.low, slowest), _divided(deadline.high, fastest)))
+    return first
 
 
 def _divided(ms: float, share: float) -> float:
     """Return a time in which a share of it is won back: without end once that is all of it, but what is due is due."""
     return 0.0 if ms == 0 else math.inf if share >= 1 else ms / (1 - share)
-
-
-def _soonest(spans: Iterable[Maybe[Span]]) -> Maybe[Span]:
-    found = NEVER
-    for one in spans:
-        if isinstance(one, Unknown):
-            return one
-        found = found.at_most(one)
-    return found
-
-
-def _number(value: Maybe[int]) -> int:
-    assert not isinstance(value, Unknown)  # noqa: S101  (for the type checker: checked by the caller)
-    return value

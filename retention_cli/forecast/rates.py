@@ -1,4 +1,6 @@
-"""How fast partitions and groups move, and how old a record is, by the ledger's samples (docs/memory.md). Pure.
+"""How fast partitions and groups move, how old a record is, and numbers of which only the bounds are known. Pure.
+
+Rates and ages are by the ledger's samples (docs/memory.md).
 
 A sample is exact only at its own moment. Between two, H may have moved at any time.
 """
@@ -13,13 +15,63 @@ from typing import Final, NamedTuple
 
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import format_duration
-from retention_cli.forecast.span import Span
 
 HOUR_MS: Final = 3_600_000
 WINDOW_MS: Final = 7 * 24 * HOUR_MS
 """Rates are measured over at most this long, unless the last sample is older."""
 _PARTS: Final = 4
 """The window is divided into up to so many parts: their rates are how much the rate varies."""
+
+
+class Span(NamedTuple):
+    """A number between ``low`` and ``high``, both included, never negative. ``math.inf`` is without end."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float) -> Span:
+        """Return a number that is known exactly."""
+        return cls(value, value)
+
+    @property
+    def endless(self) -> bool:
+        """Whether even its smallest value is without end."""
+        return math.isinf(self.low)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its largest value has an end."""
+        return not math.isinf(self.high)
+
+    def plus(self, other: Span) -> Span:
+        """Return the sum."""
+        return Span(self.low + other.low, self.high + other.high)
+
+    def times(self, other: Span) -> Span:
+        """Return the product. Nothing times anything without end is nothing: no records take no bytes."""
+        return Span(_product(self.low, other.low), _product(self.high, other.high))
+
+    def over(self, other: Span) -> Span:
+        """Return the quotient; anything over nothing is without end, nothing over nothing is nothing."""
+        return Span(_quotient(self.low, other.high), _quotient(self.high, other.low))
+
+    def less(self, other: Span) -> Span:
+        """Return how much smaller the other is, at least nothing."""
+        low = 0.0 if math.isinf(other.high) else max(0.0, self.low - other.high)
+        return Span(low, self.high if math.isinf(self.high) else max(0.0, self.high - other.low))
+
+    def at_least(self, other: Span) -> Span:
+        """Return the larger of both."""
+        return Span(max(self.low, other.low), max(self.high, other.high))
+
+    def at_most(self, other: Span) -> Span:
+        """Return the smaller of both."""
+        return Span(min(self.low, other.low), min(self.high, other.high))
+
+
+NOTHING: Final = Span(0.0, 0.0)
+ENDLESS: Final = Span(math.inf, math.inf)
 
 
 class Rate(NamedTuple):
@@ -109,3 +161,13 @@ def _parts(used: Sequence[Sample], least_ms: int) -> list[tuple[Sample, Sample]]
 
 def _rounded(ms: int) -> int:
     return ms if ms < 1000 else ms // 1000 * 1000 if ms < 60_000 else ms // 60_000 * 60_000
+
+
+def _product(one: float, other: float) -> float:
+    return 0.0 if 0 in (one, other) else one * other
+
+
+def _quotient(one: float, other: float) -> float:
+    if one == 0 or math.isinf(other):
+        return 0.0 if not math.isinf(one) else math.inf
+    return math.inf if other == 0 else one / other

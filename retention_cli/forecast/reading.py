@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by, plain_name
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
+from retention_cli.core.state_dir import StateError
+from retention_cli.decide.guards import frozen, untouchable
+from retention_cli.disks.solve.room import Disk
 from retention_cli.disks.usage import look
-from retention_cli.forecast.disks import R6, forecast_disk, queue_of
-from retention_cli.forecast.loss import Loss
-from retention_cli.forecast.make import (
+from retention_cli.forecast.disks import R6, Queued, forecast_disk, queue_of
+from retention_cli.forecast.loss import Place, stood_at
+from retention_cli.forecast.rates import NOTHING, Span
+from retention_cli.forecast.steady import (
+    BrokerLimits,
     PartitionForecast,
     Seen,
     Terms,
     forecast_partitions,
     forecast_topic,
+    guarded,
     totals_of,
 )
-from retention_cli.forecast.observed import Limits, groups_before, limits_of, queued_in, seen_in
-from retention_cli.forecast.place import Place
-from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast
+from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast, Loss
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import Memory, NoMemory
@@ -32,6 +37,10 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.make import with_live
 from retention_cli.policy.selection import Selection, check_matches
+from retention_cli.policy.settings import Settings
+
+Limits = Mapping[str, BrokerLimits]
+Parts = dict[TopicPartition, PartitionForecast]
 
 
 def read_forecast(
@@ -66,20 +75,21 @@ def read_forecast(
         memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     progress("settings")
-    limits = limits_of(reader, sorted(observation.settings))
+    settings = observation.settings
+    limits = limits_of(reader, sorted(settings))
     seen = seen_in(observation, memories, before, {floor_by(one.group) for one in commits}, now_ms)
     terms = Terms(every_ms, least_ms, now_ms)
-    parts: dict[TopicPartition, PartitionForecast] = {}
-    topics = []
-    for name, of_topic in seen.items():
-        found = forecast_partitions(of_topic, limits[name], observation.settings[name], terms)
-        parts |= {one.facts.tp: part for one, part in zip(of_topic, found, strict=True)}
-        topics.append(forecast_topic(name, of_topic, found))
+    parts = forecasts_of(seen, limits, settings, terms)
     progress("disks")
-    disks, told = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
-    groups = _groups(
-        commits, observation, seen, parts, limits, _r6(disks, observation, parts, seen, limits), before, terms
-    )
+    disks, disk_notes = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
+    r6 = r6_of([(one.disk, one.percent) for one in disks], seen, settings, parts, limits)
+    places = {
+        one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
+        for topic, rows in seen.items()
+        for one in rows
+        if not isinstance(one.facts.high_watermark, Unknown)
+    }
+    topics = [forecast_topic(name, rows, [parts[one.facts.tp] for one in rows]) for name, rows in seen.items()]
     return Forecast(
         created_at_ms=now_ms,
         cluster_id=observation.cluster_id,
@@ -89,23 +99,128 @@ def read_forecast(
         every_ms=every_ms,
         least_ms=least_ms,
         topics=topics,
-        groups=sorted(groups, key=_soonest_first),
+        groups=sorted(_groups(commits, places, before), key=lambda one: (_soonest(one.loss), one.group, one.topic)),
         disks=disks,
         totals=totals_of(topics),
-        notes=[*notes, *told, *memories.notes],
+        notes=[*notes, *disk_notes, *memories.notes],
     )
 
 
-def _disks(
-    reader: ClusterReader,
-    selection: Selection,
-    memory: Memory,
-    parts: Mapping[TopicPartition, PartitionForecast],
+def limits_of(reader: ClusterReader, names: Sequence[str]) -> Limits:
+    """Return topics' live limits, as their brokers use them; unknown of a topic that is gone by now.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+    """
+    metadata = reader.metadata(names)
+    there = [name for name in names if name in metadata.topics]
+    gone = Unknown.because("metadata", "the topic was deleted meanwhile")
+    found = dict.fromkeys(names, BrokerLimits(gone, gone, gone, gone, gone, gone, gone))
+    for name, (one, check_ms, _) in read_settings(reader, metadata, there).items():
+        policy = one.cleanup_policy
+        found[name] = BrokerLimits(
+            deletes=policy if isinstance(policy, Unknown) else "delete" in policy,
+            compacts=policy if isinstance(policy, Unknown) else "compact" in policy,
+            retention_ms=one.retention_ms,
+            retention_bytes=one.retention_bytes,
+            segment_ms=one.segment_ms,
+            segment_bytes=one.segment_bytes,
+            check_ms=check_ms,
+        )
+    return found
+
+
+def seen_in(
+    observation: Observation,
+    memories: Memories,
+    before: Mapping[str, GroupMemory],
+    there: Collection[str],
     now_ms: int,
+    only: Collection[TopicPartition] | None = None,
+) -> dict[str, list[Seen]]:
+    """Return the partitions by topic, with the samples that were proven to be of their logs (M2).
+
+    Args:
+        observation: what was read.
+        memories: the ledgers.
+        before: where groups stood before, by name (:func:`groups_before`).
+        there: the consumers that exist, as a floor names them: others are gone, and still count (F6).
+        now_ms: now (Unix ms).
+        only: these partitions alone; None: all.
+    """
+    memory = memories(observation.cluster_id)
+    by = {floor_by(name): name for name in before}
+    at_ms = observation.ends_read_ms or now_ms
+    doubt = Unknown.because("ledger", "whether what is remembered is of this log is unknown")
+    found: dict[str, list[Seen]] = {}
+    for tp in observation.facts if only is None else only:
+        facts = observation.facts[tp]
+        end, topic_id = facts.high_watermark, facts.topic.topic_id
+        samples: Maybe[Sequence[Sample]]
+        if isinstance(end, Unknown):
+            samples = end
+        elif isinstance(topic_id, Unknown):
+            samples = topic_id
+        elif memory.lost is not None or tp in observation.doubts:
+            samples = memory.lost or doubt
+        else:
+            samples = memory.partition(tp.topic, topic_id, tp.partition).samples
+        now = Sample(at_ms, 0 if isinstance(end, Unknown) or isinstance(topic_id, Unknown) else end)
+        stood, gone = None, False
+        if not isinstance(facts.floor, Unknown):
+            name = by.get(facts.floor.by)
+            stood = None if name is None else stood_at(before[name], facts)
+            gone = facts.floor.by.startswith("group:") and facts.floor.by not in there
+        found.setdefault(tp.topic, []).append(Seen(facts, samples, now, stood, gone))
+    return found
+
+
+def forecasts_of(
+    seen: Mapping[str, Sequence[Seen]], limits: Limits, settings: Mapping[str, Settings], terms: Terms
+) -> Parts:
+    """Return each partition's forecast."""
+    return {
+        one.facts.tp: part
+        for name, rows in seen.items()
+        for one, part in zip(rows, forecast_partitions(rows, limits[name], settings[name], terms), strict=True)
+    }
+
+
+def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemory]:
+    """Return where groups stood when the ledger last saw them; empty if it can't be told."""
+    try:
+        return memories.ledger(cluster_id).groups()
+    except StateError:  # lost, or none could be made: observing says so where it matters
+        return {}
+
+
+def r6_of(
+    disks: Sequence[tuple[Disk, float | None]],
+    seen: Mapping[str, Sequence[Seen]],
+    settings: Mapping[str, Settings],
+    parts: Parts,
+    limits: Limits,
+) -> R6:
+    """Return how long until R6 comes to what; ``disks`` are with the policy's ceilings, None without one."""
+    queued = []
+    for topic, rows in seen.items():
+        chosen = settings[topic]
+        for one in rows:
+            facts, start = one.facts, one.facts.log_start
+            never = frozen(chosen) is not None or untouchable(facts.topic, chosen) is not None
+            if guarded("R6", chosen) or never or (facts.topic.tiered and not chosen.trim_tiered):
+                continue
+            if not isinstance(start, Unknown):
+                samples = () if isinstance(one.samples, Unknown) else one.samples
+                queued.append(Queued(facts.tp, samples, start, parts[facts.tp].each, limits[topic].segment_bytes))
+    return R6((disk, queue_of(disk, percent, parts, queued)) for disk, percent in disks if percent is not None)
+
+
+def _disks(
+    reader: ClusterReader, selection: Selection, memory: Memory, parts: Parts, now_ms: int
 ) -> tuple[list[DiskForecast], list[Reason]]:
     """Return the disks' forecasts. Their usage is compared with the ledger's looks, and not added to them."""
-    rules = selection.decided_alone.policy.disks
-    outcomes, notes = look(reader, rules, NoMemory(), now_ms)
+    outcomes, notes = look(reader, selection.decided_alone.policy.disks, NoMemory(), now_ms)
     found = []
     for one in outcomes:
         room = one.disk.room
@@ -121,54 +236,24 @@ def _disks(
     return found, notes
 
 
-def _r6(
-    disks: Sequence[DiskForecast],
-    observation: Observation,
-    parts: Mapping[TopicPartition, PartitionForecast],
-    seen: Mapping[str, Sequence[Seen]],
-    limits: Limits,
-) -> R6:
-    """Return how long until R6 comes to what."""
-    queued = list(queued_in(seen, observation.settings, parts, limits))
-    return R6((one.disk, queue_of(one.disk, one.percent, parts, queued)) for one in disks if one.percent is not None)
-
-
 def _groups(
-    commits: Sequence[GroupCommits],
-    observation: Observation,
-    seen: Mapping[str, Sequence[Seen]],
-    parts: Mapping[TopicPartition, PartitionForecast],
-    limits: Limits,
-    r6: R6,
-    before: Mapping[str, GroupMemory],
-    terms: Terms,
+    commits: Sequence[GroupCommits], places: Mapping[TopicPartition, Place], before: Mapping[str, GroupMemory]
 ) -> Iterator[GroupForecast]:
     """Yield each group on each topic that it has a position on."""
-    places: dict[str, dict[int, Place]] = {}
-    for topic, rows in seen.items():
-        about = limits[topic], observation.settings[topic], r6, terms
-        places[topic] = {
-            one.facts.partition: Place(one, parts[one.facts.tp], *about)
-            for one in rows
-            if not isinstance(one.facts.high_watermark, Unknown)
-        }
     for group in commits:
         memory = before.get(group.group)
         for topic, positions in group.topics.items():
-            here = places.get(topic, {})
-            left = [(here[one].left(at, memory), one) for one, at, _epoch in positions if one in here]
-            if left:
-                worst, partition = min(left, key=lambda one: (_left(one[0].loss), one[1]))
-                lag = sum(one.lag for one, _ in left)
+            found = [
+                (place.left(at, memory), number)
+                for number, at, _epoch in positions
+                if (place := places.get(TopicPartition(topic, number))) is not None
+            ]
+            if found:
+                worst, partition = min(found, key=lambda one: (_soonest(one[0].loss), one[1]))
+                lag = sum(one.lag for one, _ in found)
                 yield GroupForecast(plain_name(group.group), topic, partition, lag, worst.age_ms, worst.loss)
 
 
-def _left(loss: Maybe[Loss]) -> tuple[int, float, float]:
+def _soonest(loss: Maybe[Loss]) -> tuple[bool, Span]:
     """Return a sort key: what is known first, then the soonest."""
-    if isinstance(loss, Unknown):
-        return (1, 0.0, 0.0)
-    return (0, loss.if_stopped_ms.low, loss.if_stopped_ms.high)
-
-
-def _soonest_first(one: GroupForecast) -> tuple[tuple[int, float, float], str, str]:
-    return _left(one.loss), one.group, one.topic
+    return (True, NOTHING) if isinstance(loss, Unknown) else (False, loss.if_stopped_ms)

@@ -1,4 +1,4 @@
-"""What brokers alone keep of a partition in steady state, and what a policy keeps of it beside them. Pure.
+"""What brokers alone keep of a topic in steady state, and what a policy keeps of it beside them. Pure.
 
 Steady state: records are written as fast as measured, consumers stay as far behind as they are now, and event time
 goes on as the clock does. Between two trims the log grows: the smallest value is right after one, the largest right
@@ -8,28 +8,49 @@ before the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from retention_cli.advise.sure import or_unknown, sure
-from retention_cli.core.model import Maybe, Reason, Unknown
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import ENDLESS, NOTHING, Span
+from retention_cli.core.certain import certain, or_unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
+from retention_cli.decide.decision import weigh
+from retention_cli.decide.guards import frozen, untouchable
+from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span, group_rate, rate_of
+from retention_cli.forecast.value import Amounts, TopicForecast, Totals
 from retention_cli.policy.settings import Settings
 
 BROKERS: Final = "brokers"
 COMPACT: Final = "compact"
 """The code of a reason: a compacted topic."""
+_TRIGGERS = ("R1", "R2", "R3", "R4")
+_KEEPS_UP = 0.9
+"""A consumer that reads this share of what is written is not taken to fall behind: it commits now and then."""
+_PASSING = frozenset({"G3"})
+"""Reasons that go away by themselves as the ledger grows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """What flows through a partition: its offsets now (H − S), its rate, and how many bytes an offset takes."""
+class Seen:
+    """A partition: its facts, the ledger's samples, H now, and where its floor's consumer stood before, if known.
 
-    records: int
-    rate: Rate
-    bytes_per_record: Maybe[Span]
+    ``floor_gone``: that consumer no longer exists, and still counts (F6).
+    """
+
+    facts: PartitionFacts
+    samples: Maybe[Sequence[Sample]]
+    now: Sample
+    floor_before: Sample | None = None
+    floor_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How often the policy trims (ms), the least time that a rate is measured over (ms), and now (Unix ms)."""
+
+    every_ms: int
+    least_ms: int
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,14 @@ class BrokerLimits:
     segment_ms: Maybe[int]
     segment_bytes: Maybe[int]
     check_ms: Maybe[int]
+
+
+class Flow(NamedTuple):
+    """What flows through a partition: its offsets now (H − S), its rate, and how many bytes an offset takes."""
+
+    records: int
+    rate: Rate
+    bytes_per_record: Maybe[Span]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,141 +103,277 @@ class Standing:
     topic_share: float = 1.0
 
 
-def bytes_per_record(
-    size_bytes: Maybe[int], log_start: int, high_watermark: int, segment_bytes: Maybe[int]
-) -> Maybe[Span]:
+class PartitionForecast(NamedTuple):
+    """What a topic's and a disk's forecast are made of: its rate, bytes per record, and what is kept of it."""
+
+    rate: Maybe[Rate]
+    each: Maybe[Span]
+    alone: Maybe[Span]
+    kept: Maybe[Kept]
+    active_bytes: float
+
+
+def forecast_partitions(
+    seen: Sequence[Seen], limits: BrokerLimits, settings: Settings, terms: Terms
+) -> list[PartitionForecast]:
+    """Return the forecasts of all of a topic's partitions, in their order."""
+    rates = [
+        one.samples if isinstance(one.samples, Unknown) else rate_of(one.samples, one.now, terms.least_ms)
+        for one in seen
+    ]
+    written = sum(one.mean for one in rates if not isinstance(one, Unknown))
+    found = []
+    for one, rate in zip(seen, rates, strict=True):
+        start, end = one.facts.log_start, one.facts.high_watermark
+        if isinstance(start, Unknown):
+            found.append(PartitionForecast(start, start, start, start, 0.0))
+            continue
+        if isinstance(end, Unknown):
+            found.append(PartitionForecast(end, end, end, end, 0.0))
+            continue
+        each = bytes_per_record(one.facts.size_bytes, start, end, limits.segment_bytes)
+        if isinstance(rate, Unknown):
+            found.append(PartitionForecast(rate, each, rate, rate, 0.0))
+            continue
+        flow = Flow(end - start, rate, NOTHING if end == start and rate.high == 0 else each)
+        alone = brokers_keep(flow, limits)
+        standing = _standing(one, settings, rate, terms, rate.mean / written if written else 1 / len(seen))
+        kept = policy_keeps(flow, standing, alone, terms.every_ms)
+        found.append(PartitionForecast(rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits)))
+    return found
+
+
+def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionForecast]) -> TopicForecast:
+    """Return a topic's forecast. One unknown partition makes its sums unknown."""
+    reasons = list[Reason]()
+    for one in parts:
+        reasons += one.kept.notes if isinstance(one.kept, Kept) else ()
+        for value in (one.rate, one.each, one.alone, one.kept):
+            reasons += value.reasons if isinstance(value, Unknown) else ()
+    return TopicForecast(
+        name=name,
+        partitions=len(parts),
+        now=_sum((_records(one.facts), _size(one.facts)) for one in seen),
+        rate=_topic_rate(parts),
+        alone=_sum((one.alone, _product(one.alone, one.each)) for one in parts),
+        policy=_sum((keeps, _product(keeps, one.each)) for one in parts for keeps in (_kept_records(one),)),
+        by=", ".join(sorted({one.kept.by for one in parts if isinstance(one.kept, Kept)})) or BROKERS,
+        reasons=tuple(dict.fromkeys(reasons)),
+    )
+
+
+def totals_of(topics: Sequence[TopicForecast]) -> Totals:
+    """Return the sums over all topics, as far as they have any."""
+    known = [one for one in topics if not any(isinstance(part, Unknown) for part in (*one.alone, *one.policy))]
+    endless = [one for one in known if not _bounded(one.alone)]
+    growing = [one for one in known if not _bounded(one.policy)]
+    counted = [one for one in known if _bounded(one.alone) and _bounded(one.policy)]
+    return Totals(
+        topics=len(topics),
+        known=len(counted),
+        unknown=len(topics) - len(known),
+        endless=len(endless),
+        growing=len(growing),
+        now=_sum(one.now for one in counted),
+        alone=_sum(one.alone for one in counted),
+        policy=_sum(one.policy for one in counted),
+        saved=_sum(saved(one.alone, one.policy) for one in counted),
+        ended=_sum(one.policy for one in endless if _bounded(one.policy)),
+    )
+
+
+def saved(alone: Amounts, policy: Amounts) -> Amounts:
+    """Return how much less the policy keeps, as far as both are known."""
+    return Amounts(_less(alone.records, policy.records), _less(alone.size_bytes, policy.size_bytes))
+
+
+@or_unknown
+def _less(one: Maybe[Span], other: Maybe[Span]) -> Span:
+    less = certain(one).less(certain(other))
+    return NOTHING if one == other else less  # by the brokers' own word: the same, at any rate
+
+
+@or_unknown
+def bytes_per_record(size_bytes: Maybe[int], log_start: int, high_watermark: int, segment_bytes: Maybe[int]) -> Span:
     """Return how many bytes of a replica one offset takes, from its size.
 
     If the log start offset has moved, the size may include dead bytes of the segment that it lies in; but the whole
     size never takes more offsets than there ever were.
     """
-    records = high_watermark - log_start
-    if isinstance(size_bytes, Unknown):
-        return size_bytes
+    size, records = certain(size_bytes), high_watermark - log_start
     if records <= 0:
-        return Unknown.because("size", "it is empty: how large its records are is unknown")
-    most = size_bytes / records
+        return certain(Unknown.because("size", "it is empty: how large its records are is unknown"))
+    most, ever = size / records, size / high_watermark
     if log_start == 0:
         return Span.of(most)
-    ever = size_bytes / high_watermark
-    if isinstance(segment_bytes, Unknown):
-        return Span(ever, most)
-    return Span(max(ever, (size_bytes - segment_bytes) / records), most)
+    return Span(ever if isinstance(segment_bytes, Unknown) else max(ever, (size - segment_bytes) / records), most)
 
 
 @or_unknown
 def brokers_keep(flow: Flow, limits: BrokerLimits) -> Span:
     """Return how many records brokers alone keep: by ``retention.ms`` and ``.bytes``, in whole segments."""
-    if sure(limits.compacts):
-        return sure(Unknown.because("compact", "it is compacted: what stays depends on its keys"))
-    if not sure(limits.deletes):
-        return _forever(flow)
-    time, size = sure(limits.retention_ms), sure(limits.retention_bytes)
-    if time is None and size is None:
-        return _forever(flow)
-    rate = flow.rate.span
+    if certain(limits.compacts):
+        return certain(Unknown.because("compact", "it is compacted: what stays depends on its keys"))
+    time, size = (
+        (certain(limits.retention_ms), certain(limits.retention_bytes)) if certain(limits.deletes) else (None, None)
+    )
+    rate, now = flow.rate.span, Span.of(flow.records)
+    if time is None and size is None:  # all that is there, or without end while something is written
+        return now if rate.high == 0 else ENDLESS if rate.low > 0 else Span(float(flow.records), math.inf)
     if rate.high == 0 and size is None:
         return NOTHING  # brokers roll an active segment, too, once its newest record has expired
-    segment = rate.high * sure(limits.segment_ms)
+    segment = rate.high * certain(limits.segment_ms)
     if not isinstance(flow.bytes_per_record, Unknown):
-        segment = min(segment, Span.of(sure(limits.segment_bytes)).over(flow.bytes_per_record).high)
-    late = Span(0.0, segment + rate.high * sure(limits.check_ms))
-    found = ENDLESS
-    if time is not None:
-        found = found.at_most(rate.times(Span.of(time)).plus(late))
+        segment = min(segment, Span.of(certain(limits.segment_bytes)).over(flow.bytes_per_record).high)
+    late = Span(0.0, segment + rate.high * certain(limits.check_ms))
+    found = ENDLESS if time is None else rate.times(Span.of(time)).plus(late)
     if size is not None:
-        fits = Span.of(size).over(sure(flow.bytes_per_record))
-        found = found.at_most(fits.plus(late) if rate.high else fits.at_most(Span.of(flow.records)))
+        fits = Span.of(size).over(certain(flow.bytes_per_record))
+        found = found.at_most(fits.plus(late) if rate.high else fits.at_most(now))
     return found
 
 
 def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms: int) -> Maybe[Kept]:
-    """Return how many records a policy keeps that trims every so often (ms); brokers go on deleting, too."""
-    settings, rate = standing.settings, flow.rate.span
+    """Return how many records a policy keeps that trims every so often (ms); brokers go on deleting, too.
+
+    Where what brokers keep is unknown, a rule's own word may be enough; but nothing bounds what no rule lets go of.
+    """
+    settings, rate, lag = standing.settings, flow.rate.span, standing.lag
+    unbounded: Unknown | None = None
     if isinstance(brokers, Unknown):
-        # A policy's own word may be enough; but nothing bounds what it does not let go of.
+        unbounded = Unknown.because("brokers", "what brokers keep is unknown, and no rule lets go of it")
         brokers = ENDLESS
-        alone: Unknown | None = Unknown.because("brokers", "what brokers keep is unknown, and no rule lets go of it")
-    else:
-        alone = None
     if standing.untouched is not None:
-        return Kept(brokers, BROKERS, (standing.untouched,)) if alone is None else alone
+        return unbounded or Kept(brokers, BROKERS, (standing.untouched,))
     if settings.unsettled is not None:
         return settings.unsettled
-    late = Span(0.0, rate.high * every_ms)
-    best, notes = Kept(brokers), list[Reason]()
-    for code, asked in _asked(flow, settings, standing.topic_share).items():
-        stop = _stop(code, standing)
-        if stop is not None:
-            notes += stop.reasons
+    best, by, notes = brokers, BROKERS, list[Reason]()
+    for code, leaves in _leaves(flow, settings, standing.topic_share).items():
+        held = guarded(code, settings)
+        stop = (standing.stopped or {}).get(code, lag if held else 0)
+        if unknown := [one for one in (stop, leaves) if isinstance(one, Unknown)]:
+            notes += unknown[0].reasons
+        if unknown or isinstance(leaves, Unknown):
             continue
-        if isinstance(asked, Unknown):
-            notes += asked.reasons
-            continue
-        kept = asked
-        if guarded(code, settings) and not isinstance(standing.lag, Unknown):
+        kept = leaves
+        if held and not isinstance(lag, Unknown):
             behind = standing.falls_behind
             notes += [] if behind is None else [behind]
-            kept = kept.at_least(Span(float(standing.lag), float(standing.lag) if behind is None else math.inf))
+            kept = kept.at_least(Span(float(lag), float(lag) if behind is None else math.inf))
         if settings.min_wallclock_ms is not None:
             kept = kept.at_least(rate.times(Span.of(settings.min_wallclock_ms)))
-        kept = kept.plus(late)
-        low = min(best.records.low, kept.low)
-        wins = kept.high < best.records.high
-        best = Kept(Span(low, kept.high if wins else best.records.high), code if wins else best.by)
+        kept = kept.plus(Span(0.0, rate.high * every_ms))
+        by = code if kept.high < best.high else by
+        best = best.at_most(kept)
     notes = list(dict.fromkeys(notes))
-    if alone is not None and best.by == BROKERS:
-        return Unknown((*alone.reasons, *notes))
-    return Kept(best.records, best.by, tuple(notes))
+    if unbounded is not None and by == BROKERS:
+        return Unknown((*unbounded.reasons, *notes))
+    return Kept(best, by, tuple(notes))
 
 
 def guarded(code: str, settings: Settings) -> bool:
     """Return whether a rule stops at what somebody has yet to read (R1 by itself, others by G2)."""
-    if code == "R1":
-        return True
     if code == "R4" and not settings.forced_age_guarded:
         return False
-    return settings.unconsumed == "hold"
+    return code == "R1" or settings.unconsumed == "hold"
 
 
-def _asked(flow: Flow, settings: Settings, share: float) -> dict[str, Maybe[Span]]:
+def _leaves(flow: Flow, settings: Settings, share: float) -> dict[str, Maybe[Span]]:
     """Return how many records each rule that is on would leave, before guards and between no trims."""
-    rate, found = flow.rate.span, dict[str, Maybe[Span]]()
+    rate, now, found = flow.rate.span, Span.of(float(flow.records)), dict[str, Maybe[Span]]()
     if settings.consumed_after_ms is not None:
         found["R1"] = rate.times(Span.of(settings.consumed_after_ms))
-    if settings.event_time_ms is not None:
-        # Event time moves only with new records: nothing expires where nothing is written.
-        idle = Span(0.0, float(flow.records))
-        found["R2"] = idle if rate.high == 0 else rate.times(Span.of(settings.event_time_ms))
+    if settings.event_time_ms is not None:  # event time moves only with new records: else nothing expires
+        found["R2"] = rate.times(Span.of(settings.event_time_ms)) if rate.high else Span(0.0, now.high)
     if settings.min_timestamp_ms:
         found["R3"] = Span(0.0, math.inf)  # as its application moves it
     if settings.forced_age_ms is not None:
         found["R4"] = rate.times(Span.of(settings.forced_age_ms))
-    sizes = [
-        *([] if settings.max_bytes is None else [float(settings.max_bytes)]),
-        *([] if settings.max_topic_bytes is None else [settings.max_topic_bytes * share]),
-    ]
-    if sizes:
-        each = flow.bytes_per_record
-        if isinstance(each, Unknown):
-            found["R5"] = each
-        else:
-            fits = Span.of(min(sizes)).over(each)
-            found["R5"] = fits if rate.high else fits.at_most(Span.of(flow.records))
+    of_topic = None if settings.max_topic_bytes is None else settings.max_topic_bytes * share
+    sizes = [float(one) for one in (settings.max_bytes, of_topic) if one is not None]
+    if sizes and isinstance(flow.bytes_per_record, Unknown):
+        found["R5"] = flow.bytes_per_record
+    elif sizes and not isinstance(flow.bytes_per_record, Unknown):
+        fits = Span.of(min(sizes)).over(flow.bytes_per_record)
+        found["R5"] = fits if rate.high else fits.at_most(now)
     return found
 
 
-def _stop(code: str, standing: Standing) -> Unknown | None:
-    """Return why a rule can't act, None if it can."""
-    if standing.stopped is not None and code in standing.stopped:
-        return standing.stopped[code]
-    if guarded(code, standing.settings) and isinstance(standing.lag, Unknown):
-        return standing.lag
-    return None
+def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: float) -> Standing:
+    facts, floor = one.facts, one.facts.floor
+    touch = untouchable(facts.topic, settings)
+    never = touch if isinstance(touch, Reason) else frozen(settings)
+    stopped: dict[str, Unknown] = {}
+    if isinstance(touch, Unknown):
+        stopped = dict.fromkeys((*_TRIGGERS, "R5"), touch)
+    elif never is None and not facts.empty:
+        for weighed in weigh(facts, settings, terms.now_ms):
+            why = weighed.allowed
+            lasts = isinstance(why, Unknown) and any(reason.code not in _PASSING for reason in why.reasons)
+            if weighed.code in _TRIGGERS and lasts and isinstance(why, Unknown):
+                stopped[weighed.code] = why
+    if isinstance(floor, Unknown):
+        return Standing(settings, never, 0 if facts.empty else floor, None, stopped, share)
+    behind: Reason | None = None
+    if one.floor_gone:
+        behind = Reason("F6", f"{floor.by} is gone, and holds until groups.remember is over")
+    elif one.floor_before is not None:
+        read = group_rate(one.floor_before, Sample(one.now.wall_ms, floor.offset), terms.least_ms)
+        if not isinstance(read, Unknown) and read.high < _KEEPS_UP * rate.low:
+            behind = Reason("G2", f"{floor.by} reads more slowly than is written, so more and more is held")
+    return Standing(settings, never, max(0, one.now.high_watermark - floor.offset), behind, stopped, share)
 
 
-def _forever(flow: Flow) -> Span:
-    """Return what is kept if nothing is deleted: all that is there, or without end while something is written."""
-    if flow.rate.high == 0:
-        return Span.of(flow.records)
-    return ENDLESS if flow.rate.low > 0 else Span(float(flow.records), math.inf)
+def _active_bytes(flow: Flow, limits: BrokerLimits) -> float:
+    """Return how many bytes an active segment takes at most: brokers free whole segments only."""
+    if isinstance(limits.segment_bytes, Unknown) or isinstance(limits.segment_ms, Unknown):
+        return float("inf")
+    if isinstance(flow.bytes_per_record, Unknown):
+        return float(limits.segment_bytes)
+    return min(float(limits.segment_bytes), flow.rate.high * limits.segment_ms * flow.bytes_per_record.high)
+
+
+@or_unknown
+def _topic_rate(parts: Sequence[PartitionForecast]) -> Rate:
+    low, mean, high, over_ms = zip(*(certain(one.rate) for one in parts), strict=True)
+    return Rate(sum(low), sum(mean), sum(high), min(over_ms))
+
+
+@or_unknown
+def _records(facts: PartitionFacts) -> Span:
+    start, end = certain(facts.log_start), certain(facts.high_watermark)
+    return Span.of(end - start)
+
+
+@or_unknown
+def _size(facts: PartitionFacts) -> Span:
+    return Span.of(certain(facts.size_bytes))
+
+
+@or_unknown
+def _kept_records(one: PartitionForecast) -> Span:
+    return certain(one.kept).records
+
+
+@or_unknown
+def _product(records: Maybe[Span], each: Maybe[Span]) -> Span:
+    return certain(records).times(certain(each))
+
+
+def _bounded(amounts: Amounts) -> bool:
+    return not isinstance(amounts.records, Unknown) and amounts.records.bounded
+
+
+def _sum(parts: Iterable[tuple[Maybe[Span], Maybe[Span]]]) -> Amounts:
+    """Return the sums of records and of their bytes: both are unknown if the number of records is."""
+    some = list(parts)
+    records = _added(one for one, _ in some)
+    return Amounts(records, records if isinstance(records, Unknown) else _added(size for _, size in some))
+
+
+@or_unknown
+def _added(spans: Iterable[Maybe[Span]]) -> Span:
+    low, high = 0.0, 0.0
+    for one in map(certain, spans):
+        low, high = low + one.low, high + one.high
+    return Span(low, high)

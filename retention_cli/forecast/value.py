@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from retention_cli.core.model import Maybe, Reason
 from retention_cli.disks.solve.room import Disk
-from retention_cli.forecast.loss import Loss
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import Span
+from retention_cli.forecast.rates import Rate, Span
 from retention_cli.memory.disk import Growth
+
+Cause = Literal["R2", "R4", "R5", "R6", "retention.ms", "retention.bytes", "gone"]
+"""What takes the record first; ``gone``: the group stands below the log start offset."""
+
+
+class Loss(NamedTuple):
+    """When a group loses records, and to what.
+
+    ``if_stopped_ms`` is how long until its oldest unread record goes, if it reads nothing from now on: a low of 0 may
+    mean now, and a high without end that nothing says by when. ``at_its_rate_ms`` is the same if it goes on reading as
+    fast as it was seen to; without end if it keeps up. ``age_known`` is false if the record is older than the
+    ledger's samples, and not due for certain: a low of 0 is then only the least that can be said.
+    """
+
+    cause: Cause
+    if_stopped_ms: Span
+    at_its_rate_ms: Maybe[Span]
+    age_known: bool = True
+
+    @property
+    def sure(self) -> bool:
+        """Whether the low of ``if_stopped_ms`` is measured, and not for want of samples."""
+        return self.age_known or self.if_stopped_ms.low > 0
 
 
 class Amounts(NamedTuple):

@@ -66,7 +66,7 @@ def advise(
     from kretain.config import resolve
     from kretain.render.advise import print_advice
     from retention_cli.advise.advice import advise as judge
-    from retention_cli.advise.demand import Demand
+    from retention_cli.advise.facts import Demand
     from retention_cli.advise.reading import read_topics
 
     settings = resolve(common)

@@ -64,8 +64,7 @@ def forecast(
     """
     from kretain.config import resolve
     from kretain.render.forecast import print_forecast
-    from retention_cli.forecast.observed import groups_before
-    from retention_cli.forecast.reading import read_forecast
+    from retention_cli.forecast.reading import groups_before, read_forecast
     from retention_cli.policy.settings import OneOff
 
     settings = resolve(common)

@@ -20,12 +20,10 @@ from kretain.render.output import (
     show,
     size,
 )
-from retention_cli.advise.advice import Advice
-from retention_cli.advise.facts import PartitionState, TopicState
+from retention_cli.advise.advice import Advice, kafka_configs
+from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, in_normal_traffic
 from retention_cli.advise.format import exact, span
-from retention_cli.advise.kept import AtMost, Normal, in_normal_traffic
 from retention_cli.advise.reading import Reading
-from retention_cli.advise.settings import kafka_configs
 from retention_cli.core.model import Maybe, Unknown, known
 from retention_cli.core.units import timestamp
 

@@ -11,11 +11,10 @@ from kretain.render.output import BLANK, Column, Line, Part, Table, about, count
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_age, format_duration, timestamp
-from retention_cli.forecast.loss import Loss, seconds_to_loss
-from retention_cli.forecast.make import saved
-from retention_cli.forecast.rates import HOUR_MS
-from retention_cli.forecast.span import Span
-from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, TopicForecast
+from retention_cli.forecast.loss import seconds_to_loss
+from retention_cli.forecast.rates import HOUR_MS, Span
+from retention_cli.forecast.steady import saved
+from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, Loss, TopicForecast
 from retention_cli.memory.disk import Growth
 
 FORMAT: Final = "kretain.forecast/v1"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from retention_cli.advise.kept import AtMost, at_most
+from retention_cli.advise.facts import AtMost, at_most
 from retention_cli.advise.reading import read_topics
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
 from tests.support.world import DAY, HOUR, QUIET, World, now_ms, reader_for, wait_until

@@ -8,7 +8,7 @@ import pytest
 
 from retention_cli.advise import dangers
 from retention_cli.advise.dangers import Danger
-from retention_cli.advise.demand import Demand
+from retention_cli.advise.facts import Demand
 from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings

@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
-from retention_cli.advise.advice import advise
-from retention_cli.advise.demand import Demand
-from retention_cli.advise.facts import Ago, Stamp, Window, measured
+from retention_cli.advise.advice import advise, segment_for
+from retention_cli.advise.facts import (
+    Ago,
+    AtMost,
+    Demand,
+    Normal,
+    Stamp,
+    Window,
+    at_most,
+    in_normal_traffic,
+    measured,
+    usual,
+)
 from retention_cli.advise.format import DAY, HOUR, MINUTE, exact, moment, span
-from retention_cli.advise.kept import AtMost, Normal, at_most, in_normal_traffic, usual
-from retention_cli.advise.settings import segment_for
 from retention_cli.core.model import Unknown
 from tests.support.advised import GIB, NOW, UNREAD, part, topic
 

@@ -11,11 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.advise.advice import Advice, advise
-from retention_cli.advise.demand import Demand
+from retention_cli.advise.advice import Advice, advise, kafka_configs
+from retention_cli.advise.facts import AtMost, Demand
 from retention_cli.advise.format import DAY, HOUR, MINUTE, exact
-from retention_cli.advise.kept import AtMost
-from retention_cli.advise.settings import kafka_configs
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
 from tests.support.advised import GIB, NOW, UNREAD, part, topic

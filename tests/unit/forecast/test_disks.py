@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.forecast.disks import R6, Queued, queue_of
-from retention_cli.forecast.loss import NEVER
-from retention_cli.forecast.make import PartitionForecast
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import ENDLESS, NOTHING, Span
-from retention_cli.forecast.steady import Kept
+from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span
+from retention_cli.forecast.steady import Kept, PartitionForecast
 from tests.support.forecasts import HERE, NOW, OTHER, disk, queued
 
 UNKNOWN = Unknown.because("rate", "not measured")
@@ -50,7 +47,7 @@ def test_what_is_older_goes_first(used: int, queue: list[Queued], age: Span, com
     here = disk(used)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(), OTHER: part()}, queue))])
     assert r6.deadline(HERE, age, NOW) == Span(comes, math.inf)
-    assert r6.deadline(OTHER, age, NOW) == NEVER, "no disk with it has a ceiling"
+    assert r6.deadline(OTHER, age, NOW) == ENDLESS, "no disk with it has a ceiling"
 
 
 def test_the_disk_that_comes_first_counts_and_one_of_which_nothing_is_known_makes_it_unknown() -> None:
@@ -71,9 +68,9 @@ def test_the_disk_that_comes_first_counts_and_one_of_which_nothing_is_known_make
 def test_a_disk_that_other_rules_keep_below_its_ceiling_is_never_taken_from() -> None:
     here = disk(400)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(kept=Span(0, 150))}, []))])
-    assert r6.deadline(HERE, Span(0, 0), NOW) == NEVER
+    assert r6.deadline(HERE, Span(0, 0), NOW) == ENDLESS
     idle = R6([(here, queue_of(here, 50, {HERE: part(0.0)}, []))])
-    assert idle.deadline(HERE, Span(0, 0), NOW) == NEVER
+    assert idle.deadline(HERE, Span(0, 0), NOW) == ENDLESS
     assert queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]).comes_to(NOW) == 100
     assert Span(0, 0) == NOTHING
 

@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.forecast.fills import Growing, full_in
-from retention_cli.forecast.span import ENDLESS, NOTHING, Span
+from retention_cli.forecast.disks import Growing, full_in
+from retention_cli.forecast.rates import ENDLESS, NOTHING, Span
 
 
 def test_each_replica_grows_up_to_what_is_kept_of_it() -> None:

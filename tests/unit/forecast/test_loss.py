@@ -9,9 +9,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, Unknown
-from retention_cli.forecast.loss import NEVER, Loss, Unread, seconds_to_loss, time_to_loss
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import Span
+from retention_cli.forecast.loss import Unread, seconds_to_loss, time_to_loss
+from retention_cli.forecast.rates import ENDLESS, Rate, Span
+from retention_cli.forecast.value import Loss
 from retention_cli.policy.settings import Settings
 from tests.support.forecasts import HOUR, limits
 
@@ -20,10 +20,12 @@ MEASURED = Rate(1.0, 1.0, 1.0, HOUR)
 
 
 AN_HOUR_OR_TWO = Span(HOUR, 2 * HOUR)
+NOT_SEEN = Unknown.because("rate", "not measured")
 
 
 def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread:
-    return Unread(age, lag, **{"written": MEASURED, "bytes_per_record": Span(10, 10), **more})  # type: ignore[arg-type]
+    facts = {"lost": 0, "written": MEASURED, "read": NOT_SEEN, "bytes_per_record": Span(10, 10), **more}
+    return Unread(age, lag, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread
     ],
 )
 def test_what_comes_first(settings: Settings | None, brokers: object, cause: str, low: float, high: float) -> None:
-    found = time_to_loss(unread(), brokers, settings, NEVER)  # type: ignore[arg-type]
+    found = time_to_loss(unread(), brokers, settings, ENDLESS)  # type: ignore[arg-type]
     assert isinstance(found, Loss)
     assert (found.cause, found.if_stopped_ms) == (cause, (low, high))
 
@@ -53,26 +55,26 @@ def test_a_full_disk_takes_unread_records_only_where_the_policy_says_so() -> Non
     held = time_to_loss(unread(), limits(), Settings(), ceiling)
     taken = time_to_loss(unread(), limits(), Settings(unconsumed="trim"), ceiling)
     assert isinstance(held, Loss)
-    assert held.if_stopped_ms == NEVER
+    assert held.if_stopped_ms == ENDLESS
     assert isinstance(taken, Loss)
     assert (taken.cause, taken.if_stopped_ms) == ("R6", (5000, math.inf))
 
 
 def test_what_is_due_by_the_policy_waits_for_its_next_trim_and_by_brokers_does_not() -> None:
-    policy = time_to_loss(unread(), limits(), Settings(forced_age_ms=3 * HOUR), NEVER, 300_000)
+    policy = time_to_loss(unread(), limits(), Settings(forced_age_ms=3 * HOUR), ENDLESS, 300_000)
     assert isinstance(policy, Loss)
     assert policy.if_stopped_ms == Span(HOUR, 2 * HOUR + 300_000)
-    brokers = time_to_loss(unread(), limits(retention_ms=3 * HOUR, segment_ms=0), None, NEVER, 300_000)
+    brokers = time_to_loss(unread(), limits(retention_ms=3 * HOUR, segment_ms=0), None, ENDLESS, 300_000)
     assert isinstance(brokers, Loss)
     assert brokers.if_stopped_ms == Span(HOUR, 2 * HOUR)
-    overdue = time_to_loss(unread(Span(9, math.inf)), limits(), Settings(forced_age_ms=9), NEVER, 300_000)
+    overdue = time_to_loss(unread(Span(9, math.inf)), limits(), Settings(forced_age_ms=9), ENDLESS, 300_000)
     assert isinstance(overdue, Loss)
     assert overdue.if_stopped_ms == Span(0, 300_000)
     assert seconds_to_loss(overdue) == 0
 
 
 def test_what_is_lost_already_is_lost_now() -> None:
-    assert time_to_loss(unread(lost=1), limits(), None, NEVER) == Loss("gone", Span(0, 0), Span(0, 0))
+    assert time_to_loss(unread(lost=1), limits(), None, ENDLESS) == Loss("gone", Span(0, 0), Span(0, 0))
 
 
 @pytest.mark.parametrize(
@@ -85,31 +87,31 @@ def test_what_is_lost_already_is_lost_now() -> None:
     ],
 )
 def test_a_group_that_goes_on_reading_has_longer(read: Rate, low: float, high: float) -> None:
-    found = time_to_loss(unread(read=read), limits(retention_ms=DAY), None, NEVER)
+    found = time_to_loss(unread(read=read), limits(retention_ms=DAY), None, ENDLESS)
     assert isinstance(found, Loss)
     assert found.at_its_rate_ms == (low, high)
 
 
 def test_a_record_older_than_the_ledger_has_no_sure_time() -> None:
-    found = time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, NEVER)
+    found = time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, ENDLESS)
     assert isinstance(found, Loss)
     assert found.if_stopped_ms == Span(0, 24 * HOUR)
     assert not found.sure
     assert seconds_to_loss(found) is None
-    due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, NEVER)
+    due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, ENDLESS)
     assert seconds_to_loss(due) == 0
 
 
 @pytest.mark.parametrize("brokers", [limits(retention_ms=Unknown.because("x", "y")), limits(retention_bytes=5)])
 def test_what_might_come_first_and_is_unknown_makes_it_unknown(brokers: object) -> None:
     settings = Settings(forced_age_ms=3 * HOUR)
-    found = time_to_loss(unread(bytes_per_record=Unknown.because("x", "y")), brokers, settings, NEVER)  # type: ignore[arg-type]
+    found = time_to_loss(unread(bytes_per_record=Unknown.because("x", "y")), brokers, settings, ENDLESS)  # type: ignore[arg-type]
     assert isinstance(found, Unknown)
     assert seconds_to_loss(found) is None
 
 
 def test_without_any_limit_it_never_comes() -> None:
-    assert seconds_to_loss(time_to_loss(unread(), limits(), None, NEVER)) == math.inf
+    assert seconds_to_loss(time_to_loss(unread(), limits(), None, ENDLESS)) == math.inf
 
 
 @given(
@@ -131,8 +133,8 @@ def test_a_simulated_group_never_loses_sooner_nor_later(
     def measured(speed: int) -> Rate:
         return Rate(speed, speed, speed, HOUR)
 
-    it = Unread(span, lag, written=measured(written), read=measured(read), bytes_per_record=Span(1, 1))
-    found = time_to_loss(it, limits(), Settings(forced_age_ms=retention), NEVER)
+    it = Unread(span, lag, 0, written=measured(written), read=measured(read), bytes_per_record=Span(1, 1))
+    found = time_to_loss(it, limits(), Settings(forced_age_ms=retention), ENDLESS)
     assert isinstance(found, Loss)
 
     def lost_at(speed: int) -> float:

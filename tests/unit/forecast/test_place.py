@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Sample
 from retention_cli.forecast.disks import R6, queue_of
-from retention_cli.forecast.make import PartitionForecast, Seen, Terms
-from retention_cli.forecast.place import Place
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import ENDLESS, Span
-from retention_cli.forecast.steady import Kept
+from retention_cli.forecast.loss import Place
+from retention_cli.forecast.rates import ENDLESS, Rate, Span
+from retention_cli.forecast.steady import Kept, PartitionForecast, Seen, Terms
 from retention_cli.memory.commit import Position
 from retention_cli.memory.group import GroupMemory
 from retention_cli.policy.settings import Settings

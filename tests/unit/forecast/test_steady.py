@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, Reason, Unknown
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import ENDLESS, Span
+from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import (
     BrokerLimits,
     Flow,

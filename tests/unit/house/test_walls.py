@@ -46,7 +46,7 @@ PURE = [
         *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),
         *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
         *("profile/front", "profile/hours", "profile/pieces", "profile/summary"),
-        *(f"forecast/{name}" for name in ("disks", "fills", "loss", "make", "rates", "span", "steady", "value")),
+        *(f"forecast/{name}" for name in ("disks", "loss", "rates", "steady", "value")),
     )
 ]
 """What is given all that it needs: facts, settings, now."""

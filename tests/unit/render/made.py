@@ -17,7 +17,7 @@ from retention_cli.audit.runs import Run
 from retention_cli.core.model import Reason
 from retention_cli.disks.inventory.inventory import Inventory
 from retention_cli.disks.solve.outcome import DiskOutcome, Space
-from retention_cli.forecast.span import Span
+from retention_cli.forecast.rates import Span
 from retention_cli.policy.settings import Settings
 from retention_cli.profile.hours import PartitionHours, Row
 from retention_cli.reports.explain import Explained

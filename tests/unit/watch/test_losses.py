@@ -7,10 +7,9 @@ import pytest
 from retention_cli.core.model import Decision, Floor, Maybe, PartitionFacts, Sample, TopicPartition, Unknown, Watermark
 from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.forecast.disks import R6, Queue, queue_of
-from retention_cli.forecast.make import PartitionForecast, Seen
-from retention_cli.forecast.rates import Rate
-from retention_cli.forecast.span import ENDLESS, Span
-from retention_cli.forecast.steady import BrokerLimits, Kept
+from retention_cli.forecast.loss import Place
+from retention_cli.forecast.rates import ENDLESS, Rate, Span
+from retention_cli.forecast.steady import BrokerLimits, Kept, PartitionForecast, Seen, Terms, forecast_partitions
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.watch.losses import seconds_left
 from tests.support.ceilings import row
@@ -46,7 +45,9 @@ def seconds(
     one: Decision = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=floor, trim_to=trim_to)
     facts = PartitionFacts(topic("t"), 0, 5, 10, 10, Floor(floor, "group:g"), size_bytes=1000)
     here = Seen(facts, [Sample(NOW - ago, end) for ago, end in seen], Sample(NOW, 10))
-    return seconds_left(one, here, {"t": brokers}, settings, rules, disks)
+    terms = Terms(0, HOUR, NOW)
+    (part,) = forecast_partitions([here], brokers, settings, terms)
+    return seconds_left(one, Place(here, part, brokers, settings, disks, terms), settings, rules)
 
 
 BY_SIZE = limits(retention_bytes=2000, segment_bytes=0, retention_ms=10 * HOUR)
@@ -88,5 +89,5 @@ def test_the_time_to_loss_is_a_lower_bound_or_not_told(said: dict, found: float 
 
 def test_a_partition_that_was_not_read_has_none() -> None:
     one = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
-    assert seconds_left(one, None, {"t": limits()}, Settings(), DiskRules(), R6(())) is None
+    assert seconds_left(one, None, Settings(), DiskRules()) is None
     assert isinstance(Queue(Unknown.because("x", "y")).comes_to(0), Unknown)

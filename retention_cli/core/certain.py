@@ -20,7 +20,7 @@ class _NotKnownError(Exception):
         self.unknown = unknown
 
 
-def sure(value: Maybe[T]) -> T:
+def certain(value: Maybe[T]) -> T:
     """Return a known fact; end the calculation if it is unknown. Only for use within :func:`or_unknown`."""
     if isinstance(value, Unknown):
         raise _NotKnownError(value)
