@@ -1,5 +1,7 @@
 """Count one partition's records by hour, in one pass, or in pieces that merge to the same result. Pure.
 
+Pieces travel between processes as bytes.
+
 Records are added as columns, in offset order. Memory is bounded, whatever the times are: each hour from 2000 to the
 ceiling, beyond which times count as future, has its own row; all records stamped before 2000 share one row, as do
 all stamped beyond the ceiling, and all without a time.
@@ -7,14 +9,15 @@ all stamped beyond the ceiling, and all without a time.
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 from retention_cli.core.extras import numpy
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS
-from retention_cli.profile.front import Front
 
 HOUR_MS: Final = 3_600_000
 AHEAD_AT_MOST_MS: Final = 10 * 366 * 24 * HOUR_MS
@@ -25,6 +28,12 @@ Kind = Literal["hour", "before-2000", "future", "no-time"]
 _NO_TIME, _ANCIENT, _FUTURE = -3, -2, -1
 _KINDS: Final[dict[int, Kind]] = {_NO_TIME: "no-time", _ANCIENT: "before-2000", _FUTURE: "future"}
 _LARGEST: Final = 2**63 - 1
+STEPS_AT_MOST: Final = 1_000_000
+"""A front has counts for at most this many distinct times: 16 MB."""
+
+
+class BrokenPieceError(Exception):
+    """The bytes are not a valid piece of a profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,42 @@ class Row:
             self.newest_ms, self.newest_offset = later.newest_ms, later.newest_offset
         self.late += later.late
         self.late_ms = max(self.late_ms, later.late_ms)
+
+
+@dataclass(slots=True)
+class Front:
+    """A piece's in-order times (Unix ms, ascending) and how many records have each, at most ``STEPS_AT_MOST`` of them.
+
+    They may prove late once an earlier piece is merged. It is complete for times before ``known_to_ms`` (None: all).
+    """
+
+    steps: list[tuple[Any, Any]] = field(default_factory=list)
+    length: int = 0
+    known_to_ms: int | None = None
+
+    def add(self, times: Any) -> None:
+        """Add the times of the next in-order records (a numpy array, Unix ms), none before those that are there."""
+        if self.known_to_ms is not None or not len(times):
+            return
+        values, counts = numpy().unique(times, return_counts=True)
+        if self.steps and self.steps[-1][0][-1] == values[0]:
+            self.steps[-1][1][-1] += counts[0]
+            values, counts = values[1:], counts[1:]
+        room = STEPS_AT_MOST - self.length
+        if len(values) > room:
+            self.known_to_ms = int(values[room])
+            values, counts = values[:room], counts[:room]
+        if len(values):
+            self.steps.append((values, counts))
+            self.length += len(values)
+
+    def count(self, begin_ms: int, end_ms: int) -> tuple[int, bool]:
+        """Return how many records have a time in [``begin_ms``, ``end_ms``), and whether that count is exact."""
+        found = 0
+        for values, counts in self.steps:
+            first, last = values.searchsorted((begin_ms, end_ms))
+            found += int(counts[first:last].sum())
+        return found, self.known_to_ms is None or self.known_to_ms >= end_ms
 
 
 @dataclass(slots=True)
@@ -153,7 +198,7 @@ class PartitionHours:
         self.end = max(self.end, offset)
 
     def merged(self, later: PartitionHours) -> PartitionHours:
-        """Return the hours of these records followed by ``later``'s, equal to the result of one pass over both.
+        """Return the hours of these records, which are no piece, followed by those of a piece: as one pass finds both.
 
         Raises:
             ValueError: ``later`` does not begin where these end, their frames differ, or ``later`` was not begun as
@@ -171,8 +216,7 @@ class PartitionHours:
             later.end,
             {key: replace(row) for key, row in self.rows.items()},
             self.max_ms,
-            self._front_before(later),
-            self.exact and later.exact,
+            exact=self.exact and later.exact,
         )
         for key, row in later.rows.items():
             found._take(key, found._after(replace(row), key, later.front))
@@ -183,13 +227,6 @@ class PartitionHours:
         """Yield (kind, start of the hour in Unix ms or None, row): the hours in order, then the kinds without one."""
         for key in sorted(self.rows, key=lambda key: (key < 0, key)):
             yield _KINDS.get(key, "hour"), None if key < 0 else key * HOUR_MS, self.rows[key]
-
-    # -- within ----------------------------------------------------------------------
-
-    def _front_before(self, later: PartitionHours) -> Front | None:
-        if self.front is None or (later.front is None and later.max_ms is not None):
-            return None
-        return self.front.followed_by(later.front, self.max_ms)
 
     def _inside(self, times: Any) -> Any:
         """Return a mask of the times in the window, None if there is no window."""
@@ -252,3 +289,53 @@ class PartitionHours:
         )
         for key, *values in zip(keys[starts].tolist(), *(one.tolist() for one in found), strict=True):
             yield key, Row(*values)
+
+
+def to_bytes(piece: PartitionHours) -> bytes:
+    """Return a piece as compressed bytes: a line of JSON, then its rows and front as little-endian int64."""
+    np = numpy()
+    front = piece.front
+    steps = [] if front is None else front.steps
+    head = {
+        "frame": asdict(piece.frame),
+        "start": piece.start,
+        "end": piece.end,
+        "max_ms": piece.max_ms,
+        "exact": piece.exact,
+        "rows": len(piece.rows),
+        "front": None if front is None else [front.length, front.known_to_ms],
+    }
+    rows = [[key, *astuple(row)] for key, row in piece.rows.items()]
+    parts = [
+        np.array(rows, "<i8").reshape(-1),
+        *(values.astype("<i8") for values, _ in steps),
+        *(counts.astype("<i8") for _, counts in steps),
+    ]
+    return zlib.compress(json.dumps(head).encode() + b"\n" + b"".join(part.tobytes() for part in parts), 1)
+
+
+def from_bytes(raw: bytes) -> PartitionHours:
+    """Return the piece that :func:`to_bytes` wrote.
+
+    Raises:
+        BrokenPieceError: the bytes are not a valid piece.
+    """
+    np = numpy()
+    try:
+        head_text, _, content = zlib.decompress(raw).partition(b"\n")
+        head = json.loads(head_text)
+        numbers = np.frombuffer(content, "<i8").astype(np.int64)
+        width, count = len(fields(Row)) + 1, head["rows"]
+        cut = count * width
+        rows = {row[0]: Row(*row[1:]) for row in numbers[:cut].reshape(count, width).tolist()}
+        front = None
+        if head["front"] is not None:
+            length, known_to_ms = head["front"]
+            values, counts = numbers[cut:].reshape(2, length)
+            steps = [(values, counts)] if length else []
+            front = Front(steps, length, known_to_ms)
+        return PartitionHours(
+            Frame(**head["frame"]), head["start"], head["end"], rows, head["max_ms"], front, head["exact"]
+        )
+    except (zlib.error, ValueError, TypeError, KeyError):
+        raise BrokenPieceError("this is no piece of a profile, or it is damaged") from None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
+from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import Columns, Ended
@@ -109,19 +109,7 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
     numpy()
     progress("metadata")
     metadata = reader.metadata()
-    return locate(reader, metadata, choose(metadata, wanted.patterns), wanted, progress)
-
-
-def locate(
-    reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str], wanted: Wanted, progress: Progress = silent
-) -> Profile:
-    """Read the log ends of topics; return an empty profile like :func:`prepare`. ``wanted.patterns`` are not used.
-
-    Raises:
-        BrokerError: the cluster's metadata could not be read again.
-        NoEventTimeError: a profile by event time is requested, but the policy names no source for a topic.
-        PolicyError: the policy is wrong for a topic.
-    """
+    names = choose(metadata, wanted.patterns)
     profile = Profile(
         metadata.cluster_id, reader.settings.bootstrap, wanted, {name: _topic(name, wanted) for name in names}
     )
@@ -148,7 +136,13 @@ def fill(
     ``stop`` is called several times a second; once it returns true, reading ends, and the profile has what was read
     until then. ``read`` replaces reading in this process alone.
     """
-    read = read or partial(_read_here, reader)
+
+    def read_here(
+        profile: Profile, todo: Mapping[TopicPartition, Range], on_read: Callable[[int], None], stop: Callable[[], bool]
+    ) -> Mapping[TopicPartition, Ended]:
+        hours = {tp: profile.topics[tp.topic].partitions[tp.partition] for tp in todo}
+        return read_into(reader, profile.topics, hours, todo, on_read, stop)
+
     todo = dict(profile.ranges)
     total, done = sum(one.end - one.start for one in todo.values()), 0
     for tp, one in todo.items():
@@ -162,7 +156,7 @@ def fill(
 
     progress("records", 0, total)
     for number in range(_ROUNDS):
-        ended = read(profile, todo, on_read, stop)
+        ended = (read or read_here)(profile, todo, on_read, stop)
         overtaken = {tp: how for tp, how in ended.items() if how.out_of_range} if number + 1 < _ROUNDS else {}
         for tp, how in ended.items():
             if tp not in overtaken:
@@ -220,13 +214,10 @@ def _find_ranges(reader: ClusterReader, profile: Profile, leaders: Leaders, *, l
         if not last and isinstance(failed, RequestFailedError) and failed.retriable:
             again.append(tp)
         else:
-            profile.unread.append(Unread(tp, f"its ends can't be read: {_why(failed)}"))
+            why = failed if isinstance(failed, RequestFailedError) else "the broker names none"
+            profile.unread.append(Unread(tp, f"its ends can't be read: {why}"))
     profile.ranges.update(_from_time(reader, profile, ranges, leaders))
     return again
-
-
-def _why(answer: Answer) -> str:
-    return str(answer) if isinstance(answer, RequestFailedError) else "the broker names none"
 
 
 def _from_time(
@@ -253,17 +244,6 @@ def _from_time(
     return found
 
 
-def _read_here(
-    reader: ClusterReader,
-    profile: Profile,
-    todo: Mapping[TopicPartition, Range],
-    on_read: Callable[[int], None],
-    stop: Callable[[], bool],
-) -> Mapping[TopicPartition, Ended]:
-    hours = {tp: profile.topics[tp.topic].partitions[tp.partition] for tp in todo}
-    return read_into(reader, profile.topics, hours, todo, on_read, stop)
-
-
 def read_into(
     reader: ClusterReader,
     topics: Mapping[str, TopicHours],
@@ -273,29 +253,19 @@ def read_into(
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[TopicPartition, Ended]:
     """Read ranges into their partitions' hours, by each topic's kind of time; return where and how each range ended."""
+
+    def take(tp: TopicPartition, columns: Columns) -> None:
+        found = columns.event_times
+        times = columns.timestamps if found is None or not topics[tp.topic].by_event_time else found
+        unreadable = None if found is None else found < 0
+        hours[tp].add(columns.offsets, times, columns.sizes, columns.tombstones, unreadable)
+
     return reader.read_columns(
         todo,
-        partial(_take, topics, hours),
+        take,
         event_time={name: partial(read_time, topic.source, 0) for name, topic in topics.items() if topic.source},
         on_read=on_read,
         stop=stop,
-    )
-
-
-def _take(
-    topics: Mapping[str, TopicHours],
-    hours: Mapping[TopicPartition, PartitionHours],
-    tp: TopicPartition,
-    columns: Columns,
-) -> None:
-    topic = topics[tp.topic]
-    found = columns.event_times
-    hours[tp].add(
-        columns.offsets,
-        columns.timestamps if found is None or not topic.by_event_time else found,
-        columns.sizes,
-        columns.tombstones,
-        None if found is None else found < 0,
     )
 
 
@@ -310,23 +280,14 @@ def _note_end(profile: Profile, tp: TopicPartition, how: Ended) -> None:
         )
 
 
-def starts_now(reader: ClusterReader, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Answer]:
-    """Return the log start offset of each partition that still exists.
-
-    Raises:
-        BrokerError: no broker answered.
-    """
-    places = reader.metadata({tp.topic for tp in tps}).places()
-    return reader.list_offsets([{tp: "earliest" for tp in tps if tp in places}], places)[0]
-
-
 def _go_on(
     reader: ClusterReader, profile: Profile, overtaken: Mapping[TopicPartition, Ended], on_read: Callable[[int], None]
 ) -> dict[TopicPartition, Range]:
     """Return the rest of the ranges whose next records were deleted by retention before they could be read."""
     if not overtaken:
         return {}
-    starts, todo = starts_now(reader, overtaken), {}
+    places, todo = reader.metadata({tp.topic for tp in overtaken}).places(), {}
+    starts = reader.list_offsets([{tp: "earliest" for tp in overtaken if tp in places}], places)[0]
     for tp, how in overtaken.items():
         start, end = starts.get(tp), profile.ranges[tp].end
         if not isinstance(start, Found) or start.offset <= how.offset:

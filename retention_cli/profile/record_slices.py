@@ -11,7 +11,7 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.profile.front import STEPS_AT_MOST
+from retention_cli.profile.hours import STEPS_AT_MOST
 
 PARTITIONS_A_SLICE: Final = 1_000
 NO_BROKER: Final = -1

@@ -6,12 +6,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.units import format_time, timestamp
-from retention_cli.profile.hours import PartitionHours
 from retention_cli.profile.reading import Profile, TopicHours
 
 FORMAT: Final = "kretain.profile/v1"
@@ -36,42 +36,41 @@ COLUMNS: Final = (
 """The columns of a row, in order; docs/profile.md describes them."""
 
 
+_ROWS_AT_ONCE: Final = 50_000
+
+
 class ProfileFileError(Exception):
     """The profile's file could not be written."""
 
 
-def rows_of(topic: str, partition: int, hours: PartitionHours, *, has_source: bool) -> Iterator[dict[str, Any]]:
-    """Yield a partition's rows as dicts; ``hour`` is the hour's start in Unix ms, None for kinds without an hour.
-
-    ``has_source``: event times were read, so missing ones were counted.
-    """
-    for kind, hour, row in hours.items():
-        timeless = kind == "no-time"
-        yield {
-            "topic": topic,
-            "partition": partition,
-            "kind": kind,
-            "hour": hour,
-            "records": row.records,
-            "bytes": row.size_bytes,
-            "tombstones": row.tombstones,
-            "first_offset": row.first_offset,
-            "last_offset": row.last_offset,
-            "oldest_ms": None if timeless else row.oldest_ms,
-            "newest_ms": None if timeless else row.newest_ms,
-            "newest_offset": None if timeless else row.newest_offset,
-            "out_of_order": row.late,
-            "out_of_order_ms": row.late_ms,
-            "future": row.records if kind == "future" else 0,
-            "no_event_time": row.unreadable if has_source else None,
-        }
-
-
 def all_rows(topics: Iterable[TopicHours]) -> Iterator[dict[str, Any]]:
-    """Yield every row, by topic, partition and hour."""
+    """Yield every row as a dict, by topic, partition and hour.
+
+    ``hour`` is the hour's start in Unix ms, None for kinds without an hour. Event times that are missing are counted
+    where they were read at all.
+    """
     for topic in topics:
-        for number, hours in sorted(topic.partitions.items()):
-            yield from rows_of(topic.name, number, hours, has_source=topic.source is not None)
+        for partition, hours in sorted(topic.partitions.items()):
+            for kind, hour, row in hours.items():
+                timeless = kind == "no-time"
+                yield {
+                    "topic": topic.name,
+                    "partition": partition,
+                    "kind": kind,
+                    "hour": hour,
+                    "records": row.records,
+                    "bytes": row.size_bytes,
+                    "tombstones": row.tombstones,
+                    "first_offset": row.first_offset,
+                    "last_offset": row.last_offset,
+                    "oldest_ms": None if timeless else row.oldest_ms,
+                    "newest_ms": None if timeless else row.newest_ms,
+                    "newest_offset": None if timeless else row.newest_offset,
+                    "out_of_order": row.late,
+                    "out_of_order_ms": row.late_ms,
+                    "future": row.records if kind == "future" else 0,
+                    "no_event_time": None if topic.source is None else row.unreadable,
+                }
 
 
 def as_json(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,16 +82,13 @@ def as_json(row: Mapping[str, Any]) -> dict[str, Any]:
 def head(profile: Profile) -> dict[str, Any]:
     """Return the profile's header: everything but the rows."""
     wanted = profile.wanted
-
-    def moment(ms: int | None) -> str | None:
-        return None if ms is None else format_time(ms)
-
+    from_at, to_at = (None if ms is None else format_time(ms) for ms in (wanted.from_ms, wanted.to_ms))
     return {
         "format": FORMAT,
         "read_at": timestamp(wanted.now_ms),
         "cluster": {"id": profile.cluster_id, "bootstrap": profile.bootstrap},
-        "from": moment(wanted.from_ms),
-        "to": moment(wanted.to_ms),
+        "from": from_at,
+        "to": to_at,
         "complete": not profile.unread and not profile.interrupted,
         "unread": [
             {
@@ -135,7 +131,8 @@ def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[s
         os.close(handle)
         try:
             with parquet.ParquetWriter(scratch, wanted, compression="zstd") as writer:
-                for batch in _batches(rows):
+                left = iter(rows)
+                while batch := list(islice(left, _ROWS_AT_ONCE)):
                     writer.write_table(pa.Table.from_pylist(batch, schema=wanted))
             umask = os.umask(0)
             os.umask(umask)
@@ -146,13 +143,3 @@ def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[s
             raise
     except OSError as error:
         raise ProfileFileError(f"{path} can't be written: {error.strerror or error}") from None
-
-
-def _batches(rows: Iterable[Mapping[str, Any]], most: int = 50_000) -> Iterator[list[Mapping[str, Any]]]:
-    batch: list[Mapping[str, Any]] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == most:
-            yield batch
-            batch = []
-    yield batch

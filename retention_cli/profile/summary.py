@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours, Row
+from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours
 
 DAY_MS: Final = 24 * HOUR_MS
 RETENTIONS_MS: Final = tuple(days * DAY_MS for days in (1, 3, 7, 30))
@@ -40,11 +40,6 @@ class Amount:
 
     records: int = 0
     size_bytes: int = 0
-
-    def add(self, row: Row) -> None:
-        """Add the records and bytes of a row."""
-        self.records += row.records
-        self.size_bytes += row.size_bytes
 
 
 @dataclass(slots=True)
@@ -91,16 +86,17 @@ class Summary:
 def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
     """Return the summary over a topic's partitions."""
     found = Summary()
-    for number, kind, hour, row in _rows(partitions):
+    rows = [(number, *row) for number, hours in sorted(partitions.items()) for row in hours.items()]
+    for number, kind, hour, row in rows:
         found.records += row.records
         found.size_bytes += row.size_bytes
         found.tombstones += row.tombstones
         found.unreadable += row.unreadable
         found.late += row.late
-        if hour is None:
-            found.kinds.setdefault(kind, Amount()).add(row)
-        else:
-            found.hours.setdefault(hour, Amount()).add(row)
+        amount = found.kinds.setdefault(kind, Amount()) if hour is None else found.hours.setdefault(hour, Amount())
+        amount.records += row.records
+        amount.size_bytes += row.size_bytes
+        if hour is not None:
             if row.late_ms > found.late_ms:
                 found.late_ms, found.late_partition = row.late_ms, number
             found.oldest_ms = row.oldest_ms if found.oldest_ms is None else min(row.oldest_ms, found.oldest_ms)
@@ -113,12 +109,6 @@ def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
             found.ancient_from = At(number, row.first_offset, row.oldest_ms)
     found.late_exact = all(one.exact for one in partitions.values())
     return found
-
-
-def _rows(partitions: Mapping[int, PartitionHours]) -> Iterator[tuple[int, Kind, int | None, Row]]:
-    for number, hours in sorted(partitions.items()):
-        for kind, hour, row in hours.items():
-            yield number, kind, hour, row
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from retention_cli.engines.spark.at_once import as_they_end
 from retention_cli.engines.spark.connections import ConnectionRef, reader_of
 from retention_cli.engines.spark.frames import ArrowTask, Row, batches_of, ddl
 from retention_cli.engines.spark.session import SparkError, last_words
-from retention_cli.profile.hours import PartitionHours
-from retention_cli.profile.pieces import from_bytes, to_bytes
+from retention_cli.profile.hours import PartitionHours, from_bytes, to_bytes
 from retention_cli.profile.reading import Profile, TopicHours, read_into
 from retention_cli.profile.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
 

@@ -15,8 +15,7 @@ from retention_cli.brokers.record_columns import Ended
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.profile import _Partition
-from retention_cli.profile.front import STEPS_AT_MOST
-from retention_cli.profile.hours import Frame, PartitionHours
+from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
 from retention_cli.profile.record_slices import OFFSETS_A_SLICE, Cut, packed, pieces
 
 NOW = 1_800_000_000_000

@@ -45,7 +45,7 @@ PURE = [
         ),
         *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),
         *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
-        *("profile/front", "profile/hours", "profile/pieces", "profile/summary"),
+        *("profile/hours", "profile/summary"),
         *(f"forecast/{name}" for name in ("disks", "loss", "rates", "steady", "value")),
     )
 ]

@@ -14,9 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_cli.core.model import ANCIENT_MS
-from retention_cli.profile import front
-from retention_cli.profile.hours import HOUR_MS, NO_TIME_MS, Frame, PartitionHours
-from retention_cli.profile.pieces import BrokenPieceError, from_bytes, to_bytes
+from retention_cli.profile import hours as hours_of
+from retention_cli.profile.hours import (
+    HOUR_MS,
+    NO_TIME_MS,
+    STEPS_AT_MOST,
+    BrokenPieceError,
+    Frame,
+    Front,
+    PartitionHours,
+    from_bytes,
+    to_bytes,
+)
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
 FRAME = Frame(NOW)
@@ -148,23 +157,20 @@ def pieces_of(records: Sequence[Record], places: Sequence[int], frame: Frame = F
     return [piece(part, a, b, frame) for part, (a, b) in zip(parts, pairwise(starts), strict=True)]
 
 
-def joined(pieces: list[PartitionHours], order: Any) -> PartitionHours:
-    """Merge neighbours, in any order."""
-    left = list(pieces)
-    while len(left) > 1:
-        at = order.draw(st.integers(0, len(left) - 2))
-        left[at : at + 2] = [left[at].merged(left[at + 1])]
-    return left[0]
+def joined(pieces: Sequence[PartitionHours]) -> PartitionHours:
+    """Merge pieces, in their order, as they come back from Spark."""
+    found = PartitionHours.begin(pieces[0].frame, pieces[0].start)
+    for one in pieces:
+        found = found.merged(one)
+    return found
 
 
 @settings(deadline=None)
-@given(logs(), st.lists(st.integers(0, 40), max_size=5), st.data())
-def test_pieces_merge_to_what_one_pass_finds_in_whichever_order(
-    records: list[Record], places: list[int], order: st.DataObject
-) -> None:
+@given(logs(), st.lists(st.integers(0, 40), max_size=5))
+def test_pieces_merge_to_what_one_pass_finds(records: list[Record], places: list[int]) -> None:
     pieces = pieces_of(records, places)
     before = [rows(one) for one in pieces]
-    found = joined(pieces, order)
+    found = joined(pieces)
     assert found.exact
     assert rows(found) == brute(records)
     assert [rows(one) for one in pieces] == before, "merging changed what was merged"
@@ -172,20 +178,20 @@ def test_pieces_merge_to_what_one_pass_finds_in_whichever_order(
     assert found.max_ms == max(dated, default=None)
 
 
-@given(logs(), st.lists(st.integers(0, 40), max_size=3), st.data())
-def test_pieces_travel_as_bytes(records: list[Record], places: list[int], order: st.DataObject) -> None:
+@given(logs(), st.lists(st.integers(0, 40), max_size=3))
+def test_pieces_travel_as_bytes(records: list[Record], places: list[int]) -> None:
     pieces = [from_bytes(to_bytes(one)) for one in pieces_of(records, places)]
-    assert rows(joined(pieces, order)) == brute(records)
+    assert rows(joined(pieces)) == brute(records)
 
 
 @settings(deadline=None)
-@given(logs(), st.lists(st.integers(0, 40), max_size=5), st.integers(1, 4), st.data())
+@given(logs(), st.lists(st.integers(0, 40), max_size=5), st.integers(1, 4))
 def test_a_front_that_was_too_long_is_said_and_never_counts_too_many(
-    records: list[Record], places: list[int], most: int, order: st.DataObject
+    records: list[Record], places: list[int], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(front, "STEPS_AT_MOST", most)
-        found = joined(pieces_of(records, places), order)
+        patch.setattr(hours_of, "STEPS_AT_MOST", most)
+        found = joined(pieces_of(records, places))
     there, expected = rows(found), brute(records)
     if found.exact:
         assert there == expected
@@ -195,10 +201,10 @@ def test_a_front_that_was_too_long_is_said_and_never_counts_too_many(
         assert {**row, "late": 0} == {**expected[key], "late": 0}
 
 
-@pytest.mark.parametrize("most", [front.STEPS_AT_MOST, 1])
+@pytest.mark.parametrize("most", [STEPS_AT_MOST, 1])
 def test_seams_amid_an_hour_in_many_logs_that_advance(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Chance finds these oftener than hypothesis: what is late of an hour in which earlier records end."""
-    monkeypatch.setattr(front, "STEPS_AT_MOST", most)
+    monkeypatch.setattr(hours_of, "STEPS_AT_MOST", most)
     chance = random.Random(7)
     unsure = 0
     for _ in range(400):
@@ -207,13 +213,11 @@ def test_seams_amid_an_hour_in_many_logs_that_advance(monkeypatch: pytest.Monkey
             now += chance.randint(0, 2)
             records.append(Record(offset, now - chance.choice((0, 0, 0, 1, 2, 5, 9)), 1, False, False))
         pieces = pieces_of(records, [chance.randint(0, len(records)) for _ in range(3)])
-        while len(pieces) > 1:
-            at = chance.randint(0, len(pieces) - 2)
-            pieces[at : at + 2] = [pieces[at].merged(pieces[at + 1])]
-        late = sum(row.late for row in pieces[0].rows.values())
+        found = joined(pieces)
+        late = sum(row.late for row in found.rows.values())
         true = sum(row["late"] for row in brute(records).values())
-        if pieces[0].exact:
-            assert rows(pieces[0]) == brute(records)
+        if found.exact:
+            assert rows(found) == brute(records)
         else:
             unsure += 1
             assert late <= true
@@ -222,16 +226,16 @@ def test_seams_amid_an_hour_in_many_logs_that_advance(monkeypatch: pytest.Monkey
 
 
 @settings(deadline=None)
-@given(logs(), DENSE | TIMES, st.none() | DENSE | TIMES, st.lists(st.integers(0, 40), max_size=3), st.data())
+@given(logs(), DENSE | TIMES, st.none() | DENSE | TIMES, st.lists(st.integers(0, 40), max_size=3))
 def test_a_window_counts_what_is_stamped_within_it_and_what_is_late_stays_late(
-    records: list[Record], from_ms: int, to_ms: int | None, places: list[int], order: st.DataObject
+    records: list[Record], from_ms: int, to_ms: int | None, places: list[int]
 ) -> None:
     frame = Frame(NOW, from_ms=max(0, from_ms), to_ms=to_ms)
     hours = PartitionHours.begin(frame, 0)
     for part in cut(records, places):
         add(hours, part)
     assert rows(hours) == brute(records, frame)
-    assert rows(joined(pieces_of(records, places, frame), order)) == brute(records, frame)
+    assert rows(joined(pieces_of(records, places, frame))) == brute(records, frame)
 
 
 def test_poisoned_times_take_no_more_room_than_a_row() -> None:
@@ -299,20 +303,9 @@ def test_broken_bytes_are_no_piece(raw: bytes) -> None:
         from_bytes(raw)
 
 
-def test_a_front_knows_how_far_it_is_known_also_when_it_follows_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def front_of(times: list[int]) -> front.Front:
-        found = front.Front()
-        found.add(np.array(times))
-        return found
-
-    first = front_of([10, 11])
-    monkeypatch.setattr(front, "STEPS_AT_MOST", 2)
-    second = front_of([5, 5, 20, 30])
-    assert second.count(0, 30) == (3, True)
-    assert second.count(0, 31) == (3, False)
-    monkeypatch.setattr(front, "STEPS_AT_MOST", 10)
-    both = first.followed_by(second, 11)
-    assert both.count(0, 30) == (3, True)
-    assert both.count(0, 31) == (3, False)
-    assert first.followed_by(second, 25).count(0, 25) == (2, True)
-    assert first.followed_by(second, 25).count(0, 31)[1] is False
+def test_a_front_knows_how_far_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hours_of, "STEPS_AT_MOST", 2)
+    front = Front()
+    front.add(np.array([5, 5, 20, 30]))
+    assert front.count(0, 30) == (3, True)
+    assert front.count(0, 31) == (3, False)
