@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,17 +58,16 @@ class Diagnosis:
 
 
 _COMMANDS: Final = ("plan", "trim", "offsets", "explain", "groups")
-_ALL: Final = _COMMANDS
 _DECIDE: Final = ("plan", "trim", "explain")
 _MOVE: Final = ("policy set",)
 _LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
-    (3, 10, "Metadata 10", _ALL, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
-    (9, 7, "OffsetFetch 7", _ALL, "missing", "stable offsets: without them a pending commit goes unnoticed"),
+    (3, 10, "Metadata 10", _COMMANDS, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
+    (9, 7, "OffsetFetch 7", _COMMANDS, "missing", "stable offsets: without them a pending commit goes unnoticed"),
     (21, 0, "DeleteRecords 0", ("trim",), "missing", "trimming itself"),
-    (60, 0, "DescribeCluster 0", _ALL, "missing", "whether listings of groups are complete (F8)"),
+    (60, 0, "DescribeCluster 0", _COMMANDS, "missing", "whether listings of groups are complete (F8)"),
     (
         2,
         7,
@@ -181,8 +181,7 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
     others = [one for one in found.principals if one != own]
     if not others:
         return Check(name, "good", f"nobody else has an ACL to write to {topic}")
-    some = ", ".join(others[:5]) + (f" and {len(others) - 5:,} more" if len(others) > 5 else "")
-    return Check(name, "limited", f"{some} may write to {topic}, and so {power}")
+    return Check(name, "limited", f"{_some(others, 5)} may write to {topic}, and so {power}")
 
 
 def _may(
@@ -206,19 +205,15 @@ def _connection(settings: ConnectionSettings) -> Check:
 
 def _versions(reader: ClusterReader) -> Iterable[Check]:
     answers = reader.api_versions()
-    unreachable = {broker: answer for broker, answer in answers.items() if isinstance(answer, BrokerError)}
-    for broker, error in unreachable.items():
-        yield Check("versions", "missing", f"broker {broker} can't be reached: {error}", _ALL)
-    known = {broker: answer for broker, answer in answers.items() if not isinstance(answer, BrokerError)}
-    lacking = [call for call in _CALLS if any(_highest(versions, call[0]) < call[1] for versions in known.values())]
+    for broker, answer in answers.items():
+        if isinstance(answer, BrokerError):
+            yield Check("versions", "missing", f"broker {broker} can't be reached: {answer}", _COMMANDS)
+    known = [answer for answer in answers.values() if not isinstance(answer, BrokerError)]
+    lacking = [call for call in _CALLS if any(one.get(call[0], (-1, -1))[1] < call[1] for one in known)]
     for _key, _version, name, commands, verdict, purpose in lacking:
         yield Check("versions", verdict, f"a broker lacks {name} ({purpose})", commands)
     if known and not lacking:
         yield Check("versions", "good", "every broker has all calls that kretain uses")
-
-
-def _highest(versions: Mapping[int, tuple[int, int]], api_key: int) -> int:
-    return versions[api_key][1] if api_key in versions else -1
 
 
 def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool) -> Iterable[Check]:
@@ -243,8 +238,7 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
     for operation, commands, verdict, purpose in needs:
         lacking = sorted(name for name, ops in allowed.items() if operation not in ops)
         if lacking:
-            some = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else "")
-            yield Check("topics", verdict, f"no {operation} on {some}: {purpose}", commands)
+            yield Check("topics", verdict, f"no {operation} on {_some(lacking, 3)}: {purpose}", commands)
         else:
             yield Check("topics", "good", f"{operation} on every topic of interest ({len(allowed):,})")
 
@@ -256,19 +250,16 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
         text = (
             "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) and sizes are missing"
         )
-        yield Check("groups", "missing", text, _ALL)
+        yield Check("groups", "missing", text, _COMMANDS)
     offsets = metadata.topics.get(OFFSETS_TOPIC)
-    if offsets is not None:
-        offline = sorted(number for number, one in offsets.partitions.items() if one.leader is None)
-        if offline:
-            text = (
-                f"{_count(len(offline), 'partition')} of {OFFSETS_TOPIC} without a leader: every floor is unknown (F9)"
-            )
-            yield Check("groups", "missing", text, _ALL)
+    offline = 0 if offsets is None else sum(one.leader is None for one in offsets.partitions.values())
+    if offline:
+        text = f"{_count(offline, 'partition')} of {OFFSETS_TOPIC} without a leader: every floor is unknown (F9)"
+        yield Check("groups", "missing", text, _COMMANDS)
     try:
         listed = reader.list_groups(metadata.brokers)
     except BrokerError as error:
-        yield Check("groups", "missing", str(error), _ALL)
+        yield Check("groups", "missing", str(error), _COMMANDS)
         return
     if listed and offsets is None:
         text = (
@@ -286,20 +277,15 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
         [group.name for group in counted if group.kind in ("classic", "consumer", "streams")], on_commits
     )
     reader.read_share_offsets([group.name for group in counted if group.kind == "share"], on_commits)
-    odd = sorted(group.name for group in counted if group.kind == "unknown")
     if unreadable:
-        name, text = min(unreadable.items())
-        more = f" and {len(unreadable) - 1:,} more" if len(unreadable) > 1 else ""
-        yield Check(
-            "groups",
-            "missing",
-            f"{name}{more}: offsets can't be read ({text}); what they may read holds (F3)",
-            _ALL,
-        )
+        named, why = _some(sorted(unreadable), 1), unreadable[min(unreadable)]
+        text = f"{named}: offsets can't be read ({why}); what they may read holds (F3)"
+        yield Check("groups", "missing", text, _COMMANDS)
     else:
         yield Check("groups", "good", f"{_count(len(counted), 'group')}, and the offsets of all can be read")
-    if odd:
-        text = f"groups of a type that this kretain does not know: {', '.join(odd[:5])}; every managed topic holds (F3)"
+    if strange := sorted(group.name for group in counted if group.kind == "unknown"):
+        some = ", ".join(strange[:5])
+        text = f"groups of a type that this kretain does not know: {some}; every managed topic holds (F3)"
         yield Check("groups", "limited", text, _DECIDE)
 
 
@@ -323,12 +309,9 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
 def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:
     folder = cluster_folder(state_dir, cluster_id)
     existing = next((one for one in (folder, *folder.parents) if one.exists()), None)
-    import os
-
     if existing is None or not os.access(existing, os.W_OK | os.X_OK):
-        yield Check(
-            "state", "missing", f"{folder} can't be written: trim needs its audit log there (--state-dir)", ("trim",)
-        )
+        text = f"{folder} can't be written: trim needs its audit log there (--state-dir)"
+        yield Check("state", "missing", text, ("trim",))
         return
     try:
         runs = AuditLog(folder).runs()
@@ -336,6 +319,10 @@ def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:
         yield Check("state", "missing", str(error), ("plan", "trim"))
     else:
         yield Check("state", "good", f"audit log in {folder}: {_count(len(runs), 'run')} so far")
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _count(number: int, noun: str) -> str:

@@ -64,15 +64,13 @@ def explain(
     )
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)
-    asked = [tp for tp in observation.facts if tp.topic == topic and partition in (None, tp.partition)]
-    if not asked:
+    chosen = [tp for tp in observation.facts if tp.topic == topic and partition in (None, tp.partition)]
+    if not chosen:
         raise NothingMatchesError(f"topic {topic} has no partition {partition}")
     decisions = {one.tp: one for one in decide_all(reader, observation, now_ms, disks)}
-    found = []
-    for tp in asked:
-        facts, settings = observation.facts[tp], observation.settings[tp.topic]
-        found.append(Explained(facts, settings, weigh(facts, settings, now_ms), decisions[tp], now_ms))
-    return found
+    settings = observation.settings[topic]
+    facts = [observation.facts[tp] for tp in chosen]
+    return [Explained(one, settings, weigh(one, settings, now_ms), decisions[one.tp], now_ms) for one in facts]
 
 
 def cutoff_ms(one: Explained, code: str) -> int | None:
@@ -94,17 +92,10 @@ def cutoff_ms(one: Explained, code: str) -> int | None:
 def why(one: Explained) -> str:
     """Return a sentence or two on what happens to the partition and why."""
     decision = one.decision
-    match decision.action:
-        case "skip" | "hold":
-            return (
-                f"{'Never touched' if decision.action == 'skip' else 'On hold'}: "
-                + "; ".join(reason.text.removeprefix("on hold: ") for reason in decision.reasons)
-                + "."
-            )
-        case "trim":
-            return _why_trim(one)
-        case "keep":
-            return _why_keep(one)
+    if decision.action in ("trim", "keep"):
+        return _why_trim(one) if decision.action == "trim" else _why_keep(one)
+    texts = "; ".join(reason.text.removeprefix("on hold: ") for reason in decision.reasons)
+    return f"{'Never touched' if decision.action == 'skip' else 'On hold'}: {texts}."
 
 
 def _why_trim(one: Explained) -> str:

@@ -1,4 +1,4 @@
-"""The cluster's consumer groups, and what each means for trimming (F1–F4)."""
+"""The cluster's consumer groups, what each means for trimming (F1–F4), and how many bytes each holds back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.groups import GroupKind, ListedGroup
-from retention_cli.brokers.log_offsets import Found, Leaders, Spec
+from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import group_id, group_key, is_outside, is_share, key_of, plain_name
@@ -22,7 +22,6 @@ from retention_cli.observe.floors.outside import checked, describe, owns, read_s
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, SourceKind
-from retention_cli.reports.held_bytes import HeldBytes
 
 
 @dataclass(slots=True)
@@ -87,12 +86,17 @@ def list_all(
     all_listed = reader.list_groups(metadata.brokers)
     listed = [group for group in all_listed if matches(patterns, group.name)]
     leaders = metadata.places(name for name, topic in metadata.topics.items() if not topic.internal)
-    starts, ends = _ends(reader, leaders)
+    specs: tuple[Spec, ...] = ("earliest", "latest")
+    answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
+    starts, ends = ({tp: one.offset for tp, one in of.items() if isinstance(one, Found)} for of in answers)
     memory = None if memories is None else memories(metadata.cluster_id)
     if memory is not None:
         memory.begin(metadata.topic_ids)
     stands = Stands(ends, HeldBytes(starts, ends, reader.sizes(leaders)[0]), memory, metadata.topic_ids, now_ms)
-    keys = {group.name: _key_of(group) for group in listed}
+    # A listed group's key is none of a consumer outside Kafka's groups, whatever its id.
+    keys = {
+        one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in listed
+    }
     found = {keys[group.name]: _summary(group, rules) for group in listed}
     done = 0
 
@@ -133,16 +137,83 @@ def list_all(
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
     stands.held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
-    return GroupList(metadata.cluster_id, reader.settings.bootstrap, sorted(found.values(), key=_row_order), hint)
+    return GroupList(
+        metadata.cluster_id,
+        reader.settings.bootstrap,
+        sorted(found.values(), key=lambda one: (one.name, one.kind)),
+        hint,
+    )
 
 
-def _key_of(group: ListedGroup) -> str:
-    """Return a listed group's key, which is none of a consumer outside Kafka's groups, whatever its id."""
-    return key_of("group", group.name) if is_outside(group.name) else group_key(group.kind, group.name)
+@dataclass(slots=True)
+class _Partition:
+    """S, H and the leader replica's bytes; the group that stands lowest and where, and where the next one stands."""
+
+    start: int
+    end: int
+    size: int
+    lowest: tuple[int, str] | None = None
+    second: int | None = None
+
+    def bytes_between(self, low: int, high: int) -> int:
+        """Return the share of the replica's bytes between two offsets."""
+        records = self.end - self.start
+        return 0 if records <= 0 else self.size * (high - low) // records
 
 
-def _row_order(one: GroupSummary) -> tuple[str, str]:
-    return one.name, one.kind
+@dataclass(slots=True)
+class HeldBytes:
+    """Collects the positions of all groups that set floors, and keeps each partition's two lowest.
+
+    Args:
+        starts: S, where it is known.
+        ends: H.
+        sizes: the leader replicas' bytes, assumed to be spread evenly over the offsets.
+    """
+
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    sizes: Mapping[TopicPartition, int]
+    _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
+    _behind: dict[str, int | None] = field(default_factory=dict)
+
+    def add(self, group: str, tp: TopicPartition, offset: int) -> None:
+        """Add a group's position on a partition. Call it once per pair."""
+        if tp not in self._partitions:
+            start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
+            known = start is not None and end is not None and size is not None
+            self._partitions[tp] = _Partition(start, end, size) if known else None  # type: ignore[arg-type]
+        if (here := self._partitions[tp]) is None:
+            self._behind[group] = None
+            return
+        offset = min(max(offset, here.start), here.end)
+        so_far = self._behind.setdefault(group, 0)
+        self._behind[group] = None if so_far is None else so_far + here.bytes_between(offset, here.end)
+        if here.lowest is None:
+            here.lowest = (offset, group)
+        elif (offset, group) < here.lowest:
+            here.second, here.lowest = here.lowest[0], (offset, group)
+        elif here.second is None or offset < here.second:
+            here.second = offset
+
+    def lay_into(self, groups: Mapping[str, GroupSummary], *, everyone: bool) -> None:
+        """Set each group's bytes.
+
+        Args:
+            groups: by name.
+            everyone: whether all groups were added; otherwise what one of them holds alone is unknown.
+        """
+        alone = dict.fromkeys(self._behind, 0)
+        for here in self._partitions.values():
+            if here is not None and here.lowest is not None:
+                offset, group = here.lowest
+                alone[group] += here.bytes_between(offset, here.end if here.second is None else here.second)
+        everyone = everyone and all(one.lag is not None for one in groups.values() if one.sets_floors)
+        for name, one in groups.items():
+            if one.sets_floors and one.lag is not None:
+                one.lag_bytes = self._behind.get(name, 0)
+                if everyone and one.lag_bytes is not None:
+                    one.alone_bytes = alone.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +304,8 @@ def _gone(key: str, seen_ms: int, rows: Rows, stands: Stands, rules: GroupRules)
     return found
 
 
-def _ends(reader: ClusterReader, leaders: Leaders) -> list[dict[TopicPartition, int]]:
-    """Return S and H, of the partitions that told them."""
-    specs: tuple[Spec, ...] = ("earliest", "latest")
-    answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
-    return [{tp: one.offset for tp, one in told.items() if isinstance(one, Found)} for told in answers]
-
-
 def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
+    counts = "counts"
     if matches(rules.ignore, group.name):
         counts = "ignored (groups.ignore)"
     elif group.kind == "share" and rules.share == "ignore":
@@ -251,6 +316,4 @@ def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
         counts = "counts, required"
     elif matches(rules.latest, group.name):
         counts = "counts, starts at the end (groups.latest)"
-    else:
-        counts = "counts"
     return GroupSummary(group.name, group.kind, group.protocol_type, group.state, counts)

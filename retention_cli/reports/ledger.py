@@ -68,16 +68,15 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
     ledger = memories.ledger(metadata.cluster_id)
     there = metadata.topics.get(topic)
     known = ledger.topics()
-    ids = [topic_id for topic_id, (name, _) in known.items() if name == topic]
-    if there is not None:
-        ids = [topic_id for topic_id in ids if topic_id == there.topic_id]
+    ids = [one for one, (name, _) in known.items() if name == topic and (there is None or one == there.topic_id)]
     if not ids:
         raise NothingMatchesError(f"nothing is remembered of topic {topic}: each plan and trim adds to it")
     groups = ledger.groups()
-    rows = []
-    for topic_id in sorted(ids, key=lambda one: known[one][1]):
-        for partition, one in ledger.partitions_of(topic_id).items():
-            rows.append(_view(topic_id, partition, one, _seen(groups, topic, topic_id, partition)))
+    rows = [
+        _view(topic_id, partition, one, _seen(groups, topic, topic_id, partition))
+        for topic_id in sorted(ids, key=lambda one: known[one][1])
+        for partition, one in ledger.partitions_of(topic_id).items()
+    ]
     return LedgerView(metadata.cluster_id, memories.kind, ledger.since_ms, topic, rows)
 
 
@@ -185,8 +184,7 @@ def _remembered(ledger: Ledger, name: str) -> str | None:
 
 
 def _view(topic_id: str, partition: int, one: PartitionMemory, groups: Sequence[Seen]) -> PartitionView:
-    samples = one.samples
-    scan = read_scan(one.scan)
+    samples, scan = one.samples, read_scan(one.scan)
     largest = [found for found in (one.newest, None if scan is None else scan.newest) if found is not None]
     return PartitionView(
         topic_id=topic_id,

@@ -1,19 +1,26 @@
-"""Where consumers stand, without deciding anything: floors, log ends, and each group's offsets, as rows."""
+"""Where consumers stand, without deciding anything, as rows: floors, log ends, and each group's offsets.
+
+And what each consumer has yet to read: records, bytes, and since when the oldest waits (``offsets --unread``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.commits import GroupCommits
+from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import plain_name
-from retention_cli.core.model import PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown, known
+from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import FullRead
+from retention_cli.observe.floors.latest import Latest
+from retention_cli.observe.floors.rows import CommitRow, CommitRows
+from retention_cli.observe.request import FullRead, Observation
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
 
@@ -24,7 +31,7 @@ Row = dict[str, Any]
 class Positions:
     """Every partition's floor, and the positions of the groups that were asked for, in the order of their partitions.
 
-    ``floors`` has rows of :func:`floor_row`, ``groups`` of :func:`group_row` or :mod:`retention_cli.reports.unread`.
+    ``floors`` has rows of :func:`floor_row`; ``groups`` has offsets, or :data:`BY_TOPIC` or :data:`BY_PARTITION`.
     """
 
     cluster_id: str
@@ -61,15 +68,9 @@ def reasons_of(row: Row) -> tuple[Reason, ...]:
     return tuple(Reason(one["code"], one["text"]) for one in row["reasons"])
 
 
-def group_row(tp: TopicPartition, group: str, committed: int, high_watermark: int | None) -> Row:
-    """Return a group's committed offset on a partition, and how far it is behind (None where H is unknown)."""
-    lag = None if high_watermark is None else high_watermark - committed
-    return {"topic": tp.topic, "partition": tp.partition, "group": group, "committed": committed, "lag": lag}
-
-
-def is_shown(topic: str, selection: Selection, *, internal: bool) -> bool:
-    """Return whether a topic is shown: internal ones only if named in full, as everywhere."""
-    return not internal or topic in selection.topics
+def _shown(observation: Observation, selection: Selection) -> Mapping[TopicPartition, PartitionFacts]:
+    """Return the facts to show: those of internal topics only if named in full, as everywhere."""
+    return {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
 
 
 def read_positions(
@@ -101,15 +102,220 @@ def read_positions(
     request = FullRead(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False)
     observation = observe(reader, request, progress, listener if groups else None)
     check_matches(selection, observation.topics_seen)
-    facts = {tp: one for tp, one in observation.facts.items() if _shown(one.topic, selection)}
-    positions = [
-        group_row(tp, group, offset, known(facts[tp].high_watermark))
-        for (tp, group), offset in sorted(committed.items())
-        if tp in facts
-    ]
+    facts = _shown(observation, selection)
+    positions: list[Row] = []
+    for (tp, group), offset in sorted(committed.items()):
+        if tp in facts:  # how far the group is behind is unknown where H is
+            end = known(facts[tp].high_watermark)
+            at = {"topic": tp.topic, "partition": tp.partition, "group": group, "committed": offset}
+            positions.append(at | {"lag": None if end is None else end - offset})
     floors = [floor_row(one) for one in facts.values()]
     return Positions(observation.cluster_id, reader.settings.bootstrap, floors, positions)
 
 
-def _shown(topic: TopicFacts, selection: Selection) -> bool:
-    return is_shown(topic.name, selection, internal=topic.internal)
+BY_PARTITION: Final = ("topic", "partition", "group", "committed", "records", "bytes", "unread_since", "remembered")
+BY_TOPIC: Final = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
+Rows = Literal["topics", "partitions"]
+"""A row per consumer and topic, or per consumer and partition."""
+ORDER: Final[Mapping[Rows, Sequence[str]]] = {
+    "topics": ("topic", "group"),
+    "partitions": ("topic", "partition", "group"),
+}
+"""What rows are sorted by; null comes first."""
+
+
+class Log(NamedTuple):
+    """A partition: S, H, the leader replica's bytes, and earlier samples of H, oldest first. None: unknown.
+
+    ``ends`` has where leader epochs of commits end, as far as they are not the current ``leader_epoch``.
+    """
+
+    start: int | None
+    end: int | None
+    size_bytes: int | None
+    samples: Sequence[Sample] = ()
+    leader_epoch: int | None = None
+    ends: Mapping[int, int | None] = MappingProxyType({})
+
+
+class Unread(NamedTuple):
+    """What a consumer has yet to read of a partition. ``records`` counts offsets; None: unknown.
+
+    ``size_bytes`` is the leader's share of them, as if records were equally large. ``since_ms`` is when the ledger
+    first saw the oldest of them (Unix ms): it waits since then at least. None: nothing is unread, or never seen.
+    """
+
+    records: int | None
+    size_bytes: int | None = None
+    since_ms: int | None = None
+
+
+_NOTHING: Final = Unread(0, 0)
+_UNKNOWN: Final = Unread(None)
+
+
+def log_of(facts: PartitionFacts, ends: Mapping[int, int | None]) -> Log:
+    """Return what :func:`unread_of` needs to know of a partition; the facts' last sample is of now, not earlier."""
+    start, end, size = known(facts.log_start), known(facts.high_watermark), known(facts.size_bytes)
+    return Log(start, end, size, (known(facts.samples) or ())[:-1], facts.leader_epoch, ends)
+
+
+def unread_of(row: CommitRow, log: Log) -> Unread:
+    """Return what a consumer has yet to read, by one of its rows.
+
+    It is unknown where the consumer, its position or the log's ends could not be read (F2, F3), and where its commit
+    is another log's (F5) or nothing says of which log it is (F6). Records below S are gone, and no longer unread.
+    """
+    if log.start is None or log.end is None:
+        return _UNKNOWN
+    if row.kind == "missing" and log.start == log.end:
+        return _NOTHING
+    offset = _position(row, log)
+    if offset is None or offset > log.end:
+        return _UNKNOWN
+    first = max(offset, log.start)
+    records = log.end - first
+    if not records:
+        return _NOTHING
+    size = None if log.size_bytes is None else log.size_bytes * records // (log.end - log.start)
+    return Unread(records, size, _seen_past(log.samples, first))
+
+
+def _position(row: CommitRow, log: Log) -> int | None:
+    """Return where a consumer stands; one that is gone counts at the end of its leader epoch, if that is lower."""
+    offset, epoch = row.offset, row.leader_epoch
+    if row.kind not in ("commit", "gone") or offset is None:
+        return None
+    if epoch is None:
+        return offset if row.kind == "commit" else None
+    if log.leader_epoch is not None and epoch > log.leader_epoch:
+        return None
+    end = log.ends.get(epoch, offset)
+    if end is None or (row.kind == "commit" and offset > end):
+        return None
+    return min(offset, end)
+
+
+def _seen_past(samples: Sequence[Sample], offset: int) -> int | None:
+    """Return since when H was seen past an offset without a break (Unix ms), None if it is not."""
+    since = None
+    for sample in reversed(samples):
+        if sample.high_watermark <= offset:
+            break
+        since = sample.wall_ms
+    return since
+
+
+def by_partition(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> list[Row]:
+    """Return a row of :data:`BY_PARTITION` per consumer and partition.
+
+    ``partition`` is null where a consumer can't be read for a whole topic, ``topic`` too where that is any topic.
+    """
+    found: list[Row] = []
+    for row in rows:
+        one = _unread(row, logs)
+        found.append(
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "group": plain_name(row.group),
+                "committed": row.offset,
+                "records": one.records,
+                "bytes": one.size_bytes,
+                "unread_since": one.since_ms,
+                "remembered": row.kind == "gone",
+            }
+        )
+    return _sorted(found, ORDER["partitions"])
+
+
+def by_topic(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> list[Row]:
+    """Return a row of :data:`BY_TOPIC` per consumer and topic: sums, null where one of them is unknown.
+
+    ``partitions`` counts those that it reads; ``unknown`` those of them (a topic as one) of which it is not known how
+    many records it has yet to read.
+    """
+    found: dict[tuple[str | None, str], Row] = {}
+    for row in rows:
+        one = _unread(row, logs)
+        at = found.get((row.topic, row.group))
+        if at is None:
+            at = dict.fromkeys(BY_TOPIC)
+            at |= {"topic": row.topic, "group": plain_name(row.group), "partitions": 0, "unknown": 0}
+            at |= {"records": 0, "bytes": 0, "remembered": False}
+            found[row.topic, row.group] = at
+        at["partitions"] += row.partition is not None
+        at["unknown"] += one.records is None
+        at["records"] = _plus(at["records"], one.records)
+        at["bytes"] = _plus(at["bytes"], one.size_bytes)
+        at["remembered"] = at["remembered"] or row.kind == "gone"
+        if one.since_ms is not None:
+            at["unread_since"] = min(one.since_ms, at["unread_since"] or one.since_ms)
+    return _sorted(found.values(), ORDER["topics"])
+
+
+def _sorted(rows: Iterable[Row], order: Sequence[str]) -> list[Row]:
+    """Return rows sorted by these columns, null first."""
+    return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in order])
+
+
+def _unread(row: CommitRow, logs: Mapping[TopicPartition, Log]) -> Unread:
+    if row.topic is None or row.partition is None:
+        return _UNKNOWN
+    return unread_of(row, logs.get(TopicPartition(row.topic, row.partition), _NO_LOG))
+
+
+_NO_LOG: Final = Log(None, None, None)
+
+
+def _plus(total: int | None, one: int | None) -> int | None:
+    return None if total is None or one is None else total + one
+
+
+def read_unread(
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    *,
+    groups: Collection[str],
+    each: Rows,
+    memories: Memories | None = None,
+    progress: Progress = silent,
+) -> Positions:
+    """Read what the consumers whose names match have yet to read of the chosen topics, of every kind that counts.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        NothingMatchesError: a TOPIC, or the policy, matches no topic.
+    """
+    made: list[CommitRows] = []
+
+    def begin(partitions: Mapping[str, int], latest: Latest) -> CommitRows:
+        made.append(CommitRows(partitions, latest))
+        return made[-1]
+
+    request = FullRead(
+        selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, begin_rows=begin
+    )
+    observation = observe(reader, request, progress)
+    check_matches(selection, observation.topics_seen)
+    facts = _shown(observation, selection)
+    rows = _chosen(made[-1].take() if made else (), groups, {tp.topic for tp in facts})
+    ends: dict[TopicPartition, dict[int, int | None]] = {}
+    for (tp, epoch), answer in observation.epoch_ends.items():
+        ends.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None
+    logs = {tp: log_of(one, ends.get(tp, {})) for tp, one in facts.items()}
+    found = by_topic(rows, logs) if each == "topics" else by_partition(rows, logs)
+    floors = [floor_row(one) for one in facts.values()]
+    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, found)
+
+
+def _chosen(rows: Iterable[CommitRow], groups: Collection[str], topics: Collection[str]) -> Iterator[CommitRow]:
+    names: dict[str, bool] = {}
+    for row in rows:
+        if row.kind == "failed" and row.code != "F3":  # it concerns all consumers: floors give the reason
+            continue
+        if row.group not in names:
+            names[row.group] = matches(groups, plain_name(row.group))
+        if names[row.group] and (row.topic is None or row.topic in topics):
+            yield row

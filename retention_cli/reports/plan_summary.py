@@ -83,7 +83,12 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     for one in plan.decisions:
         _add_to(topics.setdefault(one.topic, TopicSum(one.topic)), one)
         if one.action != "skip" and one.min_commit is not None and one.min_commit_by is not None:
-            _add_consumer(consumers, one)
+            behind = (one.high_watermark or 0) - max(one.min_commit, one.log_start or 0)
+            if behind > 0:
+                consumer = consumers.setdefault(one.min_commit_by, ConsumerSum(one.min_commit_by))
+                consumer.partitions += 1
+                consumer.topics.add(one.topic)
+                consumer.records += behind
         for reason in one.reasons:
             here = reasons.setdefault((one.action, reason), ReasonSum(one.action, reason))
             here.partitions += 1
@@ -106,9 +111,8 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
 
 
 def _add_to(topic: TopicSum, one: Decision) -> None:
-    records = 0
-    if one.log_start is not None and one.high_watermark is not None:
-        records = one.high_watermark - one.log_start
+    known = one.log_start is not None and one.high_watermark is not None
+    records = (one.high_watermark or 0) - (one.log_start or 0) if known else 0
     topic.partitions += 1
     topic.records += records
     if one.action == "trim":
@@ -119,18 +123,6 @@ def _add_to(topic: TopicSum, one: Decision) -> None:
     elif one.action == "hold":
         topic.on_hold += 1
         topic.held_records += records
-
-
-def _add_consumer(consumers: dict[str, ConsumerSum], one: Decision) -> None:
-    assert one.min_commit is not None  # noqa: S101  (for the type checker: checked by the caller)
-    assert one.min_commit_by is not None  # noqa: S101  (likewise)
-    behind = (one.high_watermark or 0) - max(one.min_commit, one.log_start or 0)
-    if behind <= 0:
-        return
-    here = consumers.setdefault(one.min_commit_by, ConsumerSum(one.min_commit_by))
-    here.partitions += 1
-    here.topics.add(one.topic)
-    here.records += behind
 
 
 _HELP = {

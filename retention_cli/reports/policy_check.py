@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,26 +47,11 @@ def check_alone(policy: Policy) -> Findings:
         ]
         enabled = any(other.values.get("retention.commitoffset.enable") for other in policy.entries)
         if times and not enabled:
-            findings.notes.append(
-                str(
-                    policy.problem(entry, times[0], "has no effect: retention.commitoffset.enable is not true anywhere")
-                )
-            )
+            text = "has no effect: retention.commitoffset.enable is not true anywhere"
+            findings.notes.append(str(policy.problem(entry, times[0], text)))
         findings.notes += [str(policy.problem(entry, key, text)) for key, text in _other_units(entry)]
         findings.problems.extend(_conflicts_in_file(policy, entry))
-        if (
-            policy.disks.percent is None
-            and not any(key in entry.values for key in _RULES)
-            and entry.values.keys()
-            <= {
-                "unconsumed",
-                "allow.ancient",
-                "compacted",
-                "archive",
-                "granularity",
-                "tiered",
-            }
-        ):
+        if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
             findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
     return findings
 
@@ -102,15 +87,7 @@ def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
 _AGES: Final = ("retention.ms", "retention.commitoffset.ms", "retention.max.eventtime.ms")
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
-_RULES = (
-    "retention.commitoffset.enable",
-    "retention.ms",
-    "retention.max.eventtime.ms",
-    "log.retention.min.timestamp",
-    "retention.bytes",
-    "retention.topic.bytes",
-    "hold",
-)
+_NO_RULES: Final = {"unconsumed", "allow.ancient", "compacted", "archive", "granularity", "tiered"}
 
 
 def check_against(policy: Policy, reader: ClusterReader) -> Findings:
@@ -169,9 +146,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         if isinstance(config, RequestFailedError):
             unreadable.append(f"{name}: {config}")
             continue
-        topic = TopicFacts(
-            name, "", internal=False, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms
-        )
+        topic = TopicFacts(name, "", False, config.cleanup_policy, config.retention_ms)
         known_topics.append(topic)
         if isinstance(untouchable(topic, settings), Reason):
             findings.skipped += 1
@@ -186,7 +161,9 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         problem = _conflict(policy, names[0], names, text)
         if not any(text in one for one in known):  # not already found in the file alone
             findings.problems.append(problem)
-    findings.notes.extend(_some(unreadable))
+    findings.notes += [f"its settings can't be read: {text}" for text in sorted(unreadable)[:3]]
+    if len(unreadable) > 3:
+        findings.notes.append(f"and {len(unreadable) - 3} more topics whose settings can't be read")
 
 
 def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> PolicyProblem:
@@ -195,16 +172,12 @@ def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> P
     key = next(
         (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
     )
-    source, _, line = (origins[key].place if key else policy.source).rpartition(":")
+    place = origins[key].place if key else policy.source
+    source, _, line = place.rpartition(":")
     if not line.isdigit():  # it comes from the policy topic
-        return PolicyProblem(origins[key].place if key else policy.source, None, key, f"{_named(topics)}: {text}")
+        return PolicyProblem(place, None, key, f"{_named(topics)}: {text}")
     return PolicyProblem(source, int(line), key, f"{_named(topics)}: {text}")
 
 
 def _named(topics: Sequence[str]) -> str:
     return ", ".join(topics[:3]) + (f" and {len(topics) - 3} more topics" if len(topics) > 3 else "")
-
-
-def _some(texts: Collection[str]) -> list[str]:
-    first = [f"its settings can't be read: {text}" for text in sorted(texts)[:3]]
-    return [*first, f"and {len(texts) - 3} more topics whose settings can't be read"] if len(texts) > 3 else first

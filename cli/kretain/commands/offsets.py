@@ -14,7 +14,7 @@ from kretain.options.common import COMMON, Common, Output, command, now_ms, opti
 from kretain.options.rules import GroupsOption, Topics
 
 if TYPE_CHECKING:
-    from retention_cli.reports.unread import Rows
+    from retention_cli.reports.offsets import Rows
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -54,8 +54,7 @@ def offsets(
     """
     from kretain.config import resolve
     from kretain.render.consumers import print_floors, print_positions, print_unread
-    from retention_cli.reports.offsets import read_positions
-    from retention_cli.reports.unread import read_unread
+    from retention_cli.reports.offsets import read_positions, read_unread
 
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)

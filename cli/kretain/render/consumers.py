@@ -25,7 +25,7 @@ from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_time, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
-from retention_cli.reports import unread
+from retention_cli.reports import offsets
 from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.reports.ledger import LedgerView, PartitionView, Seen
 from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
@@ -106,7 +106,7 @@ def print_positions(positions: Positions, output: str, *, every_row: bool) -> No
     )
 
 
-def print_unread(positions: Positions, output: str, each: unread.Rows, *, every_row: bool) -> None:
+def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every_row: bool) -> None:
     """Print what each consumer has yet to read: a row per consumer, and topic or partition."""
     by_topic = each == "topics"
 
@@ -147,7 +147,7 @@ def print_unread(positions: Positions, output: str, each: unread.Rows, *, every_
         each,
         ({**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups),
         people,
-        unread.BY_TOPIC if by_topic else unread.BY_PARTITION,
+        offsets.BY_TOPIC if by_topic else offsets.BY_PARTITION,
     )
 
 

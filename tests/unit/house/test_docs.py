@@ -27,7 +27,7 @@ from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetM
 from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import AuditModel, DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
-from retention_cli.reports import unread
+from retention_cli.reports import offsets as offset_rows
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.support.command_lines import parse
@@ -284,7 +284,7 @@ def test_the_other_commands_keys_are_documented() -> None:
         assert f"`{form}`" in text
     for key in {
         *(setup.DOCTOR_COLUMNS + consumers.GROUP_COLUMNS + consumers.FLOOR_COLUMNS + consumers.POSITION_COLUMNS),
-        *(history.COLUMNS + history.RUN_COLUMNS + unread.BY_TOPIC + unread.BY_PARTITION),
+        *(history.COLUMNS + history.RUN_COLUMNS + offset_rows.BY_TOPIC + offset_rows.BY_PARTITION),
     }:
         assert f"`{key}`" in text, key
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import TopicPartition
-from retention_cli.reports.groups import GroupSummary
-from retention_cli.reports.held_bytes import HeldBytes
+from retention_cli.reports.groups import GroupSummary, HeldBytes
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Positions = dict[str, dict[TopicPartition, int]]
