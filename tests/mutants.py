@@ -73,7 +73,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "archive: values are not in the checksum",
-        "archive/digest.py",
+        "archive/segment.py",
         "_NULL if value is None else length(len(value)) + value",
         "_NULL",
     ),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.interface import Copied
-from retention_cli.archive.layout import Manifest, Source, place_at
+from retention_cli.archive.layout import ArchiveError, Manifest, Source, place_at
 from retention_cli.archive.segment import load
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from retention_cli.archive.errors import ArchiveError, DamagedError
-from retention_cli.archive.layout import Manifest, Source, place_of
+from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Source, place_of
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.core.progress import Progress, silent
@@ -140,15 +139,7 @@ def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progre
         progress("verifying", done, whole)
 
     for one, segment in everything:
-        one.problems += _problems(store, segment, on_records)
-
-
-def _problems(store: Store, segment: Manifest, on_records: Callable[[int], None]) -> list[str]:
-    """Return one line for each of a segment's files that is damaged."""
-    found = []
-    for file in segment.files:
         try:
-            verify_files(store, segment, on_records, only=file)
+            verify_files(store, segment, on_records)
         except DamagedError as error:
-            found.append(str(error))
-    return found
+            one.problems.append(str(error))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from retention_cli.archive.catalog import ArchivedPartition
-from retention_cli.archive.errors import DamagedError
-from retention_cli.archive.layout import Manifest, Part, checksum_of, place_at, stored_day
+from retention_cli.archive.layout import DamagedError, Manifest, Part, checksum_of, place_at
 from retention_cli.archive.segment import SegmentBuilder, commit, load, records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import DEFAULT_SIZE, SegmentSize
@@ -167,7 +166,7 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
     kept = {one.path for one in joined.files}
     for part in parts:
         for file in part.files:
-            if file.path not in kept and _is_own(part, file.path) and _is_still(store, part):
+            if file.path not in kept and _is_still(store, part):
                 store.delete(f"{part.source.folder}/{file.path}")
         if _is_still(store, part):
             store.delete(part.path)
@@ -181,12 +180,6 @@ def _is_still(store: Store, part: Manifest) -> bool:
         return load(store, place_at(part.source, part.start, part.end)) == part
     except DamagedError:
         return False
-
-
-def _is_own(part: Manifest, path: str) -> bool:
-    """Return whether a path is one that a segment's file has: a manifest is input, and may name another's."""
-    folder = f"day={day}/" if (day := stored_day(path)) is not None else ""
-    return path == f"{folder}partition={part.source.partition}/{part.start:020d}-{part.end:020d}.parquet"
 
 
 def _overlapping(ordered: Sequence[Manifest]) -> set[int]:

@@ -8,34 +8,33 @@ Below an archive's URL::
 
 A segment holds the data records of one partition from one offset to another (exclusive), in one file. Its name is
 derived from the partition and the two offsets, so writing a segment again writes the same file. The manifest is
-written last; a file that no manifest lists does not count. Older versions wrote a file for each day (UTC) of the
-records' timestamps, in folders ``day=2026-11-21``: those are still read.
+written last; a file that no manifest lists does not count.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from retention_cli.archive.errors import DamagedError
-
 FORMAT: Final = "kretain.archive/v1"
-NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's name for null: records without a timestamp, or with one that is out of the calendar's range."""
 _MANIFESTS: Final = "_manifests"
 _MANIFEST_PATH: Final = re.compile(
     r"(?:.*/)?cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
     r"partition=(?P<partition>[0-9]+)/(?P<start>[0-9]{20})-(?P<end>[0-9]{20})\.json"
 )
-_EPOCH: Final = dt.date(1970, 1, 1)
-_DAY_MS: Final = 86_400_000
+
+
+class ArchiveError(Exception):
+    """An archive could not be reached, read or written."""
+
+
+class DamagedError(ArchiveError):
+    """A file of an archive is missing, or differs from its manifest."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file of a segment: its path in the topic's folder, size, number of records, and their checksum."""
+    """The file of a segment: its path in the topic's folder, size, number of records, and their checksum."""
 
     path: str
     size_bytes: int
@@ -100,7 +99,7 @@ class Manifest:
     last_offset: int | None = None
     last_epoch: int | None = None
     leader_epoch: int | None = None
-    files: tuple[FileEntry, ...] = field(default=())
+    files: tuple[FileEntry, ...] = ()
     parts: tuple[Part, ...] = ()
     inner: tuple[tuple[int, int], ...] = ()
 
@@ -142,25 +141,6 @@ class Place:
 def data_path(partition: int, start: int, end: int) -> str:
     """Return a data file's path, relative to its topic's folder."""
     return f"partition={partition}/{_span(start, end)}.parquet"
-
-
-def stored_day(path: str) -> str | None:
-    """Return the day of a file's records as its path has it, None if they may be of any day. Pure."""
-    folder = path.partition("/")[0]
-    return folder.removeprefix("day=") if folder.startswith("day=") else None
-
-
-def day_of(timestamp_ms: int | None) -> str:
-    """Return the day (UTC) of a timestamp, :data:`NO_DAY` if there is none."""
-    return NO_DAY if timestamp_ms is None else _day(timestamp_ms // _DAY_MS)
-
-
-@functools.lru_cache(maxsize=4096)
-def _day(number: int) -> str:
-    try:
-        return (_EPOCH + dt.timedelta(days=number)).isoformat()
-    except OverflowError:
-        return NO_DAY
 
 
 def place_of(path: str) -> Place | None:
@@ -211,13 +191,8 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
     return manifest
 
 
-def with_files(manifest: Manifest, files: Iterable[FileEntry]) -> Manifest:
-    """Return a copy of the manifest that lists these files."""
-    listed = tuple(sorted(files, key=lambda one: one.path))
-    return replace(manifest, files=listed, records=sum(one.records for one in listed))
-
-
 def _body(one: Manifest) -> dict[str, Any]:
+    parts = [{"from": part.start, "to": part.end, "checksum": part.checksum} for part in one.parts]
     return {
         "format": FORMAT,
         "cluster": one.source.cluster_id,
@@ -239,24 +214,20 @@ def _body(one: Manifest) -> dict[str, Any]:
             {"path": file.path, "bytes": file.size_bytes, "records": file.records, "checksum": file.checksum}
             for file in one.files
         ],
-        **_joined(one),
+        **({"parts": parts, "marks": [list(mark) for mark in one.inner]} if parts else {}),  # of a joined one
     }
-
-
-def _joined(one: Manifest) -> dict[str, Any]:
-    """Return the keys that only a joined segment has."""
-    if not one.parts:
-        return {}
-    parts = [{"from": part.start, "to": part.end, "checksum": part.checksum} for part in one.parts]
-    return {"parts": parts, "marks": [list(mark) for mark in one.inner]}
 
 
 def _manifest(data: Mapping[str, Any]) -> Manifest:
     source = Source(_text(data["cluster"]), _text(data["topic"]), _text(data["topic_id"]), _count(data["partition"]))
+    start, end = _count(data["from"]), _count(data["to"])
+    path = data_path(source.partition, start, end)
+    if any(file["path"] != path for file in data["files"]) or len(data["files"]) > 1:
+        raise ValueError(path)  # a manifest is input, and may name another segment's file
     return Manifest(
         source=source,
-        start=_count(data["from"]),
-        end=_count(data["to"]),
+        start=start,
+        end=end,
         partitions=_count(data["partitions"]),
         written_at=_text(data["written_at"]),
         records=_count(data["records"]),
@@ -267,7 +238,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
         last_epoch=_whole(data["last_leader_epoch"]),
         leader_epoch=_whole(data.get("leader_epoch")),
         files=tuple(
-            FileEntry(_below(file["path"]), _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
+            FileEntry(path, _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
             for file in data["files"]
         ),
         parts=tuple(
@@ -288,14 +259,6 @@ def _span(start: int, end: int) -> str:
 
 def _quoted(name: str) -> str:
     return quote(name, safe="-_") if name.strip(".") == "" else quote(name, safe="-_.")
-
-
-def _below(path: object) -> str:
-    """Return the path if it stays within its topic's folder, else raise: a manifest is untrusted input."""
-    text = _text(path)
-    if text.startswith("/") or ".." in text.split("/"):
-        raise ValueError(text)
-    return text
 
 
 def _text(value: object) -> str:

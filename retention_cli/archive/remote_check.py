@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from retention_cli.archive.catalog import stitched
-from retention_cli.archive.errors import ArchiveError, DamagedError
-from retention_cli.archive.layout import Manifest, Source, manifest_text, place_at
+from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Source, manifest_text, place_at
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store, digest_of
 from retention_cli.archive.writer import Archived
@@ -122,7 +121,7 @@ def look(
             if stopped():
                 raise StoppedError("interrupted")
             if store.digest(f"{source.folder}/{file.path}") != one.files.get(file.path):
-                verify_files(store, manifest, only=file)  # other bytes may hold the same records
+                verify_files(store, manifest)  # other bytes may hold the same records
         manifests.append(manifest)
     pieces, gaps = stitched(manifests)
     if not pieces and word.start >= end:  # the log no longer had any of it; the next recheck will find that

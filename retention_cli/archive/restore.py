@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from retention_cli.archive.catalog import ArchivedPartition, Piece, read_catalog, stitched
-from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.segment import records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record

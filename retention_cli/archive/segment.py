@@ -1,31 +1,34 @@
-"""One segment of an archive: its file is written, then read back, and only then its manifest is written."""
+"""One segment of an archive: its file is written, then read back, and only then its manifest is written.
+
+Records become Parquet and come back without loss: the same values and order, null distinct from empty. Their checksum
+does not depend on how they are stored: each record has one canonical encoding, and no two different records share one.
+Numbers have a fixed width there, all other fields are prefixed with their length.
+"""
 
 from __future__ import annotations
 
-import heapq
+import hashlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from retention_cli.archive.digest import Digest
-from retention_cli.archive.errors import ArchiveError, DamagedError
 from retention_cli.archive.layout import (
+    ArchiveError,
+    DamagedError,
     FileEntry,
     Manifest,
     Place,
     Source,
     data_path,
-    day_of,
     manifest_text,
     place_at,
     read_manifest,
-    stored_day,
-    with_files,
 )
-from retention_cli.archive.parquet import as_batch, as_file, read_file
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
+from retention_cli.core.extras import arrow
+from retention_cli.core.file_problems import parquet_problem
 
 SEGMENT_BYTES: Final = 64 * 2**20
 """The approximate content of a segment: archiving a partition holds about twice that in memory."""
@@ -33,6 +36,50 @@ SEGMENT_RECORDS: Final = 200_000
 _WAITING_BYTES: Final = 8 * 2**20
 _WAITING_RECORDS: Final = 20_000
 """At most this many records are held as Python objects before they are converted to Arrow."""
+ROW_GROUP_BYTES: Final = 8 * 2**20
+"""The approximate content of a row group: reading back holds one in memory at a time."""
+_ROWS_AT_ONCE: Final = 10_000
+_COLUMNS: Final = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
+_FIXED: Final = struct.Struct(">q?i?qB")
+_LENGTH: Final = struct.Struct(">i")
+_NULL: Final = _LENGTH.pack(-1)
+_TYPES: Final = {None: 0, "CreateTime": 1, "LogAppendTime": 2}
+
+
+def encoded(record: Record) -> bytes:
+    """Return the record's canonical encoding."""
+    offset, epoch, stamp, kind, key, value, headers = record
+    length = _LENGTH.pack
+    parts = [
+        _FIXED.pack(offset, epoch is not None, epoch or 0, stamp is not None, stamp or 0, _TYPES[kind]),
+        _NULL if key is None else length(len(key)) + key,
+        _NULL if value is None else length(len(value)) + value,
+        length(len(headers)),
+    ]
+    for name, content in headers:
+        named = name.encode()
+        parts += (length(len(named)), named, _NULL if content is None else length(len(content)) + content)
+    return b"".join(parts)
+
+
+class Digest:
+    """A running checksum over records, and how many there are."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._running = hashlib.blake2b(digest_size=32)
+
+    def add(self, record: Record) -> int:
+        """Add the next record; return the size of its encoding in bytes."""
+        self.records += 1
+        content = encoded(record)
+        self._running.update(content)
+        return len(content)
+
+    @property
+    def text(self) -> str:
+        """The checksum so far: ``blake2b:…``."""
+        return f"blake2b:{self._running.hexdigest()}"
 
 
 @dataclass(slots=True)
@@ -86,14 +133,14 @@ class SegmentBuilder:
         Raises:
             ArchiveError: the file can't be written, or differs when read back.
         """
-        files = []
+        files: tuple[FileEntry, ...] = ()
         self._pack()
         if self._batches:
             path = data_path(self.source.partition, self.start, end)
             content = as_file(self._batches, self.content_bytes)
             self._batches.clear()
             store.write(f"{self.source.folder}/{path}", content)
-            files.append(FileEntry(path, len(content), self._digest.records, self._digest.text))
+            files = (FileEntry(path, len(content), self._digest.records, self._digest.text),)
             del content
         manifest = Manifest(
             source=self.source,
@@ -101,14 +148,15 @@ class SegmentBuilder:
             end=end,
             partitions=partitions,
             written_at=written_at,
+            records=sum(one.records for one in files),
             content_bytes=self.content_bytes,
             min_ms=self.min_ms,
             max_ms=self.max_ms,
             last_offset=None if self.last is None else self.last[0],
             last_epoch=None if self.last is None else self.last[1],
             leader_epoch=leader_epoch,
+            files=files,
         )
-        manifest = with_files(manifest, files)
         if manifest.records != self.records:
             raise ArchiveError(f"{manifest.path}: {self.records:,} records came and {manifest.records:,} were written")
         verify_files(store, manifest)
@@ -149,62 +197,127 @@ def load(store: Store, place: Place) -> Manifest:
         raise DamagedError(store.shown(str(error))) from None
 
 
-def verify_files(
-    store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None, *, only: FileEntry | None = None
-) -> None:
-    """Read all of a segment's files (or one), and check sizes, counts, checksums, and each record's offset (and day).
+def verify_files(store: Store, manifest: Manifest, on_records: Callable[[int], None] = lambda _: None) -> None:
+    """Read a segment's file, and check its size, count, checksum, and each record's offset.
 
     Raises:
-        DamagedError: a file differs; the text names the first such file and the difference.
+        DamagedError: the file differs; the text names it and the difference.
     """
-    for file in manifest.files if only is None else (only,):
-        for _ in _checked(store, manifest, file, on_records):
-            pass
+    for _ in records_of(store, manifest, on_records=on_records):
+        pass
 
 
-def records_of(store: Store, manifest: Manifest, start: int = 0) -> Iterator[Record]:
-    """Yield a segment's records from an offset on, in offset order.
+def records_of(
+    store: Store, manifest: Manifest, start: int = 0, on_records: Callable[[int], None] = lambda _: None
+) -> Iterator[Record]:
+    """Yield a segment's records from an offset on, in offset order. ``on_records`` is called with how many were read.
 
-    A file's checksum is compared only after its last record: where damaged records must not be used, call
+    The file's checksum is compared only after its last record: where damaged records must not be used, call
     :func:`verify_files` first.
 
     Raises:
-        DamagedError: a file differs from the manifest.
+        DamagedError: the file differs from the manifest.
     """
-    files = [_checked(store, manifest, file, None) for file in manifest.files]
-    for record in heapq.merge(*files, key=lambda one: one.offset):
-        if record.offset >= start:
-            yield record
-
-
-def _checked(
-    store: Store, manifest: Manifest, file: FileEntry, on_records: Callable[[int], None] | None
-) -> Iterator[Record]:
-    path = f"{manifest.source.folder}/{file.path}"
-    shown = store.shown(path)
-    size = store.size(path)
-    if size is None:
-        raise DamagedError(f"{shown} is missing")
-    if size != file.size_bytes:
-        raise DamagedError(f"{shown} has {size:,} bytes, its manifest says {file.size_bytes:,}")
-    digest = Digest()
-    day = stored_day(file.path)
-    position = manifest.start
-    for record in read_file(store, path):
-        if not position <= record.offset < manifest.end or (day is not None and day_of(record.timestamp) != day):
-            raise DamagedError(f"{shown}: offset {record.offset:,} does not belong there")
-        position = record.offset + 1
-        try:
-            digest.add(record)
-        except (KeyError, OverflowError, AttributeError, TypeError, ValueError, struct.error):
-            raise DamagedError(f"{shown}: offset {record.offset:,} is no record: the file is damaged") from None
-        if on_records is not None and digest.records % 10_000 == 0:
-            on_records(10_000)
-        yield record
-    if on_records is not None:
+    for file in manifest.files:
+        path = f"{manifest.source.folder}/{file.path}"
+        shown, size = store.shown(path), store.size(path)
+        if size is None:
+            raise DamagedError(f"{shown} is missing")
+        if size != file.size_bytes:
+            raise DamagedError(f"{shown} has {size:,} bytes, its manifest says {file.size_bytes:,}")
+        digest, position = Digest(), manifest.start
+        for record in read_file(store, path):
+            if not position <= record.offset < manifest.end:
+                raise DamagedError(f"{shown}: offset {record.offset:,} does not belong there")
+            position = record.offset + 1
+            try:
+                digest.add(record)
+            except (KeyError, OverflowError, AttributeError, TypeError, ValueError, struct.error):
+                raise DamagedError(f"{shown}: offset {record.offset:,} is no record: the file is damaged") from None
+            if digest.records % 10_000 == 0:
+                on_records(10_000)
+            if record.offset >= start:
+                yield record
         on_records(digest.records % 10_000)
-    if (digest.records, digest.text) != (file.records, file.checksum):
-        raise DamagedError(
-            f"{shown}: its checksum is another ({digest.records:,} of {file.records:,} records): it was damaged or "
-            f"changed"
-        )
+        if (digest.records, digest.text) != (file.records, file.checksum):
+            raise DamagedError(
+                f"{shown}: its checksum is another ({digest.records:,} of {file.records:,} records): it was damaged or "
+                f"changed"
+            )
+
+
+def schema() -> Any:
+    """Return the files' schema. ``timestamp`` is Unix ms, as on the broker."""
+    pa = arrow()
+    header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("partition", pa.int32(), nullable=False),
+            pa.field("leader_epoch", pa.int32()),
+            pa.field("timestamp", pa.int64()),
+            pa.field("timestamp_type", pa.string()),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("headers", pa.list_(header), nullable=False),
+            pa.field("topic_id", pa.string(), nullable=False),
+        ]
+    )
+
+
+def as_batch(records: Sequence[Record], source: Source) -> Any:
+    """Return records as one Arrow batch."""
+    pa = arrow()
+    count = len(records)
+    columns = {
+        "offset": [one.offset for one in records],
+        "partition": [source.partition] * count,
+        "leader_epoch": [one.leader_epoch for one in records],
+        "timestamp": [one.timestamp for one in records],
+        "timestamp_type": [one.timestamp_type for one in records],
+        "key": [one.key for one in records],
+        "value": [one.value for one in records],
+        "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],
+        "topic_id": [source.topic_id] * count,
+    }
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[field.name], field.type) for field in schema()], schema=schema()
+    )
+
+
+def as_file(batches: Sequence[Any], content_bytes: int) -> Any:
+    """Return batches as the bytes of one Parquet file; ``content_bytes`` is the approximate size of their content."""
+    pa, pq = arrow(), arrow("pyarrow.parquet")
+    table = pa.Table.from_batches(batches, schema=schema())
+    groups = max(1, -(-content_bytes // ROW_GROUP_BYTES))
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        row_group_size=max(1, -(-table.num_rows // groups)),
+        use_dictionary=["partition", "leader_epoch", "timestamp_type", "topic_id"],
+        write_statistics=["offset", "timestamp"],
+        store_schema=False,
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def read_file(store: Store, path: str) -> Iterator[Record]:
+    """Read a file's records in file order, a few thousand at a time.
+
+    Raises:
+        DamagedError: the file is missing, or is not a file that kretain wrote.
+    """
+    pa, pq = arrow(), arrow("pyarrow.parquet")
+    try:
+        with store.opened(path) as opened:
+            file = pq.ParquetFile(opened, page_checksum_verification=True)
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(_COLUMNS)):
+                for *fields, headers in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
+                    yield Record._make((*fields, tuple((one["key"], one["value"]) for one in headers)))
+    except ArchiveError as error:  # the store's: a read that fails midway may mean a damaged file, too
+        raise DamagedError(str(error)) from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise DamagedError(f"{store.shown(path)} is damaged: {parquet_problem(error)}") from None

@@ -22,15 +22,16 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import ArchiveError
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import store_problem
 from retention_cli.core.filesystems import FilesystemError, connect
+from retention_cli.core.state_dir import sync_folder
 
 RENAMES: Final = ("hdfs",)
 """File systems whose files may be visible before they are complete, and that can rename."""
-_BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
-"""The temporary name of a file that is being written. Older versions of kretain wrote it without the token."""
+_BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.[0-9a-f]{32}\.tmp")
+"""The temporary name of a file that is being written."""
 _CHUNK_BYTES: Final = 4 * 2**20
 
 
@@ -45,8 +46,10 @@ class Store:
 
     def __init__(self, url: str, filesystem: Any = None, base: str = "") -> None:
         self.url = url
-        if filesystem is None:
-            filesystem, base = _connect(url)
+        try:
+            filesystem, base = connect(url) if filesystem is None else (filesystem, base)
+        except FilesystemError as error:
+            raise ArchiveError(f"the archive {url.partition('?')[0]} can't be reached: {error}") from None
         self._fs = filesystem
         self._base = base.rstrip("/")
         self._local = filesystem.type_name == "local"
@@ -156,8 +159,9 @@ class Store:
         place = PurePosixPath(at)
         beside, aside = str(place.with_name(_beside(place.name))), str(place.with_name(_beside(place.name, "old")))
         there = self._info(at).is_file
-        if there and self._holds(path, content):
-            return
+        with contextlib.suppress(ArchiveError):  # damaged: it is replaced
+            if there and self.digest(path) == digest_of(content):
+                return
         self._fs.create_dir(str(place.parent), recursive=True)
         try:
             with self._fs.open_output_stream(beside, compression=None) as stream:
@@ -175,12 +179,6 @@ class Store:
         if there:
             with contextlib.suppress(OSError):
                 self._fs.delete_file(aside)
-
-    def _holds(self, path: str, content: Any) -> bool:
-        try:
-            return self.digest(path) == digest_of(content)
-        except ArchiveError:  # damaged: the caller replaces it
-            return False
 
     def _info(self, at: str) -> Any:
         """Return the file info. On HDFS, pyarrow also returns "not found" where the look-up failed: ask again there.
@@ -203,13 +201,6 @@ class Store:
         except OSError as error:
             text = store_problem(error)
             raise ArchiveError(f"{self.shown(path)} can't be {done}: {text}") from None
-
-
-def _connect(url: str) -> tuple[Any, str]:
-    try:
-        return connect(url)
-    except FilesystemError as error:
-        raise ArchiveError(f"the archive {url.partition('?')[0]} can't be reached: {error}") from None
 
 
 def digest_of(content: Any) -> str:
@@ -242,11 +233,7 @@ def write_local(at: str, content: Any) -> None:
             os.unlink(beside)  # noqa: PTH108
         raise
     _sweep(folder)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder)
 
 
 def _sweep(folder: str) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.archive.errors import ArchiveError, DamagedError
-from retention_cli.archive.layout import Manifest, Place, Source, place_of
+from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, place_of
 from retention_cli.archive.segment import (
     SEGMENT_BYTES,
     SEGMENT_RECORDS,

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from retention_cli.audit.chain import AFTER, Link, event_of, latest_of
 from retention_cli.audit.head import HEAD_NAME
-from retention_cli.core.state_dir import StateError, open_file
+from retention_cli.core.state_dir import StateError, open_file, sync_folder
 
 FILE_NAME: Final = "audit.jsonl"
 _CLOSED: Final = re.compile(r"audit-\d{20}\.jsonl")
@@ -160,11 +160,7 @@ def close_file(folder: Path, seq: int) -> None:
     if os.path.lexists(folder / name):  # only the lock's holder makes such files, so nobody makes one right now
         raise FileExistsError(0, f"it is to be closed as {name}, and there is such a file: move that one aside")
     (folder / FILE_NAME).rename(folder / name)
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(above)
-    finally:
-        os.close(above)
+    sync_folder(folder)
 
 
 def latest_moment(path: Path) -> str | None:

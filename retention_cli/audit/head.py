@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from retention_cli.audit.chain import Link, as_link, event_of
-from retention_cli.core.state_dir import open_file
+from retention_cli.core.state_dir import open_file, sync_folder
 
 HEAD_NAME: Final = "audit.head"
 _LONGEST: Final = 4_096
@@ -63,8 +63,4 @@ def replace_file(folder: Path, name: str, text: bytes) -> None:
     if written != len(text):
         raise OSError(errno.ENOSPC, "it was written in part")
     scratch.replace(folder / name)
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(above)
-    finally:
-        os.close(above)
+    sync_folder(folder)

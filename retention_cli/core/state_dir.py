@@ -73,3 +73,16 @@ def open_file(path: Path, flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def sync_folder(folder: Path | str) -> None:
+    """Wait until a folder's names are on disk: files that were made or renamed there.
+
+    Raises:
+        OSError: it can't be done.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from retention_cli.archive.errors import ArchiveError
-from retention_cli.archive.layout import manifest_text, place_at, read_manifest
+from retention_cli.archive.layout import ArchiveError, manifest_text, place_at, read_manifest
 from retention_cli.archive.store import Store
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import SettingsError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
 from tests.support.archiving import archived, policy, whole
 from tests.support.spark.commands import ON_YARN, Command, filled

@@ -148,7 +148,7 @@ def _show(common: Common, where: list[str] | None, output: Output, *, verify: bo
     from kretain.flows.archives import split
     from kretain.render.archive import print_archives
     from retention_cli.archive.catalog import read_catalog, verify_catalog
-    from retention_cli.archive.errors import ArchiveError
+    from retention_cli.archive.layout import ArchiveError
     from retention_cli.archive.store import Store
 
     urls, topics = split(where or (), resolve(common).policy)

@@ -83,7 +83,7 @@ def restore(
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_restored, question
     from kretain.render.output import warn
-    from retention_cli.archive.errors import ArchiveError
+    from retention_cli.archive.layout import ArchiveError
     from retention_cli.archive.restore import Wanted, prepare
     from retention_cli.archive.restore import restore as run_restore
     from retention_cli.archive.store import Store

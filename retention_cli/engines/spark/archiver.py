@@ -17,9 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from retention_cli.archive.archiver import LastArchived, as_copied, failed, without_id
-from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.interface import Copied
-from retention_cli.archive.layout import Source
+from retention_cli.archive.layout import ArchiveError, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, StoppedError, look
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range

@@ -300,9 +300,9 @@ def test_segment_that_reads_back_differently_holds(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that drops a header is found out by reading back, and nothing is trimmed."""
-    from retention_cli.archive import parquet, segment
+    from retention_cli.archive import segment
 
-    honest = parquet.as_batch
+    honest = segment.as_batch
 
     def careless(records: list[Record], source):
         return honest([one._replace(headers=one.headers[:1]) for one in records], source)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from retention_cli.archive.archiver import PartitionArchiver
-from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
 from retention_cli.brokers.republisher import Republisher

@@ -11,11 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_cli.archive import layout
-from retention_cli.archive.digest import Digest, encoded
-from retention_cli.archive.errors import ArchiveError, DamagedError
-from retention_cli.archive.layout import Manifest, Place, Source, day_of, manifest_text, place_of, read_manifest
-from retention_cli.archive.parquet import as_batch, as_file
-from retention_cli.archive.segment import SegmentBuilder, commit, load, records_of, verify_files
+from retention_cli.archive.layout import (
+    ArchiveError,
+    DamagedError,
+    Manifest,
+    Place,
+    Source,
+    manifest_text,
+    place_of,
+    read_manifest,
+)
+from retention_cli.archive.segment import (
+    Digest,
+    SegmentBuilder,
+    encoded,
+    load,
+    records_of,
+    verify_files,
+)
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
@@ -121,57 +134,7 @@ def test_archive_is_a_partitioned_table_for_other_tools(tmp_path: Path) -> None:
     assert set(table["partition"].to_pylist()) == {3}
 
 
-@pytest.mark.parametrize(
-    ("stamp", "day"),
-    [
-        (0, "1970-01-01"),
-        (-1, "1969-12-31"),
-        (DAY - 1, "1970-01-01"),
-        (1_763_683_200_000, "2025-11-21"),
-        (None, layout.NO_DAY),
-        (2**63 - 1, layout.NO_DAY),
-        (-(2**63), layout.NO_DAY),
-    ],
-)
-def test_record_is_filed_under_its_utc_day(stamp: int | None, day: str) -> None:
-    assert day_of(stamp) == day
-
-
-def by_day(folder: Path, manifest: Manifest) -> Manifest:
-    """Make a segment look as older versions wrote it: a file for each day of its records' timestamps."""
-    store = Store(str(folder))
-    records = list(records_of(store, manifest))
-    files = []
-    for day in sorted({day_of(one.timestamp) for one in records}):
-        of_day = [one for one in records if day_of(one.timestamp) == day]
-        path = f"day={day}/partition=3/{manifest.start:020d}-{manifest.end:020d}.parquet"
-        content = as_file([as_batch(of_day, SOURCE)], 1)
-        store.write(f"{SOURCE.folder}/{path}", content)
-        digest = Digest()
-        for one in of_day:
-            digest.add(one)
-        files.append(layout.FileEntry(path, len(content), len(of_day), digest.text))
-    for file in manifest.files:
-        store.delete(f"{SOURCE.folder}/{file.path}")
-    old = layout.with_files(manifest, files)
-    commit(store, old)
-    return old
-
-
-def test_older_versions_files_by_day_are_read(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    old = by_day(tmp_path, written(store, sample()))
-    assert [layout.stored_day(one.path) for one in old.files] == ["1970-01-01", "1970-01-02", "1970-01-03"]
-    verify_files(store, old)
-    assert list(records_of(store, old)) == sample()
-    first = old.files[0]
-    moved = replace(first, path=first.path.replace("day=1970-01-01", "day=1970-02-01"))
-    store.write(f"{SOURCE.folder}/{moved.path}", store.read(f"{SOURCE.folder}/{first.path}"))
-    with pytest.raises(DamagedError, match="does not belong there"):
-        verify_files(store, layout.with_files(old, [moved, *old.files[1:]]))
-
-
-def test_segment_without_records_says_so(tmp_path: Path) -> None:
+def test_a_segment_without_records_says_so(tmp_path: Path) -> None:
     """Markers and aborted records alone: the range is archived, and there is nothing in it."""
     store = Store(str(tmp_path))
     manifest = written(store, [], start=5, end=9)
@@ -293,9 +256,10 @@ def test_manifest_moved_to_another_place_is_rejected(segment: tuple[Path, Store,
 
 
 def test_a_manifest_leads_to_no_file_outside_its_topic() -> None:
-    manifest = Manifest(SOURCE, 0, 1, 1, AT, 1, files=(layout.FileEntry("day=1/x", 1, 1, "c"),))
+    own, other = layout.data_path(SOURCE.partition, 0, 1), layout.data_path(SOURCE.partition, 1, 2)
+    manifest = Manifest(SOURCE, 0, 1, 1, AT, 1, files=(layout.FileEntry(own, 1, 1, "c"),))
     place = Place(SOURCE, 0, 1, manifest.path)
-    for path in ("/etc/passwd", "../../other", "day=1/../../x"):
+    for path in ("/etc/passwd", "../../other", f"x/../{own}", other):
         bad = replace(manifest, files=(layout.FileEntry(path, 1, 1, "c"),))
         with pytest.raises(DamagedError):
             read_manifest(manifest_text(bad).encode(), place)

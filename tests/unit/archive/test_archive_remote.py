@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive import remote_check as elsewhere
-from retention_cli.archive.errors import ArchiveError
-from retention_cli.archive.layout import Manifest, Source, place_at
+from retention_cli.archive.layout import ArchiveError, Manifest, Source, place_at
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, Seen, look
 from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_files
 from retention_cli.archive.store import Store
@@ -219,7 +218,6 @@ def test_temporary_file_of_a_dead_writer_is_removed_and_of_a_live_one_kept(tmp_p
     killed.communicate()
     (old,) = tmp_path.rglob("*.tmp")
     living = writing(tmp_path, "wait")
-    (tmp_path / "day=x" / ".0.parquet.tmp").write_bytes(b"of an older kretain")
     (tmp_path / "day=x" / "somebody's.tmp").write_bytes(b"not ours")
     Store(str(tmp_path)).write("day=x/2.parquet", b"ours")
     assert not old.exists()

@@ -12,7 +12,7 @@ from kretain import errors as exits
 from kretain.config import ConfigError
 from kretain.error_codes import CODES, choose, code_of
 from kretain.system.files import FileError
-from retention_cli.archive.errors import DamagedError
+from retention_cli.archive.layout import DamagedError
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import (
     BrokerError,
