@@ -96,13 +96,15 @@ def as_link(seq: object, hash_: object) -> Link:
 
 def moment_of(event: Mapping[str, Any]) -> str | None:
     """Return when a line was written (ISO 8601 as kretain writes it), None if it does not say."""
-    moment = event.get("at")
-    return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
+    return _iso(event.get("at"))
 
 
 def latest_of(event: Mapping[str, Any]) -> str | None:
     """Return what the first line of a later file says of the lines before it: their latest moment, if it says that."""
-    moment = event.get(LATEST)
+    return _iso(event.get(LATEST))
+
+
+def _iso(moment: object) -> str | None:
     return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
 
 

@@ -1,4 +1,4 @@
-"""The files of an audit log: ``audit.jsonl``, which is written, and the closed ones before it.
+"""The files of an audit log: ``audit.jsonl``, which is written, the closed ones before it, and ``audit.head``.
 
 A file that has grown past the policy's ``audit.max.bytes`` is closed when the next run begins: it is renamed to
 ``audit-N.jsonl``, N being the number of its last line. A run is never split. kretain deletes none of them.
@@ -6,21 +6,82 @@ A file that has grown past the policy's ``audit.max.bytes`` is closed when the n
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
-from retention_cli.audit.chain import AFTER, Link, event_of, latest_of
-from retention_cli.audit.head import HEAD_NAME
-from retention_cli.core.state_dir import StateError, open_file, sync_folder
+from retention_cli.audit.chain import AFTER, Link, as_link, event_of, latest_of
+from retention_cli.core.state_dir import StateError, open_file, opened, sync_folder
 
 FILE_NAME: Final = "audit.jsonl"
+HEAD_NAME: Final = "audit.head"
+"""The number and hash of the last line, so that lines cut off at the end are noticed."""
 _CLOSED: Final = re.compile(r"audit-\d{20}\.jsonl")
 _AT: Final = re.compile(rb'"at":\s*"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
 _CHUNK: Final = 65_536
+_LONGEST: Final = 4_096
+
+
+class HeadError(Exception):
+    """The head exists but can't be read; the text says why."""
+
+
+def read_head(folder: Path) -> Link | None:
+    """Return what the head says, None if there is none.
+
+    Raises:
+        HeadError: it can't be read, or is not valid.
+    """
+    try:
+        with os.fdopen(open_file(folder / HEAD_NAME, os.O_RDONLY), "rb") as handle:
+            event = event_of(handle.read(_LONGEST)) or {}
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HeadError(f"{HEAD_NAME} can't be read ({error.strerror})") from None
+    try:
+        return as_link(event.get("seq"), event.get("hash"))
+    except ValueError:
+        raise HeadError(f"{HEAD_NAME} is damaged") from None
+
+
+def write_head(folder: Path, link: Link) -> None:
+    """Replace the head atomically: it is the old one or the new one, and on disk when this returns.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    replace_file(folder, HEAD_NAME, json.dumps({"seq": link.seq, "hash": link.hash}).encode() + b"\n")
+
+
+def write_all(handle: int, content: bytes) -> None:
+    """Write bytes, and wait until they are on disk.
+
+    Raises:
+        OSError: they can't be written, or in part only.
+    """
+    if os.write(handle, content) != len(content):
+        raise OSError(errno.ENOSPC, "it was written in part")
+    os.fsync(handle)
+
+
+def replace_file(folder: Path, name: str, text: bytes) -> None:
+    """Replace a small file atomically; it is on disk when this returns. There is one writer, the trim lock's holder.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    scratch = folder / f".{name}.new"  # one fixed name: a crash leaves at most one
+    with opened(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle:
+        write_all(handle, text)
+    scratch.replace(folder / name)
+    sync_folder(folder)
 
 
 def closed_name(seq: int) -> str:
@@ -84,48 +145,40 @@ class Snapshot:
         """Yield a file's lines with their numbers, from 1, without newlines; blank lines only if ``blank``.
 
         What stands behind the open file's last newline was torn by a crash, or is being written: it is left out. A
-        closed file has none, so there it counts as a line.
+        closed file has none, so there it counts as a line. A file that was taken away a moment ago has no lines: the
+        chain shows it.
 
         Raises:
             StateError: the file can't be read.
         """
-        whole = name == FILE_NAME
-        try:
-            if whole and self.handle is not None:
-                source = os.dup(self.handle)
-                os.lseek(source, 0, os.SEEK_SET)
-            else:
-                source = open_file(self.folder / name, os.O_RDONLY)
-            with os.fdopen(source, "rb") as handle:
-                read = 0
-                for number, line in enumerate(handle, start=1):
-                    read += len(line)
-                    if whole and (not line.endswith(b"\n") or read > self.size):
-                        return
-                    if blank or line.strip():
-                        yield number, line.removesuffix(b"\n")
-        except FileNotFoundError:  # taken away a moment ago: the chain shows it
-            return
-        except OSError as error:
-            raise unreadable(self.folder / name, error) from None
+        read = 0
+        with contextlib.suppress(FileNotFoundError), self._reading(name) as handle:
+            handle.seek(0)
+            for number, line in enumerate(handle, start=1):
+                read += len(line)
+                if name == FILE_NAME and (not line.endswith(b"\n") or read > self.size):
+                    return
+                if blank or line.strip():
+                    yield number, line.removesuffix(b"\n")
 
     def backward(self, name: str) -> Generator[bytes]:
-        """Yield a file's whole lines that are not blank, from the last to the first.
+        """Yield a file's whole lines that are not blank, from the last to the first, as :meth:`lines` does.
 
         Raises:
             StateError: the file can't be read.
         """
+        with contextlib.suppress(FileNotFoundError), self._reading(name) as handle:
+            yield from lines_backward(handle.fileno())
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[BinaryIO]:
+        ours = self.handle if name == FILE_NAME else None
         try:
-            if name == FILE_NAME and self.handle is not None:
-                yield from lines_backward(self.handle)
-                return
-            handle = open_file(self.folder / name, os.O_RDONLY)
-            try:
-                yield from lines_backward(handle)
-            finally:
-                os.close(handle)
+            source = open_file(self.folder / name, os.O_RDONLY) if ours is None else os.dup(ours)
+            with os.fdopen(source, "rb") as handle:
+                yield handle
         except FileNotFoundError:
-            return
+            raise
         except OSError as error:
             raise unreadable(self.folder / name, error) from None
 

@@ -6,7 +6,6 @@ names at least everything that was deleted. Lines are chained, across files too,
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, latest_of, moment_of, next_line, resume
-from retention_cli.audit.event import Event, checked
 from retention_cli.audit.files import (
     FILE_NAME,
+    HEAD_NAME,
+    HeadError,
     Snapshot,
     close_file,
     closed_files,
@@ -24,10 +24,12 @@ from retention_cli.audit.files import (
     latest_moment,
     lines_backward,
     open_log,
+    read_head,
+    write_all,
+    write_head,
 )
-from retention_cli.audit.head import HEAD_NAME, HeadError, read_head, write_head
-from retention_cli.audit.runs import Run, one_by_one, runs_of
-from retention_cli.core.state_dir import StateError, make_folder, open_file
+from retention_cli.audit.runs import Event, Run, checked, one_by_one, runs_of
+from retention_cli.core.state_dir import StateError, make_folder, opened
 from retention_cli.decide.guards.limits import Amount, total
 
 
@@ -57,19 +59,14 @@ class AuditLog:
         folder = self.path.parent
         make_folder(folder)
         try:
-            handle = open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-            try:
+            with opened(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
                 drop_torn_line(handle)
                 end, after = self._end(handle)
                 if end.head is not None:
                     write_head(folder, end.head)
                 latest = None if after is None else latest_moment(folder / after)
                 line, link = next_line(event, end, after, latest)
-                if os.write(handle, line + b"\n") != len(line) + 1:
-                    raise OSError(errno.ENOSPC, "it was written in part")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+                write_all(handle, line + b"\n")
             write_head(folder, link)
         except OSError as error:
             raise self._unwritable(error) from None
@@ -84,15 +81,12 @@ class AuditLog:
             StateError: it can't be closed; then nothing may be deleted.
         """
         try:
-            handle = open_file(self.path, os.O_RDWR | os.O_APPEND)
-            try:
+            with opened(self.path, os.O_RDWR | os.O_APPEND) as handle:
                 if os.fstat(handle).st_size < max_bytes:
                     return
                 drop_torn_line(handle)
                 os.fsync(handle)
                 end, after = self._end(handle)
-            finally:
-                os.close(handle)
             if end.broken is None and after is None and end.link.seq > 0:
                 close_file(self.path.parent, end.link.seq)
         except FileNotFoundError:
@@ -167,10 +161,9 @@ class AuditLog:
             for name in reversed(now.names):
                 with closing(now.backward(name)) as lines:
                     for line in lines:
-                        event = event_of(line) if b'"ledger"' in line else None
-                        run = event is not None and event.get("event") == "run"
-                        if event is not None and run and (found := _named(event.get("ledger"))) is not None:
-                            return found
+                        match event_of(line) if b'"ledger"' in line else None:
+                            case {"event": "run", "ledger": {"id": str(ledger_id), "revision": int(revision)}}:
+                                return NamedLedger(ledger_id, revision)
         return None
 
     def verify(self) -> Chain:
@@ -247,11 +240,8 @@ class AuditLog:
         last, after = next(lines_backward(handle), None), None
         if last is None and (closed := closed_files(self.path.parent)):
             after = closed[-1]
-            before = open_file(self.path.with_name(after), os.O_RDONLY)
-            try:
+            with opened(self.path.with_name(after), os.O_RDONLY) as before:
                 last = next(lines_backward(before), None)
-            finally:
-                os.close(before)
         return resume(last, head, problem), after
 
     def _unwritable(self, error: OSError) -> StateError:
@@ -266,10 +256,3 @@ class AuditLog:
             f"the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that its trims no longer count (kretain "
             f"history --verify shows more)"
         )
-
-
-def _named(told: object) -> NamedLedger | None:
-    match told:
-        case {"id": str(ledger_id), "revision": int(revision)}:
-            return NamedLedger(ledger_id, revision)
-    return None

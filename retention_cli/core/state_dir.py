@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -73,6 +75,16 @@ def open_file(path: Path, flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """Open a file as :func:`open_file` does, and close it."""
+    handle = open_file(path, flags)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def sync_folder(folder: Path | str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.audit.chain import Link
-from retention_cli.audit.head import HeadError, read_head
+from retention_cli.audit.files import HeadError, read_head
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition

@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from retention_cli.audit.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, next_line, resume
-from retention_cli.audit.head import HEAD_NAME, read_head, write_head
+from retention_cli.audit.files import HEAD_NAME, read_head, write_head
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.settings import Limits

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from retention_cli.audit.chain import hash_of
-from retention_cli.audit.files import FILE_NAME, closed_files, closed_name, folders_with_log
-from retention_cli.audit.head import HEAD_NAME
+from retention_cli.audit.files import FILE_NAME, HEAD_NAME, closed_files, closed_name, folders_with_log
 from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.state_dir import StateError
