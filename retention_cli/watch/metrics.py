@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.core.extras import prometheus
@@ -11,22 +11,27 @@ from retention_cli.core.printable import printable
 if TYPE_CHECKING:
     from retention_cli.watch.board import Board
 
-NAMES: Final = (
-    "kretain_last_success_timestamp_seconds",
-    "kretain_plan_timestamp_seconds",
-    "kretain_pass_duration_seconds",
-    "kretain_leader",
-    "kretain_policy_valid",
-    "kretain_partitions",
-    "kretain_holds",
-    "kretain_trimmed_records_total",
-    "kretain_trimmed_bytes_total",
-    "kretain_group_lag_records",
-    "kretain_group_seconds_to_loss",
-    "kretain_disk_usage_ratio",
-    "kretain_disk_ceiling_ratio",
-    "kretain_failures_total",
-)
+_METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "last_success_timestamp_seconds": ("When a pass last did all it should.", ()),
+    "plan_timestamp_seconds": ("When the last plan was made.", ()),
+    "pass_duration_seconds": ("How long the last pass took.", ()),
+    "leader": ("Whether this instance is the one that trims.", ()),
+    "policy_valid": ("Whether the policy file can be used as it is now.", ()),
+    "trimmed_records_total": ("Records trimmed by this process.", ()),
+    "trimmed_bytes_total": ("Bytes trimmed by this process, as far as known.", ()),
+    "failures_total": ("What went wrong, by kind.", ("kind",)),
+    "partitions": ("Managed partitions by what the last plan decided.", ("action",)),
+    "holds": ("Partitions on hold in the last plan, by reason code.", ("code",)),
+    "group_lag_records": ("Unread records of the partitions whose floor this consumer sets.", ("group",)),
+    "group_seconds_to_loss": (
+        "How long at least until R4, R6 or the brokers take what this consumer has not read.",
+        ("group", "topic"),
+    ),
+    "disk_usage_ratio": ("Share of a log dir's volume in use, before the plan.", ("broker", "log_dir")),
+    "disk_ceiling_ratio": ("The policy's ceiling for disks (R6).", ()),
+}
+"""Every metric, without ``kretain_``: what it says, and its labels beside ``cluster``."""
+NAMES: Final = tuple(f"kretain_{name}" for name in _METRICS)
 """Every metric, as it is called in a query."""
 
 
@@ -50,80 +55,44 @@ class _Collector:
 
     def describe(self) -> Iterator[Any]:
         """Yield each family without series: by these names ``?name[]=`` finds it."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for name in NAMES:
-            counted = name.endswith("_total")
-            yield CounterMetricFamily(name, "") if counted else GaugeMetricFamily(name, "")
+        return map(_family, _METRICS)
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        now, cluster = self._board.status, printable(self._board.status.cluster)
+        found: dict[str, Mapping[Any, float | None]] = {
+            "last_success_timestamp_seconds": {(): now.last_success_s},
+            "plan_timestamp_seconds": {(): now.planned_s},
+            "pass_duration_seconds": {(): now.pass_s},
+            "leader": {(): float(self._board.leads())},
+            "policy_valid": {(): float(self._board.policy_valid())},
+            "trimmed_records_total": {(): now.trimmed_records},
+            "trimmed_bytes_total": {(): now.trimmed_bytes},
+            "failures_total": _by_label(now.failures),
+        }
+        if (values := now.measured) is not None:
+            found |= {
+                "partitions": _by_label(values.actions),
+                "holds": _by_label(values.holds),
+                "group_lag_records": _by_label(values.groups.lag),
+                "group_seconds_to_loss": values.groups.loss,
+                "disk_usage_ratio": values.disks,
+                "disk_ceiling_ratio": {(): values.ceiling},
+            }
+        for name, series in found.items():
+            family = _family(name)
+            for labels, value in series.items():
+                if value is not None:
+                    family.add_metric([cluster, *labels], value)
+            yield family
 
-        now = self._board.status
-        cluster = printable(now.cluster)
 
-        def gauge(name: str, text: str, labels: Sequence[str], rows: Sequence[tuple[Sequence[str], float]]) -> Any:
-            family = GaugeMetricFamily(f"kretain_{name}", text, labels=["cluster", *labels])
-            for values, value in rows:
-                family.add_metric([cluster, *values], value)
-            return family
+def _family(name: str) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        def counter(name: str, text: str, labels: Sequence[str], rows: Sequence[tuple[Sequence[str], float]]) -> Any:
-            family = CounterMetricFamily(f"kretain_{name}", text, labels=["cluster", *labels])
-            for values, value in rows:
-                family.add_metric([cluster, *values], value)
-            return family
+    text, labels = _METRICS[name]
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    return kind(f"kretain_{name}", text, labels=["cluster", *labels])
 
-        def one(value: float | None) -> list[tuple[Sequence[str], float]]:
-            return [] if value is None else [((), value)]
 
-        yield gauge(
-            "last_success_timestamp_seconds", "When a pass last did all it should.", (), one(now.last_success_s)
-        )
-        yield gauge("plan_timestamp_seconds", "When the last plan was made.", (), one(now.planned_s))
-        yield gauge("pass_duration_seconds", "How long the last pass took.", (), one(now.pass_s))
-        yield gauge("leader", "Whether this instance is the one that trims.", (), one(float(self._board.leads())))
-        yield gauge(
-            "policy_valid",
-            "Whether the policy file can be used as it is now.",
-            (),
-            one(float(self._board.policy_valid())),
-        )
-        yield counter("trimmed_records", "Records trimmed by this process.", (), one(now.trimmed_records))
-        yield counter("trimmed_bytes", "Bytes trimmed by this process, as far as known.", (), one(now.trimmed_bytes))
-        yield counter(
-            "failures", "What went wrong, by kind.", ("kind",), [((kind,), n) for kind, n in now.failures.items()]
-        )
-        if (values := now.measured) is None:
-            return
-        yield gauge(
-            "partitions",
-            "Managed partitions by what the last plan decided.",
-            ("action",),
-            [((action,), n) for action, n in values.actions.items()],
-        )
-        yield gauge(
-            "holds",
-            "Partitions on hold in the last plan, by reason code.",
-            ("code",),
-            [((code,), n) for code, n in values.holds.items()],
-        )
-        yield gauge(
-            "group_lag_records",
-            "Unread records of the partitions whose floor this consumer sets.",
-            ("group",),
-            [((group,), n) for group, n in values.groups.lag.items()],
-        )
-        yield gauge(
-            "group_seconds_to_loss",
-            "How long at least until R4, R6 or the brokers take what this consumer has not read.",
-            ("group", "topic"),
-            list(values.groups.loss.items()),
-        )
-        yield gauge(
-            "disk_usage_ratio",
-            "Share of a log dir's volume in use, before the plan.",
-            ("broker", "log_dir"),
-            list(values.disks.items()),
-        )
-        yield gauge("disk_ceiling_ratio", "The policy's ceiling for disks (R6).", (), one(values.ceiling))
+def _by_label(values: Mapping[str, float]) -> Mapping[tuple[str], float]:
+    return {(label,): value for label, value in values.items()}
