@@ -127,18 +127,13 @@ class PartitionArchiver:
             return without_id(tp)
         source = Source(self.cluster_id, tp.topic, topic_id, tp.partition)
         try:
-            store = self._store(url)
+            store = self._stores[url] = self._stores.get(url) or Store(url)
             done = archive_range(self.reader, store, source, target.offset, self.clock, self.size, on_records)
         except (ArchiveError, MissingPartError) as error:
             return failed(tp, url, error)
         self._last.note(tp, done.segments, done.start)
         self._written[tp] = store, done.written
         return as_copied(url, source, done.start, done.end, done.segments, done.notes)
-
-    def _store(self, url: str) -> Store:
-        if url not in self._stores:
-            self._stores[url] = Store(url)
-        return self._stores[url]
 
 
 def as_copied(

@@ -55,11 +55,9 @@ class Wanted:
 
     def takes(self, record: Record) -> bool:
         """Return whether a record's timestamp is within ``since_ms`` and ``until_ms``."""
-        if self.since_ms is None and self.until_ms is None:
-            return True
         stamp = record.timestamp
         if stamp is None:
-            return False
+            return self.since_ms is None and self.until_ms is None
         return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
 
 
@@ -156,14 +154,14 @@ def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = 
         BrokerError: a request to the cluster failed; likewise.
     """
     result = Restored(job)
-    whole, before = job.records, 0
+    before = 0
     with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
         try:
-            for partition in sorted(job.pieces):
-                one = _Partition(reader, store, job, group, RestoredPartition(partition))
-                result.partitions.append(one.row)
-                one.run(progress, before, whole)
-                before += sum(piece.manifest.records for piece in job.pieces[partition])
+            for partition, pieces in sorted(job.pieces.items()):
+                row = RestoredPartition(partition)
+                result.partitions.append(row)
+                _restore_one(reader, store, job, group, row, progress, before)
+                before += sum(piece.manifest.records for piece in pieces)
         except KeyboardInterrupt:
             result.interrupted = True
             return result
@@ -172,79 +170,65 @@ def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = 
     return result
 
 
-@dataclass(slots=True)
-class _Partition:
-    """Restores one partition."""
-
-    reader: ClusterReader
-    store: Store
-    job: Job
-    group: RestoreGroup
-    row: RestoredPartition
-    _hold_at: int = 0
-
-    def run(self, progress: Progress, before: int, whole: int) -> None:
-        partition, target = self.row.partition, self.job.wanted.target
-        pieces = self.job.pieces[partition]
-        self._check_target()
-        name = f"{self.job.group}-{partition}"
-        with Republisher(
-            self.reader.settings, target, partition, name, self.group, self.reader.timeout_s
-        ) as republisher:
-            position = self._begin(republisher, pieces[0].start if pieces else 0)
-            self.row.start = self.row.end = position
-            done = 0
-            for piece in pieces:
-                done += piece.manifest.records
-                if piece.end <= position:
-                    continue
-                verify_files(self.store, piece.manifest)
-                for batch in self._batches(piece, max(piece.start, position)):
-                    republisher.append(batch, self._hold_at, _progress_text(batch[-1].offset + 1))
-                    self.row.records += len(batch)
-                    self.row.end = batch[-1].offset + 1
-                    progress("restoring", min(before + done, before + self.row.records), whole)
-                self.row.end = piece.end
-            if pieces and self.row.end > position:
-                republisher.append((), self._hold_at, _progress_text(self.row.end))
-
-    def _begin(self, republisher: Republisher, start: int) -> int:
-        """Return the archived offset to continue at. A new restore first commits its start."""
-        target = self.job.wanted.target
-        mark = self.group.marks(target, [self.row.partition], settled=True).get(self.row.partition)
+def _restore_one(
+    reader: ClusterReader,
+    store: Store,
+    job: Job,
+    group: RestoreGroup,
+    row: RestoredPartition,
+    progress: Progress,
+    before: int,
+) -> None:
+    """Restore one partition, after ``before`` records of others. Its start is committed first."""
+    target, pieces = job.wanted.target, job.pieces[row.partition]
+    about = reader.metadata([target]).topics.get(target)
+    if about is None or about.topic_id != job.target_id:
+        raise BrokerError(f"topic {target} was deleted or recreated meanwhile")
+    name = f"{job.group}-{row.partition}"
+    with Republisher(reader.settings, target, row.partition, name, group, reader.timeout_s) as republisher:
+        mark = group.marks(target, [row.partition], settled=True).get(row.partition)
         if mark is None:
-            self._hold_at = self.job.starts[self.row.partition]
-            republisher.append((), self._hold_at, _progress_text(start))
-            return start
-        self._hold_at = mark.offset
-        self.row.resumed_at = _progress_of(mark, self.group.name)
-        return self.row.resumed_at
-
-    def _batches(self, piece: Piece, start: int) -> Iterator[list[Record]]:
-        """Yield a piece's records in batches, one per transaction."""
-        batch: list[Record] = []
-        size = 0
-        for record in records_of(self.store, piece.manifest, start):
-            if record.offset >= piece.end or not self.job.wanted.takes(record):
+            position, hold_at = pieces[0].start if pieces else 0, job.starts[row.partition]
+            republisher.append((), hold_at, _progress_text(position))
+        else:
+            position, hold_at = _progress_of(mark, group.name), mark.offset
+            row.resumed_at = position
+        row.start = row.end = position
+        done = 0
+        for piece in pieces:
+            done += piece.manifest.records
+            if piece.end <= position:
                 continue
-            if record.timestamp is None or record.timestamp <= 0:
-                raise ArchiveError(
-                    f"{piece.manifest.source.topic}-{piece.manifest.source.partition}: the record at offset "
-                    f"{record.offset:,} is stamped {record.timestamp}: no producer can write that. Restore around it "
-                    f"with --since 1970-01-01T00:00:00.001Z"
-                )
-            batch.append(record)
-            size += record.size_bytes
-            if len(batch) >= TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
+            verify_files(store, piece.manifest)
+            for batch in _batches(store, job.wanted, piece, max(piece.start, position)):
+                republisher.append(batch, hold_at, _progress_text(batch[-1].offset + 1))
+                row.records, row.end = row.records + len(batch), batch[-1].offset + 1
+                progress("restoring", before + min(done, row.records), job.records)
+            row.end = piece.end
+        if pieces and row.end > position:
+            republisher.append((), hold_at, _progress_text(row.end))
 
-    def _check_target(self) -> None:
-        target = self.reader.metadata([self.job.wanted.target]).topics.get(self.job.wanted.target)
-        if target is None or target.topic_id != self.job.target_id:
-            raise BrokerError(f"topic {self.job.wanted.target} was deleted or recreated meanwhile")
+
+def _batches(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator[list[Record]]:
+    """Yield a piece's records in batches, one per transaction."""
+    batch: list[Record] = []
+    size = 0
+    for record in records_of(store, piece.manifest, start):
+        if record.offset >= piece.end or not wanted.takes(record):
+            continue
+        if record.timestamp is None or record.timestamp <= 0:
+            raise ArchiveError(
+                f"{piece.manifest.source.topic}-{piece.manifest.source.partition}: the record at offset "
+                f"{record.offset:,} is stamped {record.timestamp}: no producer can write that. Restore around it "
+                f"with --since 1970-01-01T00:00:00.001Z"
+            )
+        batch.append(record)
+        size += record.size_bytes
+        if len(batch) >= TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:
@@ -259,8 +243,7 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
         for one in of_topic
         if wanted.cluster_id in (None, one.source.cluster_id) and wanted.topic_id in (None, one.source.topic_id)
     ]
-    lives = sorted({(one.source.cluster_id, one.source.topic_id) for one in ours})
-    if len(lives) != 1:
+    if len({(one.source.cluster_id, one.source.topic_id) for one in ours}) != 1:
         every = sorted({(one.source.cluster_id, one.source.topic_id) for one in of_topic})
         named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
         raise ArchiveError(f"the archive has {len(every)} topics of the name {wanted.topic}; say which: {named}")

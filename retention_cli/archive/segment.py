@@ -315,8 +315,12 @@ def read_file(store: Store, path: str) -> Iterator[Record]:
         with store.opened(path) as opened:
             file = pq.ParquetFile(opened, page_checksum_verification=True)
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(_COLUMNS)):
-                for *fields, headers in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
-                    yield Record._make((*fields, tuple((one["key"], one["value"]) for one in headers)))
+                for offset, epoch, stamp, kind, key, value, headers in zip(
+                    *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
+                ):
+                    yield Record(
+                        offset, epoch, stamp, kind, key, value, tuple((one["key"], one["value"]) for one in headers)
+                    )
     except ArchiveError as error:  # the store's: a read that fails midway may mean a damaged file, too
         raise DamagedError(str(error)) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as error:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from retention_cli.audit.chain import Link, as_link, event_of, hash_of, link_of
-from retention_cli.audit.files import Snapshot, closed_name
-from retention_cli.audit.head import replace_file
+from retention_cli.audit.files import Snapshot, closed_name, replace_file
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
