@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.inventory.of_policy import inventory_view
-from retention_cli.disks.inventory.table import FORMAT, METADATA_KEY, schema
-from retention_cli.disks.solve.oldest_first import oldest_first
-from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.disks.ceiling import oldest_first
+from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.inventory.format import FORMAT, METADATA_KEY, schema
+from retention_cli.disks.inventory.read import inventory_view
+from retention_cli.disks.pending_deletes import Leaving
 from retention_cli.policy.settings import DiskRules
 
 EACH, REPLICAS, BROKERS, DIRS, TOPICS = 25, 3, 10, 10, 2_000
@@ -84,20 +85,19 @@ def measure(folder: Path) -> dict[str, float]:
     if view is None:
         raise RuntimeError("no inventory")
     replicas = sum(1 for _ in view.replicas({}))
-    names = view.segment_table({}).encoded.partitions
-    table = view.segment_table({tp: tp.topic.replace("topic", "id") for tp in names})
-    segments, dirs = table.encoded.segments, table.encoded.dirs
+    names, dirs, segments = view.partitions, view.dirs, view.segments
     held = np.zeros(len(dirs), dtype=np.int64)
     np.add.at(held, segments.disk, segments.size_bytes)
     rooms = [Room(size, size, size) for size in held.tolist()]
-    disks = [Disk(one.broker, (one.path,), room, {}) for one, room in zip(dirs, rooms, strict=True)]
+    disks = [Disk(broker, (path,), room, {}) for (broker, path), room in zip(dirs, rooms, strict=True)]
+    starts, ids = dict.fromkeys(names, 50_000), {tp: tp.topic.replace("topic", "id") for tp in names}
     found = oldest_first(
-        table,
+        view.on_disks(disks, starts, ids),
         disks,
         DiskRules(percent=80.0),
-        dict.fromkeys(names, 50_000),
-        {},
+        starts,
         dict.fromkeys(names, Limit(2**62, "G1", "")),
+        [Leaving()] * len(disks),
     )
     if any(one.short_bytes for one in found.outcomes) or not found.bounds:
         raise RuntimeError("a disk is not under its ceiling")

@@ -79,7 +79,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "R6: what is leaving counts as staying",
-        "disks/solve/water_level.py",
+        "disks/water_level.py",
         "    remaining = excess - already\n",
         "    remaining = excess\n",
     ),
@@ -91,13 +91,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "R6: an election meanwhile is let be",
-        "disks/measure.py",
+        "disks/run.py",
         "tp: _CHANGED for tp in tps if",
         "tp: _CHANGED for tp in () if",
     ),
-    Mutant(
-        "R7: a mark is above itself", "disks/solve/watermarks.py", "if percent >= Fraction", "if percent > Fraction"
-    ),
+    Mutant("R7: a mark is above itself", "disks/watermarks.py", "if percent >= Fraction", "if percent > Fraction"),
     Mutant("saved plan: a target beyond H", "plan/saved.py", "if not start <= target <= end:", "if False:"),
     Mutant(
         "audit log: an edited line is let be",

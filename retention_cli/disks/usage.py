@@ -7,8 +7,8 @@ from typing import Final
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
-from retention_cli.disks.solve.outcome import DiskOutcome
-from retention_cli.disks.solve.room import Disk, absent_disks, disks_of, unknown_room
+from retention_cli.disks.devices import all_disks
+from retention_cli.disks.disk import Disk, DiskOutcome
 from retention_cli.memory.disk import Growth, Look, growth, lowest
 from retention_cli.memory.interface import Memory
 from retention_cli.policy.settings import DiskRules
@@ -26,11 +26,7 @@ def look(
         for name, topic in reader.metadata().topics.items()
         for number, one in topic.partitions.items()
     }
-    answers = reader.log_dirs(reader.brokers())
-    disks, notes = disks_of(dict(answers), rules)
-    away = absent_disks(disks, answers, replicas)
-    disks += away
-    notes += [Reason("disk", f"{one.name}: {why.text}") for one in away for why in unknown_room(one)]
+    disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, rules)
     growths = remember(disks, memory, now_ms)
     return [DiskOutcome(disk, rules.percent, growth=growths.get(disk.name)) for disk in disks], notes
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
-from retention_cli.disks.solve.room import Disk, ceiling_bytes
+from retention_cli.disks.disk import Disk, ceiling_bytes
 from retention_cli.forecast.rates import Span
 from retention_cli.forecast.steady import COMPACT, PartitionForecast
 from retention_cli.forecast.value import DiskForecast

@@ -13,7 +13,7 @@ from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unkn
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards import frozen, untouchable
-from retention_cli.disks.solve.room import Disk
+from retention_cli.disks.disk import Disk
 from retention_cli.disks.usage import look
 from retention_cli.forecast.disks import R6, Queued, forecast_disk, queue_of
 from retention_cli.forecast.loss import Place, stood_at

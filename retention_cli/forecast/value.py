@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from retention_cli.core.model import Maybe, Reason
-from retention_cli.disks.solve.room import Disk
+from retention_cli.disks.disk import Disk
 from retention_cli.forecast.rates import Rate, Span
 from retention_cli.memory.disk import Growth
 

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from retention_cli.core.model import Decision, TopicPartition
-from retention_cli.disks.solve.outcome import DiskOutcome, Space
+from retention_cli.disks.disk import DiskOutcome, Space
 from retention_cli.plan.kept import KeptRows, decisions_table
 from retention_cli.plan.value import Plan
 

@@ -35,10 +35,9 @@ from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
 if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them import numpy
-    from retention_cli.disks.measure import DiskState
-    from retention_cli.disks.rules import DiskRun
-    from retention_cli.disks.solve.inventory_view import InventoryView
-    from retention_cli.disks.solve.room import Disk
+    from retention_cli.disks.disk import Disk
+    from retention_cli.disks.inventory_view import InventoryView
+    from retention_cli.disks.run import DiskRun
 
 PastDay = Callable[[str], Amount]
 """Returns the amount trimmed in the last 24 hours in the cluster with this id."""
@@ -81,7 +80,7 @@ def decide_all(
     decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
     if disks is None:
         return decisions
-    from retention_cli.disks.decide import decide as decide_r6
+    from retention_cli.disks.run import decide as decide_r6
 
     measured = disks.measure(reader, facts, settings, decisions, now_ms)
     return disks.with_bytes(decide_r6(facts, settings, decisions, measured))
@@ -91,9 +90,9 @@ def disk_run(policy: Policy, inventory: InventoryView | None) -> DiskRun | None:
     """Return the disk rules' run, None if there are neither disk rules nor an inventory."""
     if inventory is None and not needs_disks(policy):
         return None
-    from retention_cli.disks.rules import DiskRun
+    from retention_cli.disks.run import DiskRun
 
-    return DiskRun.of(policy.disks, inventory)
+    return DiskRun(policy.disks, inventory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ class LocalPlanner:
             unknown = "Without it, what lies on that broker's disks is unknown"
             notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.unread]
         decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
-        where = () if disks is None else (*disks.state.disks, *disks.state.absent)
+        where = () if disks is None else disks.disks
         job.observed(Whole(observation, decisions, where, seen.keys()))
         unread = unread_or_error(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
         decided = Decided(
@@ -193,7 +192,7 @@ class LocalPlanner:
             unread,
             notes,
             observation.sizes_problem,
-            None if disks is None else disks.state,
+            disks,
         )
         return plan_of(replace(job, selection=selection), decided)
 
@@ -221,7 +220,7 @@ class Decided:
     unread: Mapping[str, int] | BrokerError
     notes: Sequence[Reason]
     sizes_problem: str | None = None
-    disks: DiskState | None = None
+    disks: DiskRun | None = None
 
 
 def plan_of(job: PlanJob, decided: Decided) -> Plan:

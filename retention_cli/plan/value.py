@@ -17,7 +17,7 @@ from retention_cli.plan.rows import having, rows_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
-    from retention_cli.disks.solve.outcome import DiskOutcome, Space
+    from retention_cli.disks.disk import DiskOutcome, Space
 
 FORMAT: Final = "kretain.plan/v1"
 FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
@@ -172,7 +172,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
 def _disks_as_json(plan: Plan) -> dict[str, Any]:
     if not plan.disks and plan.space is None:
         return {"disks": [], "space": None}
-    from retention_cli.disks.solve.outcome import outcome_as_json, space_as_json
+    from retention_cli.disks.disk import outcome_as_json, space_as_json
 
     return {"disks": [outcome_as_json(one) for one in plan.disks], "space": space_as_json(plan.space)}
 

@@ -19,7 +19,7 @@ from retention_cli.policy.selection import NothingMatchesError, Selection, check
 from retention_cli.policy.settings import Settings
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.solve.inventory_view import InventoryView
+    from retention_cli.disks.inventory_view import InventoryView
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount, total
-from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.disks.disk import DiskOutcome
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError

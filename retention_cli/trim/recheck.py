@@ -13,7 +13,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
-from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.disks.disk import DiskOutcome
 from retention_cli.memory.lineage import EpochEnds
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics.broker_clock import BrokerClock
@@ -26,7 +26,7 @@ from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import PastDay
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.solve.inventory_view import InventoryView
+    from retention_cli.disks.inventory_view import InventoryView
 
 RECHECK_PATIENCE_S: Final = 10.0
 """How long a recheck retries an answer that is not yet final (s): well below ``batches.RECHECK_SECONDS``."""
@@ -138,7 +138,7 @@ class Rechecks:
             observation.leaders,
             unreadable,
             {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
-            () if disks is None else disks.state.outcomes,
+            () if disks is None else disks.outcomes,
             observation.epoch_ends,
         )
 

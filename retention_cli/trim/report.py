@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
-from retention_cli.disks.solve.outcome import DiskOutcome, outcome_as_json
+from retention_cli.disks.disk import DiskOutcome, outcome_as_json
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import UNCHECKED, Clock
 

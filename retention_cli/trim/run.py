@@ -32,7 +32,7 @@ from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.solve.inventory_view import InventoryView
+    from retention_cli.disks.inventory_view import InventoryView
 
 _CLOCK_SLACK_MS: Final = 60_000
 

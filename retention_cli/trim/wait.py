@@ -11,8 +11,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_bytes
-from retention_cli.disks.solve.outcome import DiskOutcome
-from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, sized_by_policy
+from retention_cli.disks.devices import disks_of
+from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, sized_by_policy
 from retention_cli.policy.settings import DiskRules
 
 _ENOUGH_PERCENT: Final = 90

@@ -12,7 +12,7 @@ from typing import Final
 
 from retention_cli.core.model import Decision, Unknown
 from retention_cli.core.printable import printable
-from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.disks.disk import DiskOutcome
 from retention_cli.plan.value import Plan
 
 MOST_GROUPS: Final = 200

@@ -35,7 +35,7 @@ from retention_cli.watch.measured import Groups, Measured, groups_of, measured
 from retention_cli.watch.policy_file import Look, PolicyFile
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
-    from retention_cli.disks.solve.inventory_view import InventoryView
+    from retention_cli.disks.inventory_view import InventoryView
 
 
 JUMP_S: Final = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from retention_cli.core.model import Maybe, Sample, TopicPartition
-from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import Queued
 from retention_cli.forecast.rates import Span
 from retention_cli.forecast.steady import (

@@ -104,7 +104,7 @@ def show(
       kretain segments show inventories/ -o json
     """
     from kretain.render.disks import print_inventory
-    from retention_cli.disks.inventory.inventory import read_inventory
+    from retention_cli.disks.inventory.read import read_inventory
 
     inventory = read_inventory(files)
     print_inventory(inventory, output, now_ms(), quiet=common.quiet)

@@ -146,7 +146,7 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
     from kretain.render.output import warn
     from kretain.render.progress import shown_by_name
-    from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
+    from retention_cli.disks.inventory.read import inventory_paths, inventory_view
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     def keep(report: TrimReport) -> None:

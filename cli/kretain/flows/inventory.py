@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import UsageError
 from kretain.options.common import option
-from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
+from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 
 if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
-    from retention_cli.disks.solve.inventory_view import InventoryView
+    from retention_cli.disks.inventory_view import InventoryView
     from retention_cli.policy.model import Policy
 
 Inventories = Annotated[

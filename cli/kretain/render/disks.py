@@ -27,10 +27,10 @@ from kretain.render.output import (
 )
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import format_duration, timestamp
-from retention_cli.disks.inventory.inventory import Inventory, by_dir, by_topic
+from retention_cli.disks.disk import DiskOutcome, ceiling_bytes, largest_topics, outcome_as_json
+from retention_cli.disks.inventory.format import Inventory
+from retention_cli.disks.inventory.read import by_dir, by_topic
 from retention_cli.disks.inventory.scan import ScanReport
-from retention_cli.disks.solve.outcome import DiskOutcome, largest_topics, outcome_as_json
-from retention_cli.disks.solve.room import ceiling_bytes
 from retention_cli.memory.disk import Growth
 
 WIDTH: Final = 30

@@ -37,7 +37,7 @@ from retention_cli.plan.value import NO_FILE, Plan, Totals, delete_records_json,
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
-    from retention_cli.disks.solve.outcome import Space
+    from retention_cli.disks.disk import Space
 
 _YOUNG_MS: Final = 7 * 86_400_000
 """Brokers forget a group's offsets after a week by default: what expired before the first look is unknown."""

@@ -13,11 +13,12 @@ from typing import Any, Final
 from retention_cli import __version__
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import timestamp
+from retention_cli.disks.inventory.format import FORMAT
 from retention_cli.disks.inventory.layout import DELETED, Leaving, PartitionName, folder_of, is_beside
 from retention_cli.disks.inventory.log_dirs import LogDirs, ScanError, find_log_dirs, usable_in
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
 from retention_cli.disks.inventory.segment import BLOCK
-from retention_cli.disks.inventory.table import FORMAT, InventoryWriter
+from retention_cli.disks.inventory.writer import InventoryWriter
 
 _EVERY: Final = 64
 """The number of partitions between two progress calls."""

@@ -15,8 +15,8 @@ from retention_cli.brokers.reader import ClusterReader, Elsewhere
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.inventory.of_policy import inventory_paths, inventory_view
+from retention_cli.disks.inventory.format import InventoryError
+from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
 from retention_cli.memory.stores import Kind, Memories
 from retention_cli.plan.make import LocalPlanner, PastDay, PlanJob

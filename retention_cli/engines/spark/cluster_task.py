@@ -24,8 +24,8 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
-from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.inventory.of_policy import inventory_view
+from retention_cli.disks.inventory.format import InventoryError
+from retention_cli.disks.inventory.read import inventory_view
 from retention_cli.engines.spark.connections import ConnectionRef, reader_of
 from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile

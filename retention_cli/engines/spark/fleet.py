@@ -10,8 +10,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
-from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.inventory.of_policy import inventory_paths
+from retention_cli.disks.inventory.format import InventoryError
+from retention_cli.disks.inventory.read import inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import Member, Watch
 from retention_cli.engines.spark.connections import ConnectionRef

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.disks.inventory.table import METADATA_KEY
+from retention_cli.disks.inventory.format import METADATA_KEY
 from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, trimmed
 from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
 

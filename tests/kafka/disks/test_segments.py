@@ -18,7 +18,7 @@ import pytest
 
 from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
 from kretain.embedded.java import find_java
-from retention_cli.disks.inventory.inventory import read_inventory
+from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
 from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.disks.disk import DiskOutcome
 from retention_cli.plan.value import Plan
 from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, Device, DiskKafka, Place
 from tests.simulation.disks.truth import Bounds, Files, brute_force, needless

@@ -11,8 +11,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.log_dirs import Replica as ReplicaBytes
 from retention_cli.core.model import TopicPartition
-from retention_cli.disks.inventory.inventory import Inventory, InventoryFile, doubt
-from retention_cli.disks.inventory.table import COLUMNS, schema
+from retention_cli.disks.inventory.format import COLUMNS, Inventory, InventoryFile, schema
+from retention_cli.disks.inventory.read import check_rows
 from tests.simulation.clock import SimClock
 from tests.simulation.disks.kafka import CHECK_MS, DELAY_MS, PLACES, SEGMENT_BYTES, TOTALS, DiskKafka, segments_of
 from tests.simulation.hub import Hub
@@ -109,7 +109,7 @@ def scan(kafka: DiskKafka, broker: int) -> tuple[InventoryFile, Any]:
         }
     )
     about = InventoryFile(f"broker-{broker}.parquet", broker, kafka.cluster_id, kafka.now_ms, tuple(dirs))
-    doubt(about.path, about, table)
+    check_rows(about.path, about, table)
     return about, table
 
 

@@ -12,7 +12,7 @@ from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Unknown
 from retention_cli.decide.decision import disk_limit
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.disks.solve.inventory_view import InventoryView
+from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead

@@ -13,8 +13,8 @@ from typing import Any
 from kretain.options.rules import asked
 from retention_cli.core.clock import SYSTEM
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.disks.inventory.inventory import read_inventory
-from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
+from retention_cli.disks.inventory.read import read_inventory
+from retention_cli.disks.inventory_view import READ, InventoryView
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from retention_cli.engines.spark.plans import PARTITIONS_A_TASK, make_plans
 from retention_cli.engines.spark.sent import Sender
@@ -61,7 +61,7 @@ class Engines:
                 selection = self.selection(policy)
                 inventory: InventoryView | None = None
                 if self.inventory is not None:
-                    inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
+                    inventory = InventoryView(read_inventory([self.inventory], READ))
                 return LocalPlanner(inventory).plan(
                     PlanJob(reader, selection, now, past_day=past_day, memories=memories, clock_ms=clock_ms)
                 )

@@ -23,7 +23,7 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.state_dir import StateError
-from retention_cli.disks.inventory.errors import InventoryError
+from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.policy.errors import PolicyError, PolicyProblem

@@ -17,7 +17,7 @@ from kretain.render.explain import Marker, picture
 from kretain.render.plan import given_back, print_plan
 from kretain.render.trim import print_report
 from retention_cli.core.model import Decision, Reason, TopicPartition
-from retention_cli.disks.solve.outcome import Space
+from retention_cli.disks.disk import Space
 from retention_cli.plan.rows import held_back_by
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.trim.report import TrimReport, row_of

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.solve.borne_out import ScannedReplica, doubt, not_borne_out
-from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.inventory.format import ScannedReplica
+from retention_cli.disks.inventory_trust import doubt, doubts_of
 from retention_cli.policy.settings import Settings
 from tests.support.facts import Log, topic
 
@@ -67,10 +68,10 @@ def test_what_was_written_since_is_no_doubt() -> None:
 def test_a_replica_that_came_later_is_named_and_what_is_nobodys_business_is_not() -> None:
     disks = [Disk(n, ("/a",), Room(100, 50, 50), {TP: 10 * MIB}) for n in (1, 2)]
     other = ScannedReplica(2, "/a", TopicPartition("other", 0), "x", 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, None)
-    assert set(not_borne_out([GOOD, other], disks, {TP: NOW}, never)) == {(2, "orders", 0)}
-    assert not_borne_out([GOOD], disks, {TP: NOW}, never) == {}, "nothing was scanned on broker 2"
+    assert set(doubts_of([GOOD, other], disks, {TP: NOW}, never)) == {(2, "orders", 0)}
+    assert doubts_of([GOOD], disks, {TP: NOW}, never) == {}, "nothing was scanned on broker 2"
     offline = Disk(1, ("/a",), Unknown.because("disk", "offline"), {})
-    assert not_borne_out([GOOD], [offline], {TP: NOW}, never) == {}
+    assert doubts_of([GOOD], [offline], {TP: NOW}, never) == {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_scan_is_of_the_log_that_has_its_last_record(
         assert end is not None
         return end
 
-    found = not_borne_out([one], disks, {TP: FACTS._replace(leader_epoch=now)}, epoch_end)
+    found = doubts_of([one], disks, {TP: FACTS._replace(leader_epoch=now)}, epoch_end)
     assert (said is None) == (not found)
     if said is not None:
         assert said in found[1, "orders", 0]

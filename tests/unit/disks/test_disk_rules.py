@@ -6,43 +6,42 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kretain.render.disks import bar
+from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, decide, disk_limit, raised
-from retention_cli.disks.decide import Measured
-from retention_cli.disks.decide import decide as decide_r6
-from retention_cli.disks.solve.dictionary import EncodedSegments, LogDir
-from retention_cli.disks.solve.leaving import Leaving
-from retention_cli.disks.solve.oldest_first import OldestFirst, SegmentTable, oldest_first
-from retention_cli.disks.solve.outcome import DiskOutcome
-from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, mostly_others
-from retention_cli.disks.solve.segments import segments_of
+from retention_cli.disks.ceiling import OldestFirst, oldest_first
+from retention_cli.disks.devices import disks_of
+from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, mostly_others
+from retention_cli.disks.pending_deletes import Leaving
+from retention_cli.disks.run import Measured
+from retention_cli.disks.run import decide as decide_r6
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
-from tests.support.disk_reads import CLICKS, ORDERS, R6, Copy, Dir
+from tests.support.disk_reads import CLICKS, ORDERS, R6
+from tests.support.disks import log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
 
 FREE = Limit(1000, "G1", "the high watermark")
 
 
-def only(rules: DiskRules, *dirs: Dir) -> tuple[Disk, list[Reason]]:
+def only(rules: DiskRules, *dirs: LogDirState) -> tuple[Disk, list[Reason]]:
     [disk], notes = disks_of({1: list(dirs)}, rules)
     return disk, notes
 
 
 def test_used_is_what_is_not_usable_by_anyone_but_what_is_reserved() -> None:
     """R6: used = total − usable − disks.reserved."""
-    assert only(R6, Dir("/a"))[0].room == Room(1000, 600, 500)
-    assert only(replace(R6, reserved={"*": 50}), Dir("/a"))[0].room == Room(1000, 550, 500)
-    assert only(replace(R6, reserved={"*": 9, "1:/a": 60, "/a": 50}), Dir("/a"))[0].room == Room(1000, 540, 500)
-    assert isinstance(only(replace(R6, reserved={"*": 601}), Dir("/a"))[0].room, Unknown)
+    assert only(R6, log_dir("/a"))[0].room == Room(1000, 600, 500)
+    assert only(replace(R6, reserved={"*": 50}), log_dir("/a"))[0].room == Room(1000, 550, 500)
+    assert only(replace(R6, reserved={"*": 9, "1:/a": 60, "/a": 50}), log_dir("/a"))[0].room == Room(1000, 540, 500)
+    assert isinstance(only(replace(R6, reserved={"*": 601}), log_dir("/a"))[0].room, Unknown)
 
 
 def test_where_a_volume_does_not_say_its_size_the_policy_does() -> None:
-    old = Dir("/a", *(Unknown.because("disk", "before Kafka 3.3"),) * 2)
+    old = log_dir("/a", *(Unknown.because("disk", "before Kafka 3.3"),) * 2)
     disk, notes = only(R6, old)
     assert isinstance(disk.room, Unknown)
     assert "before Kafka 3.3" in notes[0].text
@@ -50,7 +49,7 @@ def test_where_a_volume_does_not_say_its_size_the_policy_does() -> None:
 
 
 def test_dirs_on_one_device_count_once_and_those_that_look_so_are_named() -> None:
-    two = Dir("/a"), Dir("/b", replicas=(Copy(CLICKS, 30), Copy(ORDERS, 5, future=True)))
+    two = log_dir("/a"), log_dir("/b", replicas=(replica(CLICKS, 30), replica(ORDERS, 5, future=True)))
     [disk], notes = disks_of({1: list(two)}, R6)
     assert (disk.dirs, disk.room) == (("/a", "/b"), Room(1000, 600, 535))
     assert "disks.devices" in notes[0].text
@@ -63,7 +62,7 @@ def test_dirs_on_one_device_count_once_and_those_that_look_so_are_named() -> Non
 
 
 def test_an_offline_dir_and_a_silent_broker_are_said_and_never_guessed() -> None:
-    disks, notes = disks_of({1: [Dir("/a", error="KAFKA_STORAGE_ERROR")], 2: OSError("no answer")}, R6)
+    disks, notes = disks_of({1: [log_dir("/a", error="KAFKA_STORAGE_ERROR")], 2: OSError("no answer")}, R6)
     assert [isinstance(one.room, Unknown) for one in disks] == [True]
     assert ["offline" in notes[1].text, "broker 2" in notes[0].text] == [True, True]
 
@@ -108,20 +107,24 @@ def walked(
     covered: frozenset[tuple[int, str]] = frozenset(),
     held: dict[TopicPartition, Unknown] | None = None,
 ) -> OldestFirst:
-    segments = segments_of(rows)
-    encoded = EncodedSegments(segments, [CLICKS, ORDERS], [LogDir(1, path)])
-    sizes = {CLICKS: 300, ORDERS: 200} if replicas is None else replicas
-    disk = Disk(1, ("/a",), Room(1000, used, 500), sizes)
-    marks = np.array([True] * len(rows) if ours is None else ours)
+    names = [CLICKS, ORDERS]
+    marks = [True] * len(rows) if ours is None else ours
+    table = [
+        (1, path, names[tp], "id" if own else "other", base, following, size, size, time, active, 0)
+        for (_, tp, base, following, size, time, active), own in zip(rows, marks, strict=True)
+    ]
+    view = view_of(table, incomplete, [{"path": one} for _, one in covered])
+    disk = Disk(1, ("/a",), Room(1000, used, 500), {CLICKS: 300, ORDERS: 200} if replicas is None else replicas)
+    starts = {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts
+    stopped = {**view.broken(), **(held or {})}
+    free = {CLICKS: FREE, ORDERS: FREE} if limits is None else limits
     return oldest_first(
-        SegmentTable(encoded, segments.size_bytes, incomplete or {}, marks, covered),
+        view.on_disks([disk], starts, dict.fromkeys(names, "id")),
         [disk],
         R6,
-        {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts,
-        decided or {},
-        {CLICKS: FREE, ORDERS: FREE} if limits is None else limits,
+        {**starts, **(decided or {})},
+        {tp: stopped.get(tp) or limit for tp, limit in free.items()},
         [Leaving(leaving, possible, doubted)],
-        held or {},
     )
 
 
@@ -333,8 +336,8 @@ def test_space_is_waited_for_until_the_files_are_gone() -> None:
         def brokers(self) -> list[int]:
             return [1]
 
-        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
-            return {1: [Dir("/a", 1000, next(usable), replicas=(Copy(ORDERS, 380),))]}
+        def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
+            return {1: [log_dir("/a", 1000, next(usable), replicas=(replica(ORDERS, 380),))]}
 
     before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
     reader: Any = Brokers()
@@ -359,8 +362,8 @@ def test_space_is_waited_for_until_the_replicas_are_smaller() -> None:
         def brokers(self) -> list[int]:
             return [1]
 
-        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
-            return {1: [Dir("/a", usable_bytes=500, replicas=(Copy(ORDERS, next(sizes)),))]}
+        def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
+            return {1: [log_dir("/a", usable_bytes=500, replicas=(replica(ORDERS, next(sizes)),))]}
 
     before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
     reader: Any = Brokers()
@@ -379,9 +382,9 @@ def test_what_is_written_while_space_is_waited_for_is_not_netted_off() -> None:
         def brokers(self) -> list[int]:
             return [1]
 
-        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
+        def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
             orders, clicks = next(sizes)
-            return {1: [Dir("/a", usable_bytes=500, replicas=(Copy(ORDERS, orders), Copy(CLICKS, clicks)))]}
+            return {1: [log_dir("/a", usable_bytes=500, replicas=(replica(ORDERS, orders), replica(CLICKS, clicks)))]}
 
     before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 510), {ORDERS: 500, CLICKS: 10}), 50, freed_bytes=120)
     reader: Any = Brokers()

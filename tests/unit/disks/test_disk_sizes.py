@@ -8,8 +8,8 @@ from typing import Any
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.core.model import TopicPartition
+from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.replica_sizes import Sizes
-from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
 from tests.support.facts import Log

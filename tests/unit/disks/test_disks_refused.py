@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.solve.outcome import Blocker, DiskOutcome, outcome_as_json
-from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, Room, outcome_as_json
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.saved import read_fleet
 from retention_cli.plan.load import read_plan

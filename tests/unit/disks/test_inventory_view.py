@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
-from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.inventory.inventory import Inventory, InventoryFile
-from retention_cli.disks.inventory.table import schema
-from retention_cli.disks.solve.inventory_view import InventoryView
+from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, schema
+from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.policy.settings import Settings
 from tests.support.facts import NOW, Log, topic
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from retention_cli.core.model import TopicPartition
-from retention_cli.disks.solve.lagging import smaller_replicas
-from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.replica_sizes import smaller_replicas
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 ROOM = Room(10_000, 5_000, 5_000)

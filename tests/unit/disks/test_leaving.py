@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.solve.leaving import SAYS_FOR_MS, Leaving, Scanned, leaving, stays, stays_by_scan
-from retention_cli.disks.solve.room import Disk, Room, absent_disks, disks_of
+from retention_cli.disks.devices import all_disks, disks_of
+from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.inventory.format import InventoryFile
+from retention_cli.disks.pending_deletes import SAYS_FOR_MS, Leaving, Scanned, leaving, stays, stays_by_scan
 from retention_cli.disks.usage import stays_by_ledger
 from retention_cli.memory.disk import DiskMemory, Look, lowest
 from retention_cli.memory.interface import NoMemory
 from retention_cli.policy.settings import DiskRules
-from tests.support.disk_reads import R6, Copy, Dir
+from tests.support.disks import log_dir, replica
 
+R6 = DiskRules(percent=50)
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 3)
 MINUTE = 60_000
 NOW = 1_000 * MINUTE
@@ -33,11 +37,8 @@ FOLDER = {
 }
 
 
-@dataclass
-class File:
-    broker: int
-    scanned_at_ms: int
-    dirs: tuple[dict[str, Any], ...]
+def file_of(broker: int, scanned_at_ms: int, *dirs: dict[str, Any]) -> InventoryFile:
+    return InventoryFile("a.parquet", broker, None, scanned_at_ms, dirs)
 
 
 def test_what_no_live_replica_explains_may_be_leaving_until_something_says_that_it_stays() -> None:
@@ -49,7 +50,7 @@ def test_what_no_live_replica_explains_may_be_leaving_until_something_says_that_
 
 def test_an_inventory_says_what_stays_whatever_was_swept_since() -> None:
     """700 were in use at the scan: 450 logs', 120 + 30 leaving, so 100 are others'. What left logs since, leaves."""
-    file = File(1, NOW - MINUTE, (FOLDER,))
+    file = file_of(1, NOW - MINUTE, FOLDER)
     assert stays_by_scan(DISK, [file], {}, NOW) == (100, file.scanned_at_ms)
     assert leaving(DISK, 0, 100).possible_bytes == 200  # 120 + 30, and 50 that were swept after the scan
     assert stays_by_scan(DISK, [file], {"*": 40}, NOW) == (60, file.scanned_at_ms)
@@ -60,17 +61,15 @@ def test_an_inventory_says_what_stays_whatever_was_swept_since() -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        File(2, NOW, (FOLDER,)),
-        File(1, NOW - SAYS_FOR_MS - 1, (FOLDER,)),
-        File(1, NOW + 10 * MINUTE, (FOLDER,)),
-        File(1, NOW, ({**FOLDER, "path": "/b"},)),
-        File(1, NOW, ({**FOLDER, "total_bytes": 2000},)),
-        File(1, NOW, ({**FOLDER, "pending_bytes": None},)),
-        File(1, NOW, ({**FOLDER, "unread": 1},)),
-        File(1, NOW, ({key: value for key, value in FOLDER.items() if key != "unread"},)),
+        file_of(2, NOW, FOLDER),
+        file_of(1, NOW - SAYS_FOR_MS - 1, FOLDER),
+        file_of(1, NOW + 10 * MINUTE, FOLDER),
+        file_of(1, NOW, {**FOLDER, "path": "/b"}),
+        file_of(1, NOW, {**FOLDER, "total_bytes": 2000}),
+        file_of(1, NOW, {**FOLDER, "unread": 1}),
     ],
 )
-def test_an_inventory_that_can_not_know_says_nothing(file: File) -> None:
+def test_an_inventory_that_can_not_know_says_nothing(file: InventoryFile) -> None:
     assert stays_by_scan(DISK, [file], {}, NOW) is None
 
 
@@ -110,7 +109,7 @@ def test_the_ledger_learns_what_stays_look_by_look() -> None:
 
 
 def test_dirs_are_one_disk_by_the_inventorys_device() -> None:
-    two = [Dir("/a", 1000, 400), Dir("/b", 1000, 250, replicas=(Copy(CLICKS, 30),))]
+    two = [log_dir("/a", 1000, 400), log_dir("/b", 1000, 250, replicas=(replica(CLICKS, 30),))]
     [one], _ = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:1"})
     assert one.dirs == ("/a", "/b")
     found, notes = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:2"})
@@ -120,13 +119,13 @@ def test_dirs_are_one_disk_by_the_inventorys_device() -> None:
 
 def test_where_it_can_not_be_told_whether_dirs_are_one_disk_r6_is_unknown() -> None:
     """Rooms that differ by less than a thousandth, of one size; or two devices of one size to the byte."""
-    near = [Dir("/a", 10_000, 4_000), Dir("/b", 10_000, 4_009)]
+    near = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
     found, notes = disks_of({1: near}, R6)
     assert all(isinstance(one.room, Unknown) for one in found)
     assert "disks.devices" in notes[0].text
     alone = replace(R6, devices=(frozenset({"/a"}), frozenset({"1:/b"})))
     assert not any(isinstance(one.room, Unknown) for one in disks_of({1: near}, alone)[0])
-    same = [Dir("/a", 10_000, 4_000), Dir("/b", 10_000, 4_000)]
+    same = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_000)]
     found, _ = disks_of({1: same}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:17"})
     assert all(isinstance(one.room, Unknown) for one in found)
 
@@ -136,14 +135,14 @@ def test_where_it_can_not_be_told_whether_dirs_are_one_disk_r6_is_unknown() -> N
 )
 def test_a_number_that_a_file_system_makes_up_names_no_device(first: str, second: str, told: bool) -> None:
     """Each subvolume of btrfs has one of its own, each mount of NFS: two rooms read at two moments may be one."""
-    near = [Dir("/a", 10_000, 4_000), Dir("/b", 10_000, 4_009)]
+    near = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
     found, _ = disks_of({1: near}, R6, {(1, "/a"): first, (1, "/b"): second})
     assert [isinstance(one.room, Unknown) for one in found] == [not told] * 2
 
 
 def test_one_device_of_two_brokers_is_unknown() -> None:
     """Each would free what both have too much."""
-    same = {broker: [Dir("/a", 10_000, 4_000, replicas=(Copy(CLICKS, 3_000),))] for broker in (1, 2)}
+    same = {broker: [log_dir("/a", 10_000, 4_000, replicas=(replica(CLICKS, 3_000),))] for broker in (1, 2)}
     named = replace(R6, devices=(frozenset({"1:/a", "2:/a"}),))
     found, notes = disks_of(same, named)
     assert all(isinstance(one.room, Unknown) for one in found)
@@ -158,9 +157,9 @@ def test_one_device_of_two_brokers_is_unknown() -> None:
 
 
 def test_a_broker_that_is_down_is_a_disk_of_which_nothing_is_known() -> None:
-    answers: dict[int, list[Dir] | Exception] = {1: [Dir("/a")], 3: OSError("no answer")}
-    disks, _ = disks_of(dict(answers), DiskRules())
-    away = absent_disks(disks, answers, {ORDERS: (1, 2), CLICKS: (3, 2)})
+    answers: dict[int, list[LogDirState] | Exception] = {1: [log_dir("/a")], 3: OSError("no answer")}
+    disks, _ = all_disks(dict(answers), {ORDERS: (1, 2), CLICKS: (3, 2)}, DiskRules())
+    away = [one for one in disks if not one.dirs]
     assert [(one.name, one.dirs, set(one.replicas)) for one in away] == [
         ("broker 2", (), {ORDERS, CLICKS}),
         ("broker 3", (), {CLICKS}),

@@ -15,14 +15,13 @@ import pytest
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.inventory import inventory as inventory_module
-from retention_cli.disks.inventory import table as table_module
-from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.inventory.inventory import by_dir, by_topic, read_inventory
+from retention_cli.disks.inventory import read as read_module
+from retention_cli.disks.inventory import writer as writer_module
+from retention_cli.disks.inventory.format import COLUMNS, FORMAT, METADATA_KEY, InventoryError
 from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
+from retention_cli.disks.inventory.read import by_dir, by_topic, read_inventory
 from retention_cli.disks.inventory.scan import scan
-from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY
-from retention_cli.disks.solve.inventory_view import InventoryView
+from retention_cli.disks.inventory_view import InventoryView
 from tests.support import logs
 
 pa, pq = arrow(), arrow("pyarrow.parquet")
@@ -87,7 +86,7 @@ def test_nothing_is_written_into_log_dirs(dirs: list[Path], tmp_path: Path) -> N
 
 
 def test_row_groups_fill_up_over_partitions(dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "ROW_GROUP", 5)
+    monkeypatch.setattr(writer_module, "ROW_GROUP", 5)
     scan_all(dirs, tmp_path / "out.parquet")
     about = pq.ParquetFile(tmp_path / "out.parquet").metadata
     assert [about.row_group(n).num_rows for n in range(about.num_row_groups)] == [5, 5, 2]
@@ -338,8 +337,8 @@ def test_what_is_too_large_is_refused_before_it_is_read(
 ) -> None:
     """Equal rows take next to nothing in a file: 100 million were 5.5 MB there, and 11 GiB here."""
     scan_all(dirs, tmp_path / "out.parquet")
-    monkeypatch.setattr(inventory_module, limit, 11)
-    monkeypatch.setattr(inventory_module, "doubt", pytest.fail)
+    monkeypatch.setattr(read_module, limit, 11)
+    monkeypatch.setattr(read_module, "check_rows", pytest.fail)
     with pytest.raises(InventoryError, match=what):
         read_inventory([tmp_path / "out.parquet"])
 

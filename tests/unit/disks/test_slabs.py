@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.disks.solve import ages, inventory_view, segments
-from retention_cli.disks.solve.segments import Segments
-from retention_cli.disks.solve.water_level import water_level
+from retention_cli.disks import inventory_view as view
+from retention_cli.disks import segments, water_level
+from retention_cli.disks.segments import Segments
+from tests.support.disks import segments_of
 
 NUMBERS = st.integers(0, 40)
 ROWS = st.lists(
@@ -23,15 +24,15 @@ def test_the_water_level_is_the_same_however_small_the_slabs(
     rows: list[tuple[int, ...]], bounds: list[tuple[int, int]], excess: int
 ) -> None:
     drawn = [(disk, tp, base, base + more, 7 * size, time, size > 8) for disk, tp, base, more, time, size in rows]
-    table: Segments = segments.segments_of(drawn)
+    table: Segments = segments_of(drawn)
     start, limit = (np.array(one) for one in zip(*bounds, strict=True))
     above = np.array([excess, excess // 2, 0])
-    whole = water_level(table, start, limit, above)
+    whole = water_level.water_level(table, start, limit, above)
     for size in (1, 3):
         with pytest.MonkeyPatch.context() as patch:
-            for module in (segments, ages):
+            for module in (segments, water_level):
                 patch.setattr(module, "SLAB", size)
-            cut = water_level(table, start, limit, above)
+            cut = water_level.water_level(table, start, limit, above)
         for name in whole.__slots__:
             assert getattr(cut, name).tolist() == getattr(whole, name).tolist(), name
 
@@ -40,7 +41,7 @@ def test_the_water_level_is_the_same_however_small_the_slabs(
 def test_slabs_of_replicas_are_whole_replicas_in_order(sizes: list[int], most: int) -> None:
     first = np.cumsum([0, *sizes])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inventory_view, "SLAB", most)
-        found = list(inventory_view.replica_slabs(first))
+        patch.setattr(view, "SLAB", most)
+        found = list(view.replica_slabs(first))
     assert [n for some in found for n in range(some.start, some.stop)] == list(range(len(sizes)))
     assert all(some.stop - some.start == 1 or first[some.stop] - first[some.start] <= most for some in found)

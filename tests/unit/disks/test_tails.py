@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import PartitionFacts, Reason, Tail, Unknown
 from retention_cli.decide.decision import decide
-from retention_cli.disks.solve.segments import segments_of
-from retention_cli.disks.solve.tails import estimated_tail, exact_tails, exact_topic_tails
+from retention_cli.disks.inventory_view import exact_tails, exact_topic_tails
+from retention_cli.disks.size_limits import estimated_tail
 from retention_cli.policy.settings import Settings
 from tests.support.disk_oracle import Row
+from tests.support.disks import segments_of
 from tests.support.facts import HOUR, NOW, Log
 
 NOT_SWEPT = Unknown.because("R5", "its size has dead bytes in it")
@@ -65,7 +66,7 @@ def test_an_exact_tail_begins_where_a_segment_does(drawn: list, most: list[int])
     rows, starts = built(drawn)
     segments = segments_of(rows)
     most = most[: len(starts)]
-    found = exact_tails(segments, np.ones(len(rows), dtype=bool), np.array(starts), np.array(most))
+    found = exact_tails(segments, np.array(starts), np.array(most))
     for partition, (start, limit) in enumerate(zip(starts, most, strict=True)):
         own = live(rows, partition, start)
         fitting = [row.base for n, row in enumerate(own) if row.active or sum(one.size for one in own[n:]) <= limit]
@@ -77,9 +78,7 @@ def test_an_exact_tail_begins_where_a_segment_does(drawn: list, most: list[int])
 def test_a_topics_oldest_segments_go_until_it_fits(drawn: list, most: int) -> None:
     rows, starts = built(drawn)
     of_topic = [partition % 2 for partition in range(len(starts))]
-    found = exact_topic_tails(
-        segments_of(rows), np.ones(len(rows), dtype=bool), np.array(starts), np.array(of_topic), np.array([most, -1])
-    )
+    found = exact_topic_tails(segments_of(rows), np.array(starts), np.array(of_topic), np.array([most, -1]))
     assert [bound for n, bound in enumerate(found.tolist()) if of_topic[n]] == [
         start for n, start in enumerate(starts) if of_topic[n]
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from retention_cli.core.model import TopicPartition
-from retention_cli.disks.solve.borne_out import ScannedReplica
-from retention_cli.disks.solve.room import Disk, Room
-from retention_cli.disks.solve.uncounted import doubted_bytes, indexes_gone
+from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.inventory.format import ScannedReplica
+from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone
 
 TP = TopicPartition("orders", 0)
 SIZE = 1000

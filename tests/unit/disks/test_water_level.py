@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.disks.solve.blockers import in_the_way
-from retention_cli.disks.solve.segments import Segments, segments_of
-from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
+from retention_cli.disks.segments import Segments
+from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, in_the_way, water_level
 from tests.support.disk_oracle import Row, simulate
+from tests.support.disks import segments_of
 
 MAD = 2**62
 """A clock in nanoseconds of another era: sums of it with anything overflow 64 bits."""
@@ -79,7 +79,7 @@ def test_the_order_of_the_rows_plays_no_part(cluster: Cluster, chance: random.Ra
     shuffled = list(cluster.rows)
     chance.shuffle(shuffled)
     one, other = cluster.level(), cluster.level(shuffled)
-    for name in ("bound", "already_freed", "freed", "short", "level_ms", "limit"):
+    for name in ("bound", "already_freed", "freed", "short", "level_ms"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist()
 
 

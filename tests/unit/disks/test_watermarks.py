@@ -12,7 +12,7 @@ from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Un
 from retention_cli.decide.decision import decide, weigh
 from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.decide.triggers.watermarks import scaled_ms
-from retention_cli.disks.solve.watermarks import reached, usage_for
+from retention_cli.disks.watermarks import reached, usage_for
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
 

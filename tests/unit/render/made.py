@@ -15,8 +15,8 @@ from retention_cli.advise.facts import Window
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.runs import Run
 from retention_cli.core.model import Reason
-from retention_cli.disks.inventory.inventory import Inventory
-from retention_cli.disks.solve.outcome import DiskOutcome, Space
+from retention_cli.disks.disk import DiskOutcome, Space
+from retention_cli.disks.inventory.format import Inventory
 from retention_cli.forecast.rates import Span
 from retention_cli.policy.settings import Settings
 from retention_cli.profile.hours import PartitionHours, Row
@@ -108,9 +108,8 @@ def _hours(pick: random.Random, seed: str) -> PartitionHours:
 def _inventory(_pick: random.Random, seed: str) -> Any:
     import pyarrow as pa
 
-    from retention_cli.disks.inventory.inventory import InventoryFile
+    from retention_cli.disks.inventory.format import InventoryFile, schema
     from retention_cli.disks.inventory.scan import DirTotals
-    from retention_cli.disks.inventory.table import schema
 
     dirs = tuple(dataclasses.asdict(made(DirTotals, seed, str(n))) for n in range(2))
     file = InventoryFile("b.parquet", 3, made(str | None, seed), 1_763_900_000_123, dirs)

@@ -22,9 +22,9 @@ from retention_cli.archive.compact import Compacted, Work
 from retention_cli.archive.restore import Restored
 from retention_cli.audit.runs import Run
 from retention_cli.core.model import Reason
-from retention_cli.disks.inventory.inventory import Inventory
+from retention_cli.disks.disk import DiskOutcome
+from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.scan import ScanReport
-from retention_cli.disks.solve.outcome import DiskOutcome
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.forecast.value import Forecast

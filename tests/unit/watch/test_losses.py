@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retention_cli.core.model import Decision, Floor, Maybe, PartitionFacts, Sample, TopicPartition, Unknown, Watermark
-from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import R6, Queue, queue_of
 from retention_cli.forecast.loss import Place
 from retention_cli.forecast.rates import ENDLESS, Rate, Span

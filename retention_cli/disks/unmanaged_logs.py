@@ -11,7 +11,7 @@ from retention_cli.brokers.log_offsets import Spec
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
-from retention_cli.disks.solve.room import Disk, excess_bytes
+from retention_cli.disks.disk import Disk, above_ceiling
 from retention_cli.memory.lineage import ask_epochs
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.recall import Remembered
@@ -23,7 +23,7 @@ _ENDS: Final[tuple[Spec, ...]] = ("earliest", "latest")
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class UnmanagedLogs:
     """Partitions that no entry matches, or that are never touched: only S, H and topic ids, and their memories."""
 
     facts: Mapping[TopicPartition, PartitionFacts] = field(default_factory=dict)
@@ -31,21 +31,14 @@ class Elsewhere:
     leaders: Mapping[TopicPartition, PartitionMetadata] = field(default_factory=dict)
 
 
-def above_ceiling(disk: Disk, rules: DiskRules) -> bool:
-    """Return whether a disk is known to be above its ceiling."""
-    return (
-        rules.percent is not None and not isinstance(disk.room, Unknown) and excess_bytes(disk.room, rules.percent) > 0
-    )
-
-
-def read_elsewhere(
+def read_unmanaged(
     reader: ClusterReader,
     disks: Collection[Disk],
     rules: DiskRules,
     managed: Collection[TopicPartition],
     remembered: Remembered,
     clock_ms: Callable[[], int],
-) -> Elsewhere:
+) -> UnmanagedLogs:
     """Read S and H of the other logs on disks above their ceilings. Logs that can't be read are left out.
 
     Args:
@@ -58,11 +51,11 @@ def read_elsewhere(
     """
     wanted = {tp for disk in disks if above_ceiling(disk, rules) for tp in disk.replicas if tp not in managed}
     if not wanted:
-        return Elsewhere()
+        return UnmanagedLogs()
     try:
         metadata = reader.metadata({tp.topic for tp in wanted})
     except BrokerError:
-        return Elsewhere()
+        return UnmanagedLogs()
     leaders = {tp: one for tp, one in metadata.places().items() if tp in wanted and one.leader is not None}
     starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in _ENDS], leaders)
     topics = {name: bare_facts(metadata.topics[name]) for name in {tp.topic for tp in leaders}}
@@ -75,4 +68,4 @@ def read_elsewhere(
     known = Remembered(remembered.memory, {}, leaders, clock_ms(), remembered.now_ms)
     known.open({name: one.topic_id for name, one in topics.items()})
     known.prove(ask_epochs(reader, known.epochs_to_check(facts), leaders), facts)
-    return Elsewhere(facts, known.partitions, leaders)
+    return UnmanagedLogs(facts, known.partitions, leaders)

@@ -1,20 +1,116 @@
-"""A plan's effect on each disk, as values, text and JSON."""
+"""A disk: how full it is, and what a plan frees on it, as values, text and JSON. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes
-from retention_cli.disks.solve.room import Disk, ceiling_bytes
 from retention_cli.memory.disk import Growth
+from retention_cli.policy.settings import DiskRules
 
 NAMED: Final = 3
 """How many blockers a note names."""
 SHOWN: Final = 20
 """How many blockers per disk a plan's JSON has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A disk's usage: ``used_bytes`` of ``total_bytes`` by anyone, ``kafka_bytes`` of them by live replicas."""
+
+    total_bytes: int
+    used_bytes: int
+    kafka_bytes: int
+
+    @property
+    def percent(self) -> float:
+        """The usage in percent."""
+        return 100 * self.used_bytes / self.total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """One device of one broker, with one or several log dirs. ``room`` is its usage, or why that is unknown.
+
+    ``replicas`` are the bytes of each replica, including its future copy. A broker that does not answer is one disk
+    without ``dirs``; its replicas' sizes are unknown, and 0 here.
+    """
+
+    broker: int
+    dirs: tuple[str, ...]
+    room: Maybe[Room]
+    replicas: Mapping[TopicPartition, int]
+
+    @property
+    def name(self) -> str:
+        """The name for display: the broker and its dirs."""
+        return f"broker {self.broker}, {' + '.join(self.dirs)}" if self.dirs else f"broker {self.broker}"
+
+    @property
+    def key(self) -> str:
+        """The key in the ledger."""
+        return f"{self.broker}:{'+'.join(self.dirs)}"
+
+    @property
+    def unexplained_bytes(self) -> int:
+        """The used bytes that no live replica's size explains; 0 if the usage is unknown."""
+        return 0 if isinstance(self.room, Unknown) else max(0, self.room.used_bytes - self.room.kafka_bytes)
+
+
+def excess_bytes(room: Room, percent: float | None) -> int:
+    """Return by how many bytes a disk is above ``percent`` of its total (None: all); negative if it is below."""
+    return room.used_bytes - int(room.total_bytes * Fraction(str(100 if percent is None else percent)) / 100)
+
+
+def above_ceiling(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether a disk is known to be above its ceiling."""
+    return (
+        rules.percent is not None and not isinstance(disk.room, Unknown) and excess_bytes(disk.room, rules.percent) > 0
+    )
+
+
+def ceiling_bytes(room: Room, percent: float) -> int:
+    """Return how many bytes may be used at ``percent`` of a disk's total."""
+    return room.used_bytes - excess_bytes(room, percent)
+
+
+def sized_by_policy(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether the policy specifies a disk's size: then only replicas' sizes count as used."""
+    return setting_for(rules.capacity, disk.broker, disk.dirs) is not None
+
+
+def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
+    """Return why R6 can't judge a disk: others than Kafka use most of it; None if they don't (R6)."""
+    if rules.shared or 2 * room.kafka_bytes >= room.used_bytes:
+        return None
+    return Unknown.because(
+        "R6",
+        f"Kafka's replicas take {format_bytes(room.kafka_bytes)} of the {format_bytes(room.used_bytes)} in use: if "
+        "others use the disk too, set disks.shared: true; if its file system reserves blocks, set disks.reserved; if "
+        "several log dirs are on it, set disks.devices",
+    )
+
+
+def setting_for(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | None:
+    """Return a setting's value for a disk: that of ``broker:dir``, else of ``dir``, else of ``*``, else None."""
+    for key in (*(f"{broker}:{path}" for path in paths), *paths, "*"):
+        if key in rule:
+            return rule[key]
+    return None
+
+
+def named(disk: Disk, why: Unknown) -> Unknown:
+    """Return the unknown with the disk's name before each of its reasons."""
+    return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
+
+
+def unknown_room(disk: Disk) -> tuple[Reason, ...]:
+    """Return why a disk's usage is unknown, empty if it is known."""
+    return disk.room.reasons if isinstance(disk.room, Unknown) else ()
 
 
 @dataclass(frozen=True, slots=True)

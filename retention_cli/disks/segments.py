@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -76,16 +76,26 @@ def slabs(count: int) -> Iterator[slice]:
     return (slice(first, first + SLAB) for first in range(0, count, SLAB))
 
 
-def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
-    """Return rows (disk, partition, base, next, bytes, largest timestamp, active) as columns."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 7
-    disk, partition, base, following, size, time = (np.array(column, dtype=np.int64) for column in columns[:6])
-    return Segments(disk, partition, base, following, size, time, np.array(columns[6], dtype=np.bool_))
-
-
 def add_up(size_bytes: Ints, groups: Ints, count: int) -> Ints:
     """Return the sum of bytes per group, as integers: a float would lose bytes beyond 2^53."""
     result = np.zeros(count, dtype=np.int64)
     for some in slabs(len(groups)):
         np.add.at(result, groups[some], size_bytes[some])
     return result
+
+
+def wholly_below(segments: Segments, bound: Ints) -> Flags:
+    """Return a mask of the segments that are freed when partitions are trimmed to their bounds. Active ones stay."""
+    below: Flags = ~segments.active
+    for some in slabs(len(segments)):
+        below[some] &= segments.next_offset[some] <= bound[segments.partition[some]]
+    return below
+
+
+def bytes_on(segments: Segments, which: Flags, disks: int) -> Ints:
+    """Return, by disk number, the bytes of some segments."""
+    found = np.zeros(disks, dtype=np.int64)
+    for some in slabs(len(segments)):
+        here = which[some]
+        found += add_up(segments.size_bytes[some][here], segments.disk[some][here], disks)
+    return found

@@ -1,13 +1,18 @@
-"""Compare an inventory with the cluster, and return the replicas whose rows are not trusted, and why (R6). Pure."""
+"""Compare an inventory with the cluster: it is trusted only as far as the cluster bears it out (R6, M1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, Leaders
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown, known
 from retention_cli.core.units import format_bytes
-from retention_cli.disks.solve.room import Disk
+from retention_cli.disks.disk import Disk
+from retention_cli.disks.inventory.format import ScannedReplica
+from retention_cli.memory.lineage import ask_epochs
 
 _DENSER: Final = 2
 """Records written since the scan may be this many times as large, on average, as those before them."""
@@ -15,38 +20,47 @@ _SLACK: Final = 1 << 16
 AGAIN: Final = "scan again"
 
 
-class ScannedReplica(NamedTuple):
-    """An inventory's rows of one replica, summarized.
-
-    ``topic_id`` is None if the rows have none, or two. ``actives`` counts active segments, ``active_base`` is the last
-    one's base offset. ``end`` is the next offset, -1 if unknown. ``log_bytes`` are the bytes of all log files,
-    ``live_bytes`` those of closed segments that end beyond S, ``active_bytes`` those of active ones. ``index_bytes``
-    are the bytes of all indexes, ``dead_index_bytes`` those of closed segments below S. ``leader_epoch`` is the last
-    record's, None if the scan did not find it.
-    """
-
-    broker: int
-    dir: str
-    tp: TopicPartition
-    topic_id: str | None
-    actives: int
-    active_base: int
-    first_base: int
-    last_base: int
-    end: int
-    log_bytes: int
-    live_bytes: int
-    active_bytes: int
-    index_bytes: int
-    dead_index_bytes: int
-    leader_epoch: int | None
-
-
 EpochEnd = Callable[[TopicPartition, int], int | str]
 """Returns the end offset of a leader epoch in a partition's log, as reported by its leader, or why it is unknown."""
 
 
-def not_borne_out(
+def unproven(
+    reader: ClusterReader,
+    scanned: Sequence[ScannedReplica],
+    disks: Sequence[Disk],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    leaders: Leaders,
+) -> dict[tuple[int, str, int], str]:
+    """Return the replicas (broker, topic, partition) whose inventory rows are not trusted, and why.
+
+    Args:
+        reader: the cluster, read-only.
+        scanned: the inventory's summary of each replica.
+        disks: the disks as reported by the brokers, after S and H were read.
+        facts: the facts of the partitions to check; others are ignored.
+        leaders: the brokers to ask.
+    """
+    wanted = {
+        (one.tp, epoch)
+        for one in scanned
+        if one.tp in facts and (epoch := epoch_to_ask(one, facts[one.tp])) is not None
+    }
+    answers = ask_epochs(reader, wanted, {tp: one for tp, one in leaders.items() if one.leader is not None})
+
+    def epoch_end(tp: TopicPartition, epoch: int) -> int | str:
+        match answers.get((tp, epoch)):
+            case Found(offset):
+                return offset
+            case RequestFailedError() as error:
+                return f"where leader epoch {epoch} ends, under which it was scanned, could not be asked ({error})"
+            case None:
+                return f"where leader epoch {epoch} ends, under which it was scanned, could not be asked"
+        return f"it was scanned under leader epoch {epoch}, which its log has no record of by now: it was cut"
+
+    return doubts_of(scanned, disks, facts, epoch_end)
+
+
+def doubts_of(
     scanned: Iterable[ScannedReplica],
     disks: Iterable[Disk],
     facts: Mapping[TopicPartition, PartitionFacts],

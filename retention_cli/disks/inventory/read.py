@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.units import UnitError, parse_time_ms
-from retention_cli.disks.inventory import doubts
-from retention_cli.disks.inventory.errors import InventoryError
-from retention_cli.disks.inventory.table import COLUMNS, FORMAT, LATER, METADATA_KEY, schema
+from retention_cli.disks.inventory.format import (
+    COLUMNS,
+    FORMAT,
+    LATER,
+    METADATA_KEY,
+    Inventory,
+    InventoryError,
+    InventoryFile,
+    schema,
+)
+from retention_cli.policy.model import Policy
+
+if TYPE_CHECKING:  # importing it imports numpy, which only an inventory needs
+    from retention_cli.disks.inventory_view import InventoryView
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
 _DIR_NUMBERS: Final = (
@@ -28,71 +38,56 @@ MOST_ROWS: Final = 25_000_000
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
 
-
-@dataclass(frozen=True, slots=True)
-class InventoryFile:
-    """One file of an inventory. ``dirs`` has the figures of each log dir, by the keys in docs/segments.md."""
-
-    path: str
-    broker: int
-    cluster_id: str | None
-    scanned_at_ms: int
-    dirs: tuple[dict[str, Any], ...]
-
-
 _Read = tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]
 """A file: what it says of itself, its table, and the replicas that its scan could not read, with the reasons."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
-    """The files of one cluster's inventory, independent of how their rows are read."""
+def inventory_paths(policy: Policy) -> list[Path]:
+    """Return the files and folders that ``disks.inventory`` names, relative to the policy file's folder.
 
-    files: tuple[InventoryFile, ...]
-
-    @property
-    def cluster_id(self) -> str | None:
-        """The cluster's id, None if no file has one."""
-        return next((one.cluster_id for one in self.files if one.cluster_id is not None), None)
-
-    @property
-    def brokers(self) -> frozenset[int]:
-        """The brokers whose disks were scanned."""
-        return frozenset(one.broker for one in self.files)
-
-    @property
-    def scanned_dirs(self) -> frozenset[tuple[int, str]]:
-        """Every (broker, log dir) that was scanned, including those without segments."""
-        return frozenset((file.broker, str(one.get("path"))) for file in self.files for one in file.dirs)
-
-    def age_ms(self, now_ms: int) -> int:
-        """Return the age of the oldest file (ms); negative if it was written by a machine whose clock is ahead."""
-        return now_ms - min(one.scanned_at_ms for one in self.files)
-
-    def check_cluster(self, cluster_id: str) -> None:
-        """Check that the inventory is of this cluster.
-
-        Raises:
-            InventoryError: it is another cluster's.
-        """
-        if self.cluster_id not in (None, cluster_id):
-            raise InventoryError(f"the inventory is of cluster {self.cluster_id}, this is {cluster_id}")
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory(Scanned):
-    """The segments on the disks of brokers of one cluster.
-
-    ``table`` is a pyarrow Table of the columns in :data:`~retention_cli.disks.inventory.table.COLUMNS`; ``dir``,
-    ``topic``, ``topic_id`` and ``problem`` are dictionaries. The rows of a dir, topic and partition are consecutive,
-    in the order of base offsets. ``incomplete`` maps replicas (broker, topic, partition) of which something is unknown
-    to the reason: rows may be missing, or contain nulls. ``unread`` says why files were left out: their brokers' disks
-    are as if they had not been scanned.
+    Raises:
+        InventoryError: a pattern matches no file.
     """
+    folder = Path(policy.source).parent
+    found: list[Path] = []
+    for text in policy.disks.inventory:
+        path = folder / text  # (if it is absolute, the folder counts for nothing)
+        if path.exists() or not any(sign in text for sign in "*?["):
+            found.append(path)
+            continue
+        matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not matching:
+            raise InventoryError(
+                f"{policy.source}: disks.inventory: {text} matches no file: make one with kretain segments scan --out"
+            )
+        found += matching
+    return found
 
-    table: Any
-    incomplete: dict[tuple[int, str, int], str]
-    unread: tuple[str, ...] = ()
+
+def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryView | None:
+    """Read an inventory; None if there are no files. A file that can't be read is left out, and the plan says so.
+
+    Raises:
+        InventoryError: no file can be read, or one can't and the inventory must be ``whole``.
+        MissingPartError: pyarrow or numpy is not installed.
+    """
+    if not paths:
+        return None
+    arrow("numpy")
+    from retention_cli.disks.inventory_view import READ, InventoryView
+
+    inventory = read_inventory(paths, READ)
+    if whole and inventory.unread:
+        raise InventoryError(inventory.unread[0])
+    columns = {name: inventory.table.column(name) for name in READ}
+    inventory = Inventory(inventory.files, None, inventory.incomplete, inventory.unread)
+
+    def column(name: str) -> Any:
+        """Return a column and let go of it, so that its memory is free once it is encoded."""
+        arrow().default_memory_pool().release_unused()
+        return columns.pop(name)
+
+    return InventoryView(inventory, column)
 
 
 def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
@@ -106,61 +101,40 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         MissingPartError: pyarrow is not installed.
     """
     arrow()
-    wanted = {*columns} if columns is not None else {name for name, _, _ in COLUMNS}
-    whose = {"broker", "dir", "topic", "partition"}
-    read, unread = _readable(files_of(paths), [name for name, _, _ in COLUMNS if name in wanted | whose])
-    abouts = [about for about, _, _ in read]
-    agree(abouts)
-    incomplete: dict[tuple[int, str, int], str] = {}
-    for _, _, mine in read:
-        incomplete.update(mine)
-    incomplete.update(twice(_by_broker([table for _, table, _ in read])))
-    table = arrow().concat_tables([table for _, table, _ in read]).unify_dictionaries()
-    table = table.select([name for name, _, _ in COLUMNS if name in wanted])
-    return Inventory(tuple(abouts), table, incomplete, unread)
-
-
-def _readable(files: Sequence[Path], columns: Sequence[str]) -> tuple[list[_Read], tuple[str, ...]]:
-    """Return these columns of what could be read, and why the other files could not.
-
-    Raises:
-        InventoryError: that is nothing.
-    """
-    found: list[_Read] = []
+    every = [name for name, _, _ in COLUMNS]
+    wanted = {*every} if columns is None else {*columns}
+    needed = [name for name in every if name in wanted | {"broker", "dir", "topic", "partition"}]
+    read: list[_Read] = []
     problems: list[InventoryError] = []
-    for path in files:
+    for path in _files(paths):
         try:
             about, table, incomplete = _read(path)
-            found.append((about, table.select(columns), incomplete))  # the others go at once
+            read.append((about, table.select(needed), incomplete))  # the others go at once
         except InventoryError as error:
             problems.append(error)
-    if problems and not found:
+    if problems and not read:
         raise problems[0]
-    return found, tuple(map(str, problems))
+    files, tables = tuple(one[0] for one in read), [one[1] for one in read]
+    _check_together(files)
+    incomplete = {replica: why for one in read for replica, why in one[2].items()} | _in_two_dirs(files, tables)
+    table = arrow().concat_tables(tables).unify_dictionaries()
+    return Inventory(
+        files, table.select([one for one in every if one in wanted]), incomplete, tuple(map(str, problems))
+    )
 
 
-def files_of(paths: Sequence[str | Path]) -> list[Path]:
+def _files(paths: Sequence[str | Path]) -> list[Path]:
     """Return the files, those of folders sorted by name.
 
     Raises:
         InventoryError: there is no file.
     """
     files: list[Path] = []
-    for given in paths:
-        path = Path(given)
+    for path in map(Path, paths):
         files += sorted(path.glob("*.parquet")) if path.is_dir() else (path,)
     if not files:
         raise InventoryError("no inventory: name a file that `kretain segments scan --out` wrote, or a folder of them")
     return files
-
-
-def _check_size(path: Path, metadata: Any) -> None:
-    """Check a file's size before it is read: equal rows take next to nothing in it, and all of their memory here."""
-    size = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
-    if metadata.num_rows > MOST_ROWS:
-        raise InventoryError(f"{path} has {metadata.num_rows:,} rows, and at most {MOST_ROWS:,} are read: scan again")
-    if size > MOST_BYTES:
-        raise InventoryError(f"{path} has {size >> 20:,} MiB uncompressed, and at most {MOST_BYTES >> 20:,} are read")
 
 
 @contextmanager
@@ -179,9 +153,18 @@ def _read(path: Path) -> _Read:
         metadata = parquet.read_metadata(opened)
         about, incomplete, written = _about(path, (metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(path, metadata.schema.to_arrow_schema())
-        _check_size(path, metadata)
-        if written not in (None, metadata.num_rows):
-            raise InventoryError(f"{path} has {metadata.num_rows:,} rows, and its scan wrote {written:,}: scan again")
+        # Before it is read: equal rows take next to nothing in the file, and all of their memory here.
+        rows, size = (
+            metadata.num_rows,
+            sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)),
+        )
+        if rows > MOST_ROWS:
+            raise InventoryError(f"{path} has {rows:,} rows, and at most {MOST_ROWS:,} are read: scan again")
+        if size > MOST_BYTES:
+            most = f"at most {MOST_BYTES >> 20:,} are read"
+            raise InventoryError(f"{path} has {size >> 20:,} MiB uncompressed, and {most}")
+        if written not in (None, rows):
+            raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
         opened.seek(0)
         with parquet.ParquetFile(opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
             have = {*file.schema_arrow.names}
@@ -189,7 +172,7 @@ def _read(path: Path) -> _Read:
         for name in sorted(LATER - have):
             kind = schema().field(name)
             table = table.append_column(kind, arrow().nulls(len(table), kind.type))
-    doubt(path, about, table)
+    check_rows(path, about, table)
     return about, table, incomplete
 
 
@@ -197,11 +180,10 @@ def _check_columns(path: Path, found: Any) -> None:
     types = arrow().types
     have = {field.name: field.type for field in found}
     for field in schema():
-        if field.name not in have:
-            if field.name in LATER:
-                continue
+        if field.name in LATER - have.keys():
+            continue
+        if (kind := have.get(field.name)) is None:
             raise InventoryError(f"{path} lacks the column {field.name}: scan again")
-        kind = have[field.name]
         if (kind.value_type if types.is_dictionary(kind) else kind) != field.type:
             raise InventoryError(f"{path}: the column {field.name} is {kind}, not {field.type}: scan again")
 
@@ -247,7 +229,7 @@ def _dir(said: Any) -> dict[str, Any]:
     return found
 
 
-def agree(files: Sequence[InventoryFile]) -> None:
+def _check_together(files: Sequence[InventoryFile]) -> None:
     """Check that files are of one cluster, and that no two have the same dir of a broker.
 
     Raises:
@@ -266,59 +248,84 @@ def agree(files: Sequence[InventoryFile]) -> None:
             seen[place] = file.path
 
 
-def doubt(path: Path | str, about: InventoryFile, table: Any) -> None:
+def check_rows(path: Path | str, about: InventoryFile, table: Any) -> None:
     """Check that a file has no rows that a scan never writes.
 
     Raises:
         InventoryError: it has; the text names the first one.
     """
-    if (lacking := doubts.lacking(table)) is not None:
-        raise InventoryError(f"{path}: {lacking.text}: scan again")
-    starts: Any = None
-    if (wrong := doubts.wrong(table, about.broker)) is None:
-        starts = doubts.starts(table)
-        wrong = doubts.disordered(table, starts)
-    if wrong is not None:
-        raise InventoryError(f"{path}: {doubts.row_name(table, wrong.row)} {wrong.text}: scan again")
+    for name, _, null in COLUMNS:
+        if not null and table[name].null_count:
+            raise InventoryError(f"{path}: {table[name].null_count:,} rows have no {name}: scan again")
+    for bad, what in _flaws(table, about.broker) if len(table) else ():
+        if bad.any():
+            [row] = table.slice(int(bad.argmax()), 1).select(["topic", "partition", "base_offset"]).to_pylist()
+            name = f"{row['topic']}-{row['partition']} at offset {row['base_offset']:,}"
+            raise InventoryError(f"{path}: {name} {what}: scan again")
     seen: set[tuple[str, str, int]] = set()
-    for replica in _replicas(table, starts):
+    for replica in _replicas(table):
         if replica in seen:
-            raise InventoryError(f"{path}: {two_places(*replica)}: scan again")
+            folder, topic, partition = replica
+            raise InventoryError(f"{path}: {topic}-{partition} in {folder} stands in two places: scan again")
         seen.add(replica)
 
 
-def two_places(folder: str, topic: str, partition: int) -> str:
-    """Return the error text for a replica whose rows are not consecutive."""
-    return f"{topic}-{partition} in {folder} stands in two places"
+def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
+    """Yield a mask of impossible rows for each flaw: those of a row alone, then those beside the row before it."""
+    import numpy as np
+
+    names = ("broker", "partition", "base_offset", "bytes", "log_bytes")
+    whose, partition, base, size, log = (table[name].to_numpy() for name in names)
+    closed = ~table["active"].to_numpy(zero_copy_only=False)
+    pc = arrow("pyarrow.compute")
+    following = pc.fill_null(table["next_offset"], -1).to_numpy()
+    known = pc.is_valid(table["next_offset"]).to_numpy(zero_copy_only=False)
+    yield whose != broker, f"is of another broker than {broker}"
+    yield partition < 0, "has a negative partition"
+    yield base < 0, "has a negative base offset"
+    yield known & (following < base), "ends before it begins"
+    yield (size < 0) | (log < 0), "has a negative size"
+    yield closed & (size < log), "takes less than its own log file"
+    inside = ~_begins(table)  # rows that follow a row of the same replica; the first row is none
+    before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
+    yield inside & (base <= before), "is there twice or out of order"
+    yield inside & ended & (ends > base), "begins before the one before it ends"
+    yield inside & ended & (ends < base), "begins behind where the one before it ends"
 
 
-def _replicas(table: Any, starts: Any) -> Iterable[tuple[str, str, int]]:
+def _begins(table: Any) -> Any:
+    """Return a mask of the rows that begin another dir, topic or partition. Texts must be dictionaries."""
+    import numpy as np
+
+    begins = np.zeros(len(table), dtype=bool)
+    begins[:1] = True
+    for name in ("dir", "topic"):
+        codes = table[name].unify_dictionaries().combine_chunks()
+        codes = codes.chunk(0) if hasattr(codes, "num_chunks") else codes
+        numbers = codes.indices.to_numpy()
+        begins[1:] |= numbers[1:] != numbers[:-1]
+    partitions = table["partition"].to_numpy()
+    begins[1:] |= partitions[1:] != partitions[:-1]
+    return begins
+
+
+def _replicas(table: Any) -> Iterable[tuple[str, str, int]]:
     """Return (dir, topic, partition) of the rows that begin a replica."""
-    few = table.select(["dir", "topic", "partition"]).take(arrow().array(starts))
+    if not len(table):
+        return ()
+    few = table.select(["dir", "topic", "partition"]).take(arrow().array(_begins(table).nonzero()[0]))
     return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
 
 
-def _by_broker(tables: Sequence[Any]) -> Iterable[tuple[int, str, str, int]]:
-    """Yield (broker, dir, topic, partition) of all replicas."""
-    for table in tables:
-        if len(table):
-            broker = int(table["broker"][0].as_py())
-            for folder, topic, partition in _replicas(table, doubts.starts(table)):
-                yield broker, folder, topic, partition
-
-
-def twice(replicas: Iterable[tuple[int, str, str, int]]) -> dict[tuple[int, str, int], str]:
-    """Return replicas that are in two dirs of a broker, with the reason: only the broker knows which one counts.
-
-    Args:
-        replicas: (broker, dir, topic, partition), in the order of files and rows.
-    """
+def _in_two_dirs(files: Sequence[InventoryFile], tables: Sequence[Any]) -> dict[tuple[int, str, int], str]:
+    """Return replicas that are in two dirs of a broker, with the reason: only the broker knows which one counts."""
     seen: dict[tuple[int, str, int], str] = {}
     found: dict[tuple[int, str, int], str] = {}
-    for broker, folder, topic, partition in replicas:
-        key = (broker, topic, partition)
-        if seen.setdefault(key, folder) != folder:
-            found[key] = f"it is in {seen[key]} and in {folder}: scan again"
+    for file, table in zip(files, tables, strict=True):
+        for folder, topic, partition in _replicas(table):
+            key = (file.broker, topic, partition)
+            if seen.setdefault(key, folder) != folder:
+                found[key] = f"it is in {seen[key]} and in {folder}: scan again"
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, Usage, Watermark
-from retention_cli.disks.solve.room import Disk
+from retention_cli.disks.disk import Disk
 
 
 def reached(watermarks: Sequence[Watermark], used_bytes: int, total_bytes: int) -> Watermark | None:

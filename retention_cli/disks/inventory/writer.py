@@ -1,4 +1,4 @@
-"""The inventory's Parquet format: its columns and its metadata, and a writer."""
+"""Write an inventory to a Parquet file."""
 
 from __future__ import annotations
 
@@ -10,44 +10,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from retention_cli.core.extras import arrow
+from retention_cli.disks.inventory.format import COLUMNS, METADATA_KEY, schema
 from retention_cli.disks.inventory.log_dirs import ScanError
 from retention_cli.disks.inventory.partition import PartitionRead
 
-FORMAT: Final = "kretain.segments/v1"
-METADATA_KEY: Final = b"kretain.segments"
-"""The key in the Parquet file's metadata; its value is a JSON object."""
-
 ROW_GROUP: Final = 65_536
 """The number of rows in a row group; about as many are held in memory."""
-
-COLUMNS: Final = (
-    ("broker", "int32", False),
-    ("dir", "string", False),
-    ("topic", "string", False),
-    ("topic_id", "string", True),
-    ("partition", "int32", False),
-    ("base_offset", "int64", False),
-    ("next_offset", "int64", True),
-    ("bytes", "int64", False),
-    ("log_bytes", "int64", False),
-    ("first_timestamp", "int64", True),
-    ("largest_timestamp", "int64", True),
-    ("mtime", "int64", False),
-    ("active", "bool", False),
-    ("tiered", "bool", True),
-    ("problem", "string", True),
-    ("leader_epoch", "int32", True),
-)
-"""Each column's name, type, and whether it may be null. Times are Unix ms."""
-LATER: Final = frozenset({"leader_epoch"})
-"""Columns that files of earlier versions lack: they are read as null."""
-
-
-def schema() -> Any:
-    """Return the Arrow schema of :data:`COLUMNS`."""
-    pa = arrow()
-    types = {"int32": pa.int32(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
-    return pa.schema([pa.field(name, types[kind], nullable=null) for name, kind, null in COLUMNS])
 
 
 class InventoryWriter:

@@ -1,0 +1,284 @@
+"""The disks of brokers: log dirs grouped by device, and how full each is (R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.units import format_bytes
+from retention_cli.disks.disk import Disk, Room, setting_for, sized_by_policy, unknown_room
+from retention_cli.disks.inventory.format import InventoryFile
+from retention_cli.policy.settings import DiskRules
+
+_NEAR: Final = 1_000
+"""Two volumes of equal size may be one, read at two moments, if their free space differs by at most size / _NEAR."""
+_ANONYMOUS: Final = "0:"
+"""The prefix of device numbers that file systems make up: btrfs for each subvolume, NFS for each mount."""
+
+Devices = Mapping[tuple[int, str], str]
+"""The devices in an inventory, by (broker, log dir)."""
+NO_DEVICES: Final[Devices] = {}
+_NAMED: Final = 3
+"""How many of an absent broker's topics a note names."""
+
+
+def disks_of(
+    answers: Mapping[int, Sequence[LogDirState] | Exception], rules: DiskRules, devices: Devices = NO_DEVICES
+) -> tuple[list[Disk], list[Reason]]:
+    """Return the disks of the brokers that answered, and notes on those whose usage or device is unknown.
+
+    Log dirs on one device are one disk: by ``disks.devices``, by the inventory, else by identical total and usable
+    bytes. If it is unknown whether they are on one device, so is their usage (R6).
+
+    Args:
+        answers: each broker's log dirs, or why they could not be read.
+        rules: the policy's disk rules.
+        devices: the inventory's devices.
+    """
+    disks: list[Disk] = []
+    notes: list[Reason] = []
+    for broker, answer in sorted(answers.items()):
+        if isinstance(answer, Exception):
+            notes.append(Reason("disk", f"broker {broker}'s log dirs can't be read: {answer}"))
+            continue
+        by_path = {one.path: one for one in answer}
+        found = _group(broker, answer, rules, devices)
+        notes += found.notes
+        for paths in found.groups:
+            disk = _disk(broker, [by_path[path] for path in paths], rules)
+            doubt = next((found.doubts[path] for path in paths if path in found.doubts), None)
+            disks.append(disk if doubt is None else replace(disk, room=doubt))
+    if rules.shared:
+        disks = _apart(disks, rules)
+    notes += [Reason("disk", f"{disk.name}: {why.text}") for disk in disks for why in unknown_room(disk)]
+    return disks, notes
+
+
+def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
+    """Return the disks, with unknown usage for those that may be one device of several brokers.
+
+    With ``disks.shared``, a small share of replicas in the usage does not reveal that another broker uses the device.
+    """
+    alike: dict[tuple[int, int], set[int]] = {}
+    for one in disks:
+        if not isinstance(one.room, Unknown) and not _named_by_policy(one, rules):
+            alike.setdefault((one.room.total_bytes, one.room.used_bytes), set()).add(one.broker)
+    found = []
+    for one in disks:
+        brokers = (
+            set()
+            if isinstance(one.room, Unknown) or _named_by_policy(one, rules)
+            else alike[one.room.total_bytes, one.room.used_bytes] - {one.broker}
+        )
+        if brokers:
+            text = (
+                f"as large and as full, to the byte, as a disk of broker {', '.join(map(str, sorted(brokers)))}: with "
+                "disks.shared whether they are one device is unknown. Say so with disks.devices, a list for each "
+                f"device: [{one.broker}:{one.dirs[0]}] where it is this broker's alone"
+            )
+            one = replace(one, room=Unknown.because("disk", text))  # noqa: PLW2901
+        found.append(one)
+    return found
+
+
+def _named_by_policy(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether the policy specifies a disk's device or its size."""
+    named = {path for device in rules.devices for path in device}
+    dirs = {*disk.dirs, *(f"{disk.broker}:{path}" for path in disk.dirs)}
+    return bool(named & dirs) or sized_by_policy(disk, rules)
+
+
+def all_disks(
+    answers: Mapping[int, Sequence[LogDirState] | Exception],
+    replicas: Mapping[TopicPartition, Sequence[int]],
+    rules: DiskRules,
+    devices: Devices = NO_DEVICES,
+) -> tuple[list[Disk], list[Reason]]:
+    """Return all brokers' disks, and notes on those whose usage or device is unknown.
+
+    A broker that has replicas but did not report its disks is a disk without dirs (R6).
+
+    Args:
+        answers: as for :func:`disks_of`, of all brokers that were asked.
+        replicas: the broker ids of each partition's replicas, from the cluster's metadata.
+        rules: the policy's disk rules.
+        devices: the inventory's devices.
+    """
+    disks, notes = disks_of(answers, rules, devices)
+    there = {one.broker for one in disks}
+    held: dict[int, dict[TopicPartition, int]] = {}
+    for tp, brokers in replicas.items():
+        for broker in brokers:
+            if broker not in there:
+                held.setdefault(broker, {})[tp] = 0
+    for broker, lost in sorted(held.items()):
+        disk = Disk(broker, (), Unknown.because("disk", _absent(broker in answers, lost)), lost)
+        disks.append(disk)
+        notes += [Reason("disk", f"{disk.name}: {why.text}") for why in unknown_room(disk)]
+    return disks, notes
+
+
+def _absent(asked: bool, replicas: Mapping[TopicPartition, int]) -> str:
+    what = "it does not say what lies on its disks" if asked else "it is down: the cluster does not name it"
+    names = sorted({tp.topic for tp in replicas})
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    held = f"{len(replicas):,} replica{'s' if len(replicas) > 1 else ''} of {', '.join(names[:_NAMED])}{more}"
+    return f"{what}; it holds {held}, and how full its disks are is unknown until it is back"
+
+
+def _disk(broker: int, dirs: Sequence[LogDirState], rules: DiskRules) -> Disk:
+    replicas: dict[TopicPartition, int] = {}
+    for one in dirs:
+        for replica in one.replicas:
+            replicas[replica.tp] = replicas.get(replica.tp, 0) + replica.size_bytes
+    return Disk(broker, tuple(one.path for one in dirs), _room(broker, dirs, replicas, rules), replicas)
+
+
+def _room(
+    broker: int, dirs: Sequence[LogDirState], replicas: Mapping[TopicPartition, int], rules: DiskRules
+) -> Maybe[Room]:
+    paths = [one.path for one in dirs]
+    kafka = sum(replicas.values())
+    offline = [f"{one.path} is offline ({one.error})" for one in dirs if one.error is not None]
+    if offline:
+        return Unknown.because("disk", "; ".join(offline))
+    capacity = setting_for(rules.capacity, broker, paths)
+    reserved = setting_for(rules.reserved, broker, paths) or 0
+    if capacity is not None:  # the volume's figures are ignored: only replicas' sizes count as used
+        return Room(capacity, kafka, kafka) if capacity else Unknown.because("disk", "disks.capacity is 0")
+    total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
+    if isinstance(total, Unknown):
+        return total
+    if isinstance(usable, Unknown):
+        return usable
+    if total <= 0:
+        return Unknown.because("disk", "the broker says that its volume has no bytes: set disks.capacity")
+    used = total - usable - reserved
+    if used < 0:
+        return Unknown.because("disk", f"disks.reserved of {format_bytes(reserved)} is more than is in use")
+    return Room(total, used, kafka)
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Log dirs grouped by device, sorted. ``doubts`` are why a dir's device is unknown; ``notes`` are to be shown."""
+
+    groups: list[list[str]] = field(default_factory=list)
+    doubts: dict[str, Unknown] = field(default_factory=dict)
+    notes: list[Reason] = field(default_factory=list)
+
+
+def devices_in(files: Sequence[InventoryFile]) -> Devices:
+    """Return the devices in an inventory's files."""
+    return {
+        (file.broker, str(one.get("path"))): str(one["device"])
+        for file in files
+        for one in file.dirs
+        if one.get("device") is not None
+    }
+
+
+def _group(broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: Devices) -> _Groups:
+    """Group a broker's log dirs by device.
+
+    Args:
+        broker: the broker's id.
+        dirs: its log dirs.
+        rules: the policy's disk rules. ``disks.devices`` takes precedence, also if it lists only one dir of a device.
+        devices: the inventory's devices.
+    """
+    found = _Groups()
+    left = sorted(dirs, key=lambda one: one.path)
+    for device in rules.devices:
+        together = [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]
+        if together:
+            found.groups.append(together)
+            if brokers := _other_brokers(broker, device):
+                found.doubts |= dict.fromkeys(together, _shared_with(brokers))
+            left = [one for one in left if one.path not in together]
+    alike: list[list[LogDirState]] = []
+    for one in left:
+        place = next((other for other in alike if any(_one_device(broker, one, twin, devices) for twin in other)), None)
+        if place is None:
+            alike.append([one])
+        else:
+            place.append(one)
+    for together_ in alike:
+        paths = [one.path for one in together_]
+        found.groups.append(paths)
+        if len(paths) > 1 and not _named_alike(broker, paths, devices):
+            text = "have the same size and the same room: they are taken for one device; disks.devices says otherwise"
+            found.notes.append(Reason("disk", f"broker {broker}: {', '.join(paths)} {text}"))
+    found.groups.sort()
+    _doubt(found, broker, alike, devices)
+    return found
+
+
+def _other_brokers(broker: int, device: Collection[str]) -> list[str]:
+    """Return the other brokers that share a device according to ``disks.devices``."""
+    named = {one.partition(":")[0] for one in device if not one.startswith("/") and ":" in one}
+    return sorted(named - {str(broker)}, key=int)
+
+
+def _shared_with(brokers: Sequence[str]) -> Unknown:
+    return Unknown.because(
+        "disk",
+        f"by disks.devices it is broker {', '.join(brokers)}'s device too: what each of them frees is unknown",
+    )
+
+
+def _one_device(broker: int, one: LogDirState, other: LogDirState, devices: Devices) -> bool:
+    named, twin = devices.get((broker, one.path)), devices.get((broker, other.path))
+    if named is not None and twin is not None:
+        return named == twin
+    return _sized(one) is not None and _sized(one) == _sized(other)
+
+
+def _named_alike(broker: int, paths: Sequence[str], devices: Devices) -> bool:
+    named = {devices.get((broker, path)) for path in paths}
+    return len(named) == 1 and None not in named
+
+
+def _doubt(found: _Groups, broker: int, alike: Sequence[Sequence[LogDirState]], devices: Devices) -> None:
+    """Add a doubt for each dir of which it is unknown whether it shares a device with another."""
+    for n, group_ in enumerate(alike):
+        for other in alike[n + 1 :]:
+            pair = next(
+                (
+                    (a, b)
+                    for a in group_
+                    for b in other
+                    if _may_be_one(_sized(a), _sized(b), _named_apart(broker, a, b, devices))
+                ),
+                None,
+            )
+            if pair is None:
+                continue
+            text = (
+                f"{pair[0].path} and {pair[1].path} are as large as each other and about as full: whether they are on "
+                "one device is unknown. Say so with disks.devices (a dir alone where it has a device of its own), "
+                "or give an inventory (kretain segments scan, --inventory)"
+            )
+            for one in (*group_, *other):
+                found.doubts.setdefault(one.path, Unknown.because("disk", text))
+
+
+def _named_apart(broker: int, one: LogDirState, other: LogDirState, devices: Devices) -> bool:
+    """Return whether an inventory has real, not made-up, device numbers for both of two dirs."""
+    names = [devices.get((broker, path)) for path in (one.path, other.path)]
+    return all(name is not None and not name.startswith(_ANONYMOUS) for name in names)
+
+
+def _may_be_one(one: tuple[int, int] | None, other: tuple[int, int] | None, named_apart: bool) -> bool:
+    """Return whether two volumes may be one: of equal size, and about (``named_apart``: exactly) equally full."""
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    return one[1] == other[1] if named_apart else abs(one[1] - other[1]) <= one[0] // _NEAR
+
+
+def _sized(one: LogDirState) -> tuple[int, int] | None:
+    total, usable = one.total_bytes, one.usable_bytes
+    return None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)

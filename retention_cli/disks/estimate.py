@@ -1,0 +1,262 @@
+"""R6 without an inventory: estimate segments from replicas' sizes, and their times by bisecting offsets.
+
+A replica's bytes are assumed to be spread evenly over its offsets, in segments of ``segment.bytes``; the last one is
+active. Which of them are old enough is found by looking up offsets at times, all disks at once: each round halves the
+time in which each disk's water level lies, and looks up each of its partitions there.
+
+A −1 means H only if MAX_TIMESTAMP, read after H, confirms it (docs/rules.md); otherwise it counts as S, so that
+nothing is trimmed. So does a missing answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from retention_cli.brokers.log_offsets import Found, Leaders, Spec
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.ceiling import DiskSegments, OldestFirst, oldest_first
+from retention_cli.disks.disk import Disk
+from retention_cli.disks.pending_deletes import Leaving
+from retention_cli.disks.segments import NO_END, UNDATED, Ints, Segments, add_up, bytes_on, wholly_below
+from retention_cli.policy.settings import DiskRules
+
+MOST_ROWS: Final = 1 << 22
+"""About as many segments are estimated at most: with more, several of a replica are one row."""
+_LEAST_ROWS: Final = 16
+_GRID_BITS: Final = 20
+"""Times begin at a multiple of 2^20 ms, about 17 minutes."""
+_RESOLUTION_MS: Final = 1_000
+_NEAR: Final = 50
+"""A level that frees at most a fiftieth too much is accepted once it is known to half a minute (``_FINE_MS``)."""
+_FINE_MS: Final = 1 << 15
+_ROUNDS: Final = 64
+"""More rounds than any bisection of times needs: it ends whatever the brokers return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of partitions and their replicas, without an inventory.
+
+    ``ends`` are S and H where both are known, ``decided`` the other rules' bounds, ``limits`` how far R6 may trim the
+    managed partitions, ``segment_bytes`` the topics' settings that could be read. ``doubts`` are, by disk number and
+    partition, why a replica's size may include dead bytes, ``dead_bytes`` how many are likely dead, and
+    ``doubtful_bytes`` how many more may be. ``leaving`` are other bytes that are leaving, or may be, per disk.
+    """
+
+    ends: Mapping[TopicPartition, tuple[int, int]]
+    decided: Mapping[TopicPartition, int]
+    limits: Mapping[TopicPartition, Maybe[Limit]]
+    segment_bytes: Mapping[str, int]
+    doubts: Mapping[tuple[int, TopicPartition], Unknown]
+    dead_bytes: Mapping[tuple[int, TopicPartition], int]
+    doubtful_bytes: Mapping[tuple[int, TopicPartition], int]
+    leaving: Sequence[Leaving]
+
+
+def estimate(
+    reader: ClusterReader, disks: Sequence[Disk], rules: DiskRules, known: Known, leaders: Leaders, now_ms: int
+) -> OldestFirst:
+    """Return how far R6 trims, by estimated segments (R6). ``known.ends`` must have been read before.
+
+    Args:
+        reader: the cluster, read-only.
+        disks: all disks that could be read.
+        rules: the policy's disk rules; ``percent`` is set.
+        known: what is known of the replicas on the disks.
+        leaders: the brokers to ask.
+        now_ms: the time from which all cutoffs are calculated.
+    """
+    doubted = {tp: why for (_, tp), why in reversed([*known.doubts.items()])}
+    limits = {tp: doubted.get(tp) or _sized(tp, limit, known.segment_bytes) for tp, limit in known.limits.items()}
+    names = sorted({tp for disk in disks for tp in disk.replicas})
+    number = {tp: n for n, tp in enumerate(names)}
+    dead, doubtful = (np.zeros(len(disks) + 1, dtype=np.int64) for _ in range(2))
+    rows: list[tuple[int, int, int]] = []
+    for n, disk in enumerate(disks):
+        for tp, size_bytes in disk.replicas.items():
+            gone = min(size_bytes, known.dead_bytes.get((n, tp), 0))
+            unsure = min(size_bytes - gone, known.doubtful_bytes.get((n, tp), 0))
+            dead[n] += gone
+            doubtful[n] += unsure
+            rows.append((n, number[tp], size_bytes - gone - unsure))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    columns = columns[np.argsort(columns[:, 1], kind="stable")]
+    logs = np.array([_log(tp, known) for tp in names], dtype=np.int64).reshape(-1, 5)
+    on, of, size = columns.T
+    segments = estimated_segments(on, of, size, logs)
+    # Segments that roll by time are smaller than segment.bytes: other rules' trims may free up to their whole share.
+    start = logs[:, 2]
+    freed = bytes_on(segments, wholly_below(segments, start), len(disks) + 1)
+    doubtful += add_up(_share(start[of], of, size, logs), on, len(disks) + 1) - freed
+    times = _Times(reader, leaders, names, logs, now_ms)
+    found = DiskSegments(segments, names, dead, None, known.doubts, times.dated)
+    leaving = [
+        one._replace(doubted_bytes=one.doubted_bytes + int(more))
+        for one, more in zip(known.leaving, doubtful, strict=False)
+    ]
+    return oldest_first(found, disks, rules, dict(zip(names, start.tolist(), strict=True)), limits, leaving)
+
+
+def _sized(tp: TopicPartition, limit: Maybe[Limit], segment_bytes: Mapping[str, int]) -> Maybe[Limit]:
+    if not isinstance(limit, Unknown) and tp.topic not in segment_bytes:
+        return Unknown.because("R6", "how large its segments are (segment.bytes) could not be read: run again")
+    return limit
+
+
+def _log(tp: TopicPartition, known: Known) -> tuple[int, int, int, int, int]:
+    """Return a partition's S, H, bound without R6, limit (-1: none), and ``segment.bytes`` (0: unknown)."""
+    limit = known.limits.get(tp)
+    if tp not in known.ends or limit is None:
+        return 0, 0, 0, -1, 0
+    start, end = known.ends[tp]
+    upto = -1 if isinstance(limit, Unknown) else limit.offset
+    return start, end, max(start, known.decided.get(tp, 0)), upto, known.segment_bytes.get(tp.topic, 0)
+
+
+def estimated_segments(disk: Ints, partition: Ints, size_bytes: Ints, logs: Ints) -> Segments:
+    """Return replicas' likely segments, without times.
+
+    A segment ends a quarter of it later than its bytes say, as records differ in size, unless a limit or another rule's
+    bound lies before: so a trim to its end is likely to free it. Replicas whose segments' size is unknown are one
+    segment without an end.
+
+    Args:
+        disk: each replica's disk.
+        partition: its partition. Replicas are in the order of partitions.
+        size_bytes: the bytes of its live records, without dead bytes.
+        logs: a row per partition: S, H, the bound without R6, the guards' limit, and ``segment.bytes`` (0: unknown).
+    """
+    known = logs[partition, 4] > 0
+    each = np.where(known, logs[partition, 4], NO_END)
+    closed = np.maximum(size_bytes - 1, 0) // each * each
+    most = max(_LEAST_ROWS, MOST_ROWS // max(1, len(disk)))
+    each = each * np.maximum(1, -(-(closed // each) // most))
+    count = -(-closed // each) + 1  # the last one is active
+    of = np.repeat(np.arange(len(disk)), count)
+    before = (np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)) * each[of]
+    active = before >= closed[of]
+    before = np.minimum(before, closed[of])
+    upto = np.where(active, size_bytes[of], np.minimum(before + each[of], closed[of]))
+    log = logs[partition[of]]
+    first, bound, limit, whole = log[:, 0], log[:, 2], log[:, 3], log[:, 4]
+    records, size = np.maximum(log[:, 1] - first, 1).astype(np.float64), np.maximum(size_bytes[of], 1)
+    base, end, later = (
+        first + np.ceil(records * one / size).astype(np.int64)
+        for one in (before, upto, np.minimum(upto + whole // 4, closed[of]))
+    )
+    later = np.where(end <= bound, end, np.clip(limit, end, np.maximum(end, later)))
+    following = np.where(known[of] & ~active, later, NO_END)
+    times = np.full(len(of), UNDATED, dtype=np.int64)
+    return Segments(disk[of], partition[of], base, following, upto - before, times, active & known[of])
+
+
+def _share(bound: Ints, partition: Ints, size_bytes: Ints, logs: Ints) -> Ints:
+    """Return how many of a replica's bytes are below ``bound``, if they are spread evenly over its offsets."""
+    records = np.maximum(logs[partition, 1] - logs[partition, 0], 1)
+    share: Ints = (size_bytes * (np.clip(bound - logs[partition, 0], 0, records) / records)).astype(np.int64)
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Looks up times of segments: ``logs`` has a row per partition, as in :func:`estimated_segments`."""
+
+    reader: ClusterReader
+    leaders: Leaders
+    names: Sequence[TopicPartition]
+    logs: Ints
+    now_ms: int
+
+    def dated(self, segments: Segments, start: Ints, limit: Ints, above: Ints) -> Segments:
+        """Return the segments with times: all of a segment's records are older, as closely as water levels ask (R6).
+
+        A partition whose newest record's time is unknown has times only as far as brokers name offsets.
+        """
+        s, names, count = segments, self.names, len(above)
+        gone = wholly_below(s, start)
+        remaining = above - bytes_on(s, gone, count)
+        rows = np.flatnonzero(~gone & ~s.active & (s.next_offset <= limit[s.partition]))
+        wanted = np.unique(s.partition[rows[remaining[s.disk[rows]] > 0]]).tolist()
+        asked = {names[n]: n for n in wanted if names[n] in self.leaders}
+        if not asked:
+            return s
+        newest, first = np.full((2, len(names)), -1, dtype=np.int64)
+        specs: list[Spec] = ["max-timestamp", 0]
+        answers = self.reader.list_offsets([dict.fromkeys(asked, spec) for spec in specs], self.leaders)
+        for times, answer in zip((newest, first), answers, strict=True):
+            for tp, one in answer.items():
+                if isinstance(one, Found) and one.timestamp is not None:
+                    times[asked[tp]] = one.timestamp
+        oldest_ms, newest_ms = _span(newest[[*asked.values()]], first[[*asked.values()]], self.now_ms)
+        low, high = np.full(count, oldest_ms), np.full(count, newest_ms)
+        open_ = (remaining > 0) & (add_up(s.size_bytes[rows], s.disk[rows], count) >= remaining)
+        replicas, of = np.unique(s.disk[rows] * len(names) + s.partition[rows], return_inverse=True)
+        known: dict[int, dict[int, int]] = {n: {newest_ms: int(self.logs[n, 1])} for n in wanted if newest[n] >= 0}
+        for _ in range(_ROUNDS):
+            middle = low + (high - low) // 2
+            disk, partition = np.divmod(replicas, len(names))
+            levels, level = np.unique(middle, return_inverse=True)
+            pairs, pair = np.unique((partition * len(levels) + level[disk])[open_[disk]], return_inverse=True)
+            if not len(pairs):
+                break
+            partition, times = pairs // len(levels), levels[pairs % len(levels)]
+            offsets = self._offsets_at(partition, times, newest, first, asked)
+            for n, time_ms, offset in zip(partition.tolist(), times.tolist(), offsets.tolist(), strict=True):
+                known.setdefault(n, {})[time_ms] = offset
+            reached = np.zeros(len(replicas), dtype=np.int64)
+            reached[open_[disk]] = offsets[pair]
+            older = rows[s.next_offset[rows] <= reached[of]]
+            freed = add_up(s.size_bytes[older], s.disk[older], count)
+            enough = freed >= remaining
+            high, low = np.where(open_ & enough, middle, high), np.where(open_ & ~enough, middle, low)
+            near = enough & (freed <= remaining + remaining // _NEAR) & (high - low <= _FINE_MS)
+            open_ &= (high - low > _RESOLUTION_MS) & ~near
+        largest = np.full(len(s), UNDATED, dtype=np.int64)
+        ends = np.searchsorted(s.partition, np.arange(len(names) + 1))
+        for n, offset_at in known.items():
+            here, at = slice(ends[n], ends[n + 1]), sorted(offset_at)
+            upto = np.maximum.accumulate([offset_at[one] for one in at])
+            largest[here] = np.array([*at, UNDATED])[np.searchsorted(upto, s.next_offset[here])]
+        return replace(s, largest_timestamp=largest)
+
+    def _offsets_at(
+        self, partition: Ints, times: Ints, newest: Ints, first: Ints, asked: Mapping[TopicPartition, int]
+    ) -> Ints:
+        """Return, for each (partition, time), the offset before which all is older; S if unknown.
+
+        The pairs are sorted. After a partition's newest record's time the offset is H, up to its first one's it is S.
+        """
+        after_all = (newest[partition] >= 0) & (newest[partition] < times)
+        offsets: Ints = np.where(after_all, self.logs[partition, 1], self.logs[partition, 0])
+        requests: list[dict[TopicPartition, int]] = []  # a partition is once in a request
+        rows: dict[tuple[int, TopicPartition], int] = {}
+        for row in np.flatnonzero(~after_all & (first[partition] < times)).tolist():
+            tp, number = self.names[partition[row]], 0
+            while (number, tp) in rows:
+                number += 1
+            if tp in asked:
+                rows[number, tp] = row
+                if number == len(requests):
+                    requests.append({})
+                requests[number][tp] = int(times[row])
+        for number, answer in enumerate(self.reader.list_offsets(requests, self.leaders) if requests else ()):
+            for tp, one in answer.items():
+                if isinstance(one, Found):
+                    offsets[rows[number, tp]] = one.offset
+        return offsets
+
+
+def _span(newest: Ints, first: Ints, now_ms: int) -> tuple[int, int]:
+    """Return times (Unix ms) before and after all timestamps, on a grid independent of now: equal facts, equal plans.
+
+    Up to the oldest of the first records' times nothing would be trimmed.
+    """
+    oldest_ms = 0 if bool((first < 0).any()) else int(first.min()) >> _GRID_BITS << _GRID_BITS
+    latest_ms = int(newest.max()) if bool((newest >= 0).all()) else max(now_ms, int(newest.max()))
+    return oldest_ms, oldest_ms + (1 << max(_GRID_BITS, (latest_ms - oldest_ms).bit_length()))

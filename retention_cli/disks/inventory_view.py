@@ -1,0 +1,453 @@
+"""An inventory as columns of numbers, encoded once, and what every run and recheck asks of it (R5, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, Final, Self
+
+import numpy as np
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
+from retention_cli.disks.ceiling import DiskSegments
+from retention_cli.disks.disk import Disk
+from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, ScannedReplica
+from retention_cli.disks.segments import NO_END, SLAB, UNDATED, Flags, Ints, Segments, add_up, slabs, wholly_below
+from retention_cli.disks.water_level import water_level
+from retention_cli.policy.settings import Settings
+
+READ: Final = (
+    *("broker", "dir", "topic", "topic_id", "partition", "base_offset", "next_offset", "bytes", "log_bytes"),
+    *("largest_timestamp", "active", "leader_epoch"),
+)
+"""The columns that are read from an inventory's files."""
+MOST_OFFSETS: Final = 2**31
+"""No segment has more offsets, as they are relative in 32 bits. Multiplied by its bytes they fit in 64 bits."""
+_NO_EPOCH: Final = -1
+_SPARSE: Final = 4
+"""If there are more than this many possible partition numbers per row, partitions are numbered by sorting."""
+_FAR: Final = 2**63 - 2
+
+
+class InventoryView:
+    """An inventory's answers by partition. Arguments named ``ids`` are the cluster's current topic ids.
+
+    ``segments.disk`` numbers the log dirs in ``dirs``, ``segments.partition`` the partitions in ``partitions``; both
+    are sorted.
+
+    Args:
+        inventory: the inventory, with at least the columns in :data:`READ`. Its table is not kept.
+        column: returns a column once, in place of the table, so that it can go before the next one is read.
+
+    Raises:
+        InventoryError: a row lacks a required value.
+    """
+
+    def __init__(self, inventory: Inventory, column: Callable[[str], Any] | None = None) -> None:
+        column = column or inventory.table.column
+        self._inventory = replace(inventory, table=None)
+        topics, topic = _words(column("topic"))
+        partition, self.partitions = _partitions(topics, topic, _whole(column, "partition").astype(np.int32))
+        del topic
+        self.dirs, disk = _dirs(column)
+        self.segments = Segments(
+            disk,
+            partition,
+            _whole(column, "base_offset"),
+            _whole(column, "next_offset", NO_END),
+            _whole(column, "bytes"),
+            _whole(column, "largest_timestamp", UNDATED),
+            _whole(column, "active").astype(np.bool_),
+        )
+        self._log_bytes = _whole(column, "log_bytes")
+        self._epochs = _whole(column, "leader_epoch", _NO_EPOCH).astype(np.int32, copy=False)
+        ids, self._ids = _words(column("topic_id"))
+        self._id_numbers = {word: number for number, word in enumerate(ids) if word is not None}
+        self._numbers = {tp: number for number, tp in enumerate(self.partitions)}
+
+    @property
+    def files(self) -> Sequence[InventoryFile]:
+        """The metadata of each of the inventory's files."""
+        return self._inventory.files
+
+    @property
+    def unread(self) -> Sequence[str]:
+        """Why files were left out."""
+        return self._inventory.unread
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return the age of the oldest file (ms)."""
+        return self._inventory.age_ms(now_ms)
+
+    def check_cluster(self, cluster_id: str) -> None:
+        """Check that the inventory is of this cluster.
+
+        Raises:
+            InventoryError: it is another cluster's.
+        """
+        self._inventory.check_cluster(cluster_id)
+
+    def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:
+        """Return this inventory with the doubted replicas marked as incomplete, with the reasons (R6)."""
+        found = copy(self)
+        whole = self._inventory
+        found._inventory = replace(whole, incomplete={**doubts, **whole.incomplete})  # noqa: SLF001  (our own copy)
+        return found
+
+    def broken(self) -> dict[TopicPartition, Unknown]:
+        """Return why R6 can't judge partitions: something is unknown of one of their replicas."""
+        return {
+            TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
+            for (broker, topic, partition), why in self._inventory.incomplete.items()
+        }
+
+    def replicas(self, log_starts: Mapping[TopicPartition, int]) -> Iterator[ScannedReplica]:
+        """Yield a summary of each replica. Its rows must be consecutive.
+
+        Args:
+            log_starts: S of partitions, where it is known.
+        """
+        s, names = self.segments, self.partitions
+        if not len(s):
+            return
+        begins = np.ones(len(s), dtype=np.bool_)
+        begins[1:] = (s.disk[1:] != s.disk[:-1]) | (s.partition[1:] != s.partition[:-1])
+        first = np.append(np.flatnonzero(begins), len(s))
+        starts = self._by_number(log_starts)
+        ids = {number: word for word, number in self._id_numbers.items()}
+        for some in replica_slabs(first):
+            rows, at = slice(first[some.start], first[some.stop]), first[some] - first[some.start]
+            here, log_bytes = s.take(rows), self._log_bytes[rows]
+            live = ~here.active & (here.next_offset > starts[here.partition])
+            indexes = np.maximum(here.size_bytes - log_bytes, 0)
+            columns = (
+                here.disk[at],
+                here.partition[at],
+                np.minimum.reduceat(self._ids[rows], at),
+                np.maximum.reduceat(self._ids[rows], at),
+                np.add.reduceat(here.active.astype(np.int64), at),
+                np.maximum.reduceat(np.where(here.active, here.base_offset, -1), at),
+                np.minimum.reduceat(here.base_offset, at),
+                np.maximum.reduceat(here.base_offset, at),
+                np.maximum.reduceat(np.where(here.next_offset == NO_END, -1, here.next_offset), at),
+                np.add.reduceat(log_bytes, at),
+                np.add.reduceat(np.where(live, log_bytes, 0), at),
+                np.add.reduceat(np.where(here.active, np.minimum(log_bytes, here.size_bytes), 0), at),  # preallocated
+                np.add.reduceat(indexes, at),
+                np.add.reduceat(np.where(here.active | live, 0, indexes), at),
+                np.maximum.reduceat(self._epochs[rows], at),
+            )
+            for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):
+                topic_id, (broker, path) = ids.get(low) if low == high else None, self.dirs[disk]
+                one = ScannedReplica(broker, path, names[partition], topic_id, *numbers)
+                yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
+
+    def on_disks(
+        self, disks: Sequence[Disk], log_starts: Mapping[TopicPartition, int], ids: Mapping[TopicPartition, str]
+    ) -> DiskSegments:
+        """Return the segments that R6 walks over. Another topic's leftovers, by its id, have no end: they free nothing.
+
+        Args:
+            disks: all disks that could be read.
+            log_starts: S of partitions, where it is known.
+            ids: the topic ids.
+        """
+        numbers = {(disk.broker, path): n for n, disk in enumerate(disks) for path in disk.dirs}
+        disk_of = np.array([numbers.get(one, len(disks)) for one in self.dirs], dtype=np.int32)
+        ours, segments = self._ours(ids), self.segments
+        segments = replace(segments, disk=disk_of[segments.disk] if len(segments) else segments.disk)
+        if not ours.all():
+            segments = replace(segments, next_offset=np.where(ours, segments.next_offset, NO_END))
+        below = wholly_below(segments, self._by_number(log_starts))
+        dead = self._dead_bytes(segments, below, disks)
+        if below.any():  # they are wholly below every bound, and counted already
+            segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
+        return DiskSegments(segments, self.partitions, dead, {*self._inventory.scanned_dirs, *self.dirs})
+
+    def _dead_bytes(self, segments: Segments, dead: Flags, disks: Sequence[Disk]) -> Ints:
+        """Return, by disk number, how many bytes of dead segments are likely still there.
+
+        A broker sweeps them within minutes, so those of an old inventory no longer exist. A replica whose current size
+        is that of its live segments has none left.
+        """
+        count = max(1, len(self.partitions))
+        holding, at = np.unique(
+            segments.disk[dead].astype(np.int64) * count + segments.partition[dead], return_inverse=True
+        )
+        below, above = add_up(self._log_bytes[dead], at, len(holding)), np.zeros(len(holding), dtype=np.int64)
+        for some in slabs(len(segments)) if len(holding) else ():
+            key = segments.disk[some].astype(np.int64) * count + segments.partition[some]
+            place = np.minimum(np.searchsorted(holding, key), len(holding) - 1)
+            alive = (holding[place] == key) & ~dead[some]
+            above += add_up(self._log_bytes[some][alive], place[alive], len(holding))
+        total = np.zeros(len(disks) + 1, dtype=np.int64)
+        for key, gone, live in zip(holding.tolist(), below.tolist(), above.tolist(), strict=True):
+            disk, partition = divmod(key, count)
+            if disk < len(disks):
+                size_bytes = disks[disk].replicas.get(self.partitions[partition], 0)
+                total[disk] += min(gone, max(0, size_bytes - live))
+        return total
+
+    def bases(
+        self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, Maybe[Sequence[int]]]:
+        """Return the base offsets of leader replicas' segments, sorted; unknown if the inventory lacks the replica."""
+        own, missing = self._of_leaders(leaders, ids)
+        order = np.lexsort((own.base_offset, own.partition))
+        partition, base = own.partition[order], own.base_offset[order]
+        found: dict[TopicPartition, Maybe[Sequence[int]]] = {}
+        for tp in leaders:
+            number = self._numbers.get(tp, -1)
+            first, last = np.searchsorted(partition, [number, number + 1])
+            found[tp] = missing.get(tp) or base[first:last].tolist()
+        return found
+
+    def tails(
+        self,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Mapping[TopicPartition, int | None],
+        ids: Mapping[TopicPartition, str],
+    ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+        """Return R5's bounds for each partition, exact to the segment, by the policy's key.
+
+        A missing partition makes its topic's bound unknown.
+        """
+        own, missing = self._of_leaders({tp: leaders.get(tp) for tp in facts}, ids)
+        missing = {tp: why for tp, one in facts.items() if isinstance(why := missing.get(tp) or one.log_start, Unknown)}
+        broken: dict[str, Unknown] = {}
+        for tp, why in missing.items():
+            text = f"{tp} of the topic is not known ({why.reasons[0].text})"
+            broken.setdefault(tp.topic, Unknown.because("R5", text))
+        start = self._by_number({tp: known(one.log_start) for tp, one in facts.items() if tp not in missing})
+        most = self._by_number({tp: settings[tp.topic].max_bytes for tp in facts if tp not in missing}, -1)
+        topics = {name: number for number, name in enumerate(sorted({tp.topic for tp in facts}))}
+        topic = self._by_number({tp: topics[tp.topic] for tp in facts if tp not in missing}, len(topics))
+        of_topic = np.array([*(_or_none(settings[name].max_topic_bytes) for name in topics), -1])
+        each, together = exact_tails(own, start, most), exact_topic_tails(own, start, topic, of_topic)
+        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {tp: {} for tp in facts}
+        for tp, here in found.items():
+            number = self._numbers.get(tp, -1)
+            if settings[tp.topic].max_bytes is not None:
+                here["retention.bytes"] = missing.get(tp) or Tail(int(each[number]), exact=True)
+            if settings[tp.topic].max_topic_bytes is not None:
+                here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(int(together[number]), exact=True)
+        return found
+
+    def log_bytes(
+        self,
+        trims: Mapping[TopicPartition, tuple[int, int]],
+        leaders: Mapping[TopicPartition, int | None],
+        ids: Mapping[TopicPartition, str],
+    ) -> dict[TopicPartition, tuple[int, bool]]:
+        """Return the bytes between two offsets of the leaders' logs, and whether that is exact.
+
+        It is exact if both offsets are segment boundaries; otherwise a segment's bytes are split in proportion to its
+        offsets. Partitions with offsets that are not in the inventory, such as newer ones, are left out.
+        """
+        own, missing = self._of_leaders({tp: leaders.get(tp) for tp in trims}, ids)
+        start, end = (self._by_number({tp: one[n] for tp, one in trims.items()}) for n in (0, 1))
+        covered, size_bytes, cut = bytes_between(own, start, end)
+        found = {}
+        for tp, (low, high) in trims.items():
+            number = self._numbers.get(tp)
+            if number is not None and tp not in missing and covered[number] == high - low:
+                found[tp] = (int(size_bytes[number]), not bool(cut[number]))
+        return found
+
+    def _by_number(self, values: Mapping[TopicPartition, int | None], otherwise: int = 0) -> Ints:
+        """Return a value per partition number, ``otherwise`` for partitions without one."""
+        found = np.full(len(self.partitions), otherwise, dtype=np.int64)
+        for tp, value in values.items():
+            if tp in self._numbers and value is not None:
+                found[self._numbers[tp]] = value
+        return found
+
+    def _of_leaders(
+        self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
+    ) -> tuple[Segments, dict[TopicPartition, Unknown]]:
+        """Return the leader replicas' segments, sized by their log files; and why replicas are missing.
+
+        Segments of other topics than the current ones, by their ids, are left out.
+        """
+        leader = self._by_number(leaders, -1)
+        brokers = np.array([broker for broker, _ in self.dirs], dtype=np.int64)
+        s, rows = self.segments, self._ours(ids)
+        for some in slabs(len(s)):
+            rows[some] &= leader[s.partition[some]] == brokers[s.disk[some]]
+        own = replace(s, size_bytes=self._log_bytes).take(np.flatnonzero(rows))
+        held = {self.partitions[number] for number in np.unique(own.partition).tolist()}
+        missing = {tp: why for tp, one in leaders.items() if (why := self._missing(tp, one, held=tp in held))}
+        return own, missing
+
+    def _missing(self, tp: TopicPartition, leader: int | None, *, held: bool) -> Unknown | None:
+        """Return why the inventory lacks a partition's leader replica, None if it has it."""
+        if leader is None:
+            return Unknown.because("inventory", "it has no leader")
+        if (why := self._inventory.incomplete.get((leader, *tp))) is not None:
+            return Unknown.because("inventory", f"broker {leader}'s inventory: {why}")
+        if not held:
+            text = f"the inventory has no segments of it on broker {leader}, its leader: scan it again"
+            return Unknown.because("inventory", text)
+        return None
+
+    def _ours(self, ids: Mapping[TopicPartition, str]) -> Flags:
+        """Return a mask of the rows whose topic id is the current topic's. A row without an id is not in it."""
+        wanted = self._by_number({tp: self._id_numbers.get(topic_id) for tp, topic_id in ids.items()}, -2)
+        ours: Flags = wanted.astype(np.int32)[self.segments.partition] == self._ids
+        return ours
+
+
+def replica_slabs(first: Ints) -> Iterator[slice]:
+    """Yield stretches of replicas, given the first row of each and the number of all rows, that have a slab each."""
+    count, low = len(first) - 1, 0
+    while low < count:
+        high = max(low + 1, int(np.searchsorted(first, first[low] + SLAB, side="right")) - 1)
+        yield slice(low, high)
+        low = high
+
+
+def _or_none(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+# -- encoding ----------------------------------------------------------------------------------------------------------
+
+
+def _whole(column: Callable[[str], Any], name: str, instead: int | None = None) -> Ints:
+    """Return a column's numbers, with ``instead`` for nulls."""
+    values = column(name)
+    if values.null_count:
+        if instead is None:
+            raise InventoryError(f"the inventory's column {name} has {values.null_count:,} rows without a value")
+        values = arrow("pyarrow.compute").fill_null(values, instead)
+    numbers: Ints = values.to_numpy()
+    return numbers
+
+
+def _words(column: Any) -> tuple[list[Any], Ints]:
+    """Return a column's distinct texts, sorted, and each row's number among them; -1 for null."""
+    if not arrow().types.is_dictionary(column.type):
+        column = column.cast(arrow().string()).dictionary_encode()
+    whole = column.unify_dictionaries().combine_chunks()
+    if hasattr(whole, "chunks"):  # older pyarrow returns a chunked array of one chunk
+        whole = whole.chunk(0) if whole.num_chunks else arrow().array([], column.type)
+    found = whole.dictionary.to_pylist()
+    order = sorted(range(len(found)), key=found.__getitem__)
+    ranks = np.full(len(found) + 1, -1, dtype=np.int32)  # the last one is that of null
+    ranks[order] = np.arange(len(found), dtype=np.int32)
+    return [found[n] for n in order], ranks[whole.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)]
+
+
+def _dirs(column: Callable[[str], Any]) -> tuple[list[tuple[int, str]], Ints]:
+    """Return the log dirs as (broker, path), sorted, and each row's number among them."""
+    paths, path = _words(column("dir"))
+    broker, count = _whole(column, "broker"), max(1, len(paths))
+    used, numbers = _numbered(len(path), lambda some: broker[some].astype(np.int64) * count + path[some])
+    return [(one // count, paths[one % count]) for one in used], numbers
+
+
+def _numbered(count: int, key_of: Callable[[slice], Ints]) -> tuple[list[int], Ints]:
+    """Return the distinct keys of so many rows, sorted, and each row's number among them."""
+    keys = np.unique(np.concatenate([np.empty(0, np.int64), *(np.unique(key_of(some)) for some in slabs(count))]))
+    found = np.empty(count, dtype=np.int32)
+    for some in slabs(count):
+        found[some] = np.searchsorted(keys, key_of(some))
+    return keys.tolist(), found
+
+
+def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:
+    """Number the partitions in the order of (topic, partition), without sorting if partition numbers are dense."""
+    if not len(topic):
+        return np.empty(0, dtype=np.int32), []
+    width = np.zeros(len(topics), dtype=np.int64)
+    for some in slabs(len(topic)):
+        np.maximum.at(width, topic[some], index[some].astype(np.int64) + 1)
+    shelf = np.cumsum(width) - width
+    if int(width.sum()) > _SPARSE * len(topic):
+        used, numbers = _numbered(len(topic), lambda some: topic[some].astype(np.int64) << 32 | index[some])
+        return numbers, [TopicPartition(topics[one >> 32], one & 0xFFFFFFFF) for one in used]
+    numbers = np.empty(len(topic), dtype=np.int32)
+    for some in slabs(len(topic)):
+        numbers[some] = shelf[topic[some]] + index[some]
+    names = [TopicPartition(name, n) for name, count in zip(topics, width.tolist(), strict=True) for n in range(count)]
+    return numbers, names
+
+
+# -- sizes (R5), over the segments of leader replicas ------------------------------------------------------------------
+
+
+def exact_tails(segments: Segments, start: Ints, most_bytes: Ints) -> Ints:
+    """Return, per partition, the smallest offset whose tail fits, exact to the segment.
+
+    A segment's bytes are freed with its last record, so tails begin where segments do: the result is a base offset of
+    the leader replica, or ``start`` if everything fits. The active segment always stays: it frees nothing, however
+    large it is.
+
+    Args:
+        segments: the segments of leader replicas.
+        start: each partition's log start offset. Segments wholly below it are dead, and not counted.
+        most_bytes: how many bytes each partition may have, negative for any number.
+    """
+    rows = np.flatnonzero((segments.next_offset > start[segments.partition]) | segments.active)
+    rows = rows[np.asarray(most_bytes)[segments.partition[rows]] >= 0]
+    found: Ints = start.copy()
+    if not len(rows):
+        return found
+    rows = rows[np.lexsort((segments.base_offset[rows], segments.partition[rows]))]
+    partition = segments.partition[rows]
+    size = segments.size_bytes[rows].astype(np.int64)
+    ends = np.flatnonzero(np.concatenate((partition[1:] != partition[:-1], [True])))
+    upto = np.cumsum(size)
+    counts = np.diff(np.concatenate(([-1], ends)))
+    tail = np.repeat(upto[ends], counts) - upto + size
+    last = np.zeros(len(rows), dtype=np.bool_)
+    last[ends] = True
+    fits = (tail <= np.asarray(most_bytes)[partition]) | last
+    earliest = np.full(len(start), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, partition[fits], segments.base_offset[rows][fits])
+    known = earliest != np.iinfo(np.int64).max
+    found[known] = np.maximum(start[known], earliest[known])
+    return found
+
+
+def exact_topic_tails(segments: Segments, start: Ints, topic: Ints, most_bytes: Ints) -> Ints:
+    """Return, per partition, where it must begin so that its topic fits: the topic's oldest segments are trimmed first.
+
+    This is R6's walk with a topic in place of a disk: over leader replicas' segments by (running maximum timestamp,
+    partition, offset), until the topic has no more bytes than it may. Triggers ignore guards: records that guards keep
+    are not made up for by other partitions.
+
+    Args:
+        segments: the segments of leader replicas.
+        start: each partition's log start offset.
+        topic: each partition's topic, by number.
+        most_bytes: how many bytes each topic may have, negative for any number.
+    """
+    of_topic, most = np.asarray(topic)[segments.partition], np.asarray(most_bytes, dtype=np.int64)
+    excess = np.where(most < 0, 0, add_up(segments.size_bytes, of_topic, len(most)) - most)
+    return water_level(replace(segments, disk=of_topic), start, np.full(len(start), _FAR), excess).bound
+
+
+def bytes_between(segments: Segments, start: Ints, end: Ints) -> tuple[Ints, Ints, Flags]:
+    """Return, per partition, how many offsets of a range are in segments, their bytes, and whether a segment is cut.
+
+    A segment that is partly in the range counts in proportion to its offsets. One whose end is unknown does not count.
+
+    Args:
+        segments: the segments of leader replicas.
+        start: each partition's first offset of the range.
+        end: each partition's end of the range (exclusive).
+    """
+    base, following, partition = segments.base_offset, segments.next_offset, segments.partition
+    rows = np.flatnonzero((following > start[partition]) & (base < end[partition]) & (following - base <= MOST_OFFSETS))
+    base, following, partition = base[rows], following[rows], partition[rows]
+    held = np.minimum(following, end[partition]) - np.maximum(base, start[partition])
+    whole = held == following - base
+    size = segments.size_bytes[rows].astype(np.int64)
+    size = np.where(whole, size, size * held // np.maximum(following - base, 1))
+    cut = np.zeros(len(start), dtype=np.bool_)
+    cut[partition[~whole]] = True
+    return add_up(held, partition, len(start)), add_up(size, partition, len(start)), cut

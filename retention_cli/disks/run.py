@@ -1,0 +1,444 @@
+"""Apply R5, R6, R7 and whole segments in a run of this process: read disks and an inventory, then evaluate R6.
+
+There are three steps. :meth:`DiskRun.with_disks` adds the facts about disks that partitions' own rules need, before
+times are looked up. :meth:`DiskRun.measure` evaluates R6, after all other rules and over all partitions at once;
+:func:`decide` applies its result to the decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.extras import MissingPartError, numpy
+from retention_cli.core.install import how_to_add
+from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
+from retention_cli.core.units import format_duration, format_time
+from retention_cli.decide.decision import Limit, after_disks, disk_limit, held_by_disks
+from retention_cli.disks.devices import all_disks, devices_in
+from retention_cli.disks.disk import Disk, DiskOutcome, Space, above_ceiling, named, sized_by_policy, space_of
+from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
+from retention_cli.disks.inventory_trust import unproven
+from retention_cli.disks.pending_deletes import Leaving, doubted_bytes, indexes_gone, leaving, stays, stays_by_scan
+from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
+from retention_cli.disks.size_limits import estimated_tails
+from retention_cli.disks.unmanaged_logs import UnmanagedLogs, read_unmanaged
+from retention_cli.disks.usage import looks_at, remember, stays_by_ledger
+from retention_cli.disks.watermarks import usages
+from retention_cli.memory.disk import Growth, Look
+from retention_cli.observe.recall import Remembered
+from retention_cli.observe.topic_facts import change_between
+from retention_cli.policy.disks import sized_topics
+from retention_cli.policy.settings import DiskRules, Settings
+
+if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
+    from retention_cli.disks.ceiling import OldestFirst
+    from retention_cli.disks.inventory_view import InventoryView
+
+_OLD_MS: Final = 3_600_000
+_REMOTE: Final = "remote.storage.enable"
+_CHANGED: Final = Unknown.because(
+    "R6", "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """R6's results by partition: all that a decision needs to know of disks.
+
+    ``asked`` has R6's bound and its reason for each partition that R6 trims; ``limits`` has the guards' limits, for at
+    least those partitions. ``unknown`` is why R6 could not judge a partition on a disk that is, or may be, above its
+    ceiling.
+    """
+
+    asked: Mapping[TopicPartition, tuple[int, Reason]] = field(default_factory=dict)
+    limits: Mapping[TopicPartition, Maybe[Limit]] = field(default_factory=dict)
+    unknown: Mapping[TopicPartition, Unknown] = field(default_factory=dict)
+
+
+def decide(
+    facts: Mapping[TopicPartition, PartitionFacts],
+    settings: Mapping[str, Settings],
+    decisions: Sequence[Decision],
+    measured: Measured,
+) -> tuple[Decision, ...]:
+    """Return the decisions, replaced by R6's where R6 trims further or is unknown.
+
+    Args:
+        facts: the facts of each partition.
+        settings: the settings by topic.
+        decisions: the decisions by the partitions' own rules.
+        measured: R6's results.
+    """
+    after = []
+    for one in decisions:
+        asked, unknown = measured.asked.get(one.tp), measured.unknown.get(one.tp)
+        if asked is not None:
+            limit = measured.limits[one.tp]
+            one = after_disks(facts[one.tp], settings[one.topic], one, limit, asked, unknown)  # noqa: PLW2901
+        elif unknown is not None:
+            one = held_by_disks(one, unknown)  # noqa: PLW2901
+        after.append(one)
+    return tuple(after)
+
+
+@dataclass(slots=True)
+class DiskRun:
+    """R5 to R7 in one run, or one recheck: the disks, and R6's result for each.
+
+    Args:
+        rules: the policy's disk rules.
+        inventory: the inventory, None if none was given.
+    """
+
+    rules: DiskRules
+    inventory: InventoryView | None = None
+    disks: list[Disk] = field(default_factory=list)
+    """Those of all brokers that have replicas; one that did not answer is a disk without dirs."""
+    notes: list[Reason] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=Sizes)
+    _topics: Collection[str] = ()
+    _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    _unmanaged: UnmanagedLogs = field(default_factory=UnmanagedLogs)
+    _scanned: dict[tuple[int, TopicPartition], ScannedReplica] = field(default_factory=dict)
+    _indexes_gone: Mapping[str, int] = field(default_factory=dict)
+    _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
+    _outcomes: Sequence[DiskOutcome] = ()
+    _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
+    _stays: Mapping[str, int] = field(default_factory=dict)
+    _looks: Mapping[str, Sequence[Look]] = field(default_factory=dict)
+    _now_ms: int = 0
+    _over_ms: int | None = None
+
+    @property
+    def outcomes(self) -> list[DiskOutcome]:
+        """R6's result for each disk, once it is decided."""
+        return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
+
+    @property
+    def space(self) -> Space | None:
+        """How much space brokers free after the plan, and when; None if no disk was judged."""
+        return space_of(self._outcomes, *self.sizes.longest(self._brokers(), self._topics))
+
+    def with_disks(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        cluster_id: str,
+        remembered: Remembered,
+        clock_ms: Callable[[], int],
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Read the disks; return the facts with R7's usage, R5's tails and the segments' base offsets added."""
+        inventory = self.inventory
+        if inventory is not None:
+            inventory.check_cluster(cluster_id)
+        self.look(reader, facts, settings, leaders, remembered, clock_ms)
+        if inventory is not None:
+            self.inventory = inventory = inventory.without(self._doubts(reader, inventory))
+        replicas = {tp: one.replicas for tp, one in leaders.items()}
+        found = dict(facts)
+        for tp, usage in usages(self.rules.watermarks, self.disks, facts.keys(), replicas).items():
+            found[tp] = found[tp]._replace(usage=usage)
+        if sized := sized_topics(settings):
+            chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
+            if inventory is not None:
+                tails = inventory.tails(chosen, settings, self._leading(), self._topic_ids())
+            else:
+                leading = {
+                    tp: disk
+                    for disk in self.disks
+                    for tp in disk.replicas
+                    if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
+                }
+                tails = estimated_tails(reader, chosen, settings, leading, self.sizes, leaders, remembered.now_ms)
+            found = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in found.items()}
+        whole = {name for name, one in settings.items() if one.whole_segments}
+        if whole and inventory is not None:
+            bases = inventory.bases({tp: leaders[tp].leader for tp in found if tp.topic in whole}, self._topic_ids())
+            found = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in found.items()}
+        return found
+
+    def look(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        remembered: Remembered,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Read the log dirs. The facts' S and H must have been read before.
+
+        A pass looks again where partitions had to be read again: ``facts`` and ``leaders`` are of those alone, and what
+        the first look found of the others still holds.
+
+        Disk usage is remembered, with this machine's time, and so are replicas' sizes if rules need them.
+        """
+        answers = reader.log_dirs(reader.brokers())
+        self._leaders.update(leaders)
+        replicas = {tp: one.replicas for tp, one in self._leaders.items()}
+        self.disks, self.notes = all_disks(dict(answers), replicas, self.rules, devices_in(self._files()))
+        self._facts.update(facts)
+        if self.rules.percent is not None or sized_topics(settings):
+            self._unmanaged = read_unmanaged(reader, self.disks, self.rules, facts, remembered, clock_ms)
+            memories = {**self._unmanaged.memories, **remembered.partitions}
+            self.sizes.add(reader, answers, {**self._unmanaged.facts, **facts}, memories, clock_ms())
+        self._now_ms = clock_ms()
+        self._growths = remember(self.disks, remembered.memory, self._now_ms)
+        if self.rules.percent is not None:
+            self._over_ms = self.sizes.longest_leaving_ms(self._brokers())
+            self._looks = {one.name: looks_at(one, remembered.memory) for one in self.disks}
+            self._stays = stays_by_ledger(self.disks, remembered.memory, self._now_ms, self._over_ms)
+
+    def measure(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        decisions: Sequence[Decision],
+        now_ms: int,
+    ) -> Measured:
+        """Return R6's results after the partitions' own rules, and set the disks' outcomes.
+
+        Without an inventory, brokers are asked for offsets at times. That is after everything else was read, so
+        leaders, leader epochs and topic ids are compared once more (M1).
+        """
+        self._topics = {one.topic for one in decisions if one.action != "skip"}
+        self._outcomes = [DiskOutcome(disk, self.rules.percent) for disk in self.disks]
+        if self.rules.percent is None:
+            return Measured()
+        try:
+            numpy()
+        except MissingPartError:
+            why = Unknown.because("R6", f"R6 needs numpy, also without an inventory: {how_to_add('parquet')}")
+            self._outcomes = [replace(one, unknown=why) for one in self._outcomes]
+            full = [one for one in self.disks if isinstance(one.room, Unknown) or above_ceiling(one, self.rules)]
+            return Measured(unknown={one.tp: why for one in decisions if any(one.tp in disk.replicas for disk in full)})
+        tiered, left_alone = self._tiered(reader, settings)
+        limits: dict[TopicPartition, Maybe[Limit]] = {}
+        for one in decisions:
+            stopped = tiered.get(one.topic)
+            limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
+        self._facts.update(facts)
+        decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
+        if self.inventory is None:
+            found = self._estimated(reader, decided, limits, now_ms)
+        else:
+            found = self._walked(self.inventory, decided, limits, now_ms)
+        self._outcomes = found.outcomes
+        self.notes += [note for one in found.outcomes for note in one.notes()]
+        changed = self.changed(reader, found.bounds)
+        above: dict[TopicPartition, list[DiskOutcome]] = {tp: [] for tp in found.bounds if tp not in changed}
+        for outcome in found.outcomes:
+            for tp in above.keys() & outcome.disk.replicas if outcome.excess_bytes else ():
+                above[tp].append(outcome)
+        return Measured(
+            {tp: (found.bounds[tp], self._why(on)) for tp, on in above.items()},
+            limits,
+            {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone},
+        )
+
+    def with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+        """Return the decisions with the bytes that they trim according to the inventory, where it has them."""
+        if self.inventory is None:
+            return tuple(decisions)
+        trims = {
+            one.tp: (one.log_start, one.trim_to)
+            for one in decisions
+            if one.log_start is not None and one.trim_to is not None
+        }
+        found = self.inventory.log_bytes(trims, self._leading(), self._topic_ids())
+        return tuple(
+            one._replace(size_bytes=found[one.tp][0], size_exact=found[one.tp][1]) if one.tp in found else one
+            for one in decisions
+        )
+
+    # -- R6's two sources of segments ---------------------------------------------------------------------
+
+    def _walked(
+        self,
+        inventory: InventoryView,
+        decided: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        now_ms: int,
+    ) -> OldestFirst:
+        """Return R6's bounds by the inventory's segments.
+
+        A bound may reach beyond what was scanned of a replica. The bytes that it frees there can't be counted, so the
+        walk is repeated with them as doubted, and trims nothing to make up for them.
+        """
+        from retention_cli.disks.ceiling import oldest_first
+
+        if (age_ms := inventory.age_ms(now_ms)) > _OLD_MS:
+            text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
+            self.notes.append(Reason("inventory", f"{text}; scan again"))
+        starts, ends = self._log_starts(), self._ends()
+        segments = inventory.on_disks(self.disks, starts, self._topic_ids())
+        stopped = {**inventory.broken(), **self._held()}
+        limits = {tp: stopped.get(tp) or limit for tp, limit in limits.items()}
+        away, bounds = self._leaving(), {**starts, **decided}
+        most, more = [0] * len(self.disks), self._doubted(decided, starts, ends)
+        while True:
+            most = [max(pair) for pair in zip(most, more, strict=True)]
+            going = [one._replace(doubted_bytes=size) for one, size in zip(away, most, strict=True)]
+            found = oldest_first(segments, self.disks, self.rules, bounds, limits, going)
+            more = self._doubted({**decided, **found.bounds}, starts, ends)
+            if all(size >= new for size, new in zip(most, more, strict=True)):
+                return found
+
+    def _doubted(
+        self,
+        bounds: Mapping[TopicPartition, int],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> list[int]:
+        return doubted_bytes(
+            self.disks, self._scanned, starts, ends, lambda disk: above_ceiling(disk, self.rules), bounds
+        )
+
+    def _estimated(
+        self,
+        reader: ClusterReader,
+        decided: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        now_ms: int,
+    ) -> OldestFirst:
+        """Return R6's bounds by estimated segments. A replica whose size may include dead bytes is not trimmed."""
+        from retention_cli.disks.estimate import Known, estimate
+
+        sizes, ends = self.sizes, {}
+        for tp, one in self._facts.items():
+            if (start := known(one.log_start)) is not None and (end := known(one.high_watermark)) is not None:
+                ends[tp] = (start, end)
+        known_ends = ends.keys() | {tp for tp, one in self._unmanaged.facts.items() if known(one.log_start) is not None}
+        replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in known_ends]
+        doubts = {(n, tp): why for n, disk, tp in replicas if (why := sizes.doubt(disk, tp, "R6")) is not None}
+        behind = smaller_replicas(self.disks, {tp for _, _, tp in replicas}, sizes.segment_bytes)
+        dead = {(n, tp): sizes.dead_bytes(self.disks[n], tp) for n, tp in doubts}
+        doubtful = {(n, tp): sizes.doubtful_bytes(self.disks[n], tp) for n, tp in doubts}
+        for n, disk in enumerate(self.disks):
+            if above_ceiling(disk, self.rules):
+                doubtful |= {(n, tp): size for tp, size in disk.replicas.items() if tp not in known_ends}
+        doubtful |= {(n, tp): self.disks[n].replicas[tp] for n, tp in behind if tp in decided}
+        held = self._held()
+        lying = Known(
+            ends,
+            decided,
+            {tp: held.get(tp) or limit for tp, limit in limits.items()},
+            sizes.segment_bytes,
+            {**behind, **doubts},
+            dead,
+            doubtful,
+            self._leaving(),
+        )
+        return estimate(reader, self.disks, self.rules, lying, self._leaders, now_ms)
+
+    # -- what R6 asks of the disks ------------------------------------------------------------------------
+
+    def _doubts(self, reader: ClusterReader, inventory: InventoryView) -> dict[tuple[int, str, int], str]:
+        """Return the managed replicas whose inventory rows are not trusted, and why; keep the others for R6 (M1)."""
+        scanned = list(inventory.replicas(self._log_starts()))
+        doubts = unproven(reader, scanned, self.disks, self._every(), {**self._unmanaged.leaders, **self._leaders})
+        self._indexes_gone = indexes_gone(scanned, self.disks, doubts)
+        on = {
+            (disk.broker, path): n
+            for n, disk in enumerate(self.disks)
+            if above_ceiling(disk, self.rules)
+            for path in disk.dirs
+        }
+        self._scanned = {
+            (on[one.broker, one.dir], one.tp): one
+            for one in scanned
+            if (one.broker, one.dir) in on and (one.broker, *one.tp) not in doubts
+        }
+        return {replica: why for replica, why in doubts.items() if TopicPartition(*replica[1:]) in self._facts}
+
+    def _tiered(self, reader: ClusterReader, settings: Mapping[str, Settings]) -> tuple[dict[str, Unknown], set[str]]:
+        """Return why R6 may not trim each topic that has, or may have, remote storage; and the topics that have it.
+
+        A trim deletes remote segments, too, which frees no disk.
+        """
+        left_alone: set[str] = set()
+        asked = sorted(name for name in self._topics if not settings[name].trim_tiered)
+        found: dict[str, Unknown] = {}
+        for name, values in reader.topic_values(asked, [_REMOTE]).items() if asked else ():
+            if isinstance(values, RequestFailedError):
+                found[name] = Unknown.because("R6", f"whether it has remote storage can't be read: {values}")
+            elif values.get(_REMOTE) == "true":
+                text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
+                found[name] = Unknown.because("R6", text)
+                left_alone.add(name)
+        return found, left_alone
+
+    def changed(self, reader: ClusterReader, tps: Collection[TopicPartition]) -> dict[TopicPartition, Unknown]:
+        """Return the partitions whose topic, leader or epoch changed since R6 read them, with the reason (M1).
+
+        R6 reads after everything else was read and compared, so its own reads need a comparison of their own.
+        """
+        try:
+            topics = reader.metadata({tp.topic for tp in tps}).topics if tps else {}
+        except BrokerError as error:
+            why = Unknown.because("R6", f"whether its topic or its leader changed meanwhile could not be read: {error}")
+            return dict.fromkeys(tps, why)
+        ids = self._topic_ids()
+        return {tp: _CHANGED for tp in tps if change_between(tp, ids.get(tp), self._leaders[tp], topics.get(tp.topic))}
+
+    def _why(self, on: Sequence[DiskOutcome]) -> Reason:
+        """Return why R6 trims a partition that has replicas on these disks, which are above their ceilings."""
+        names = [one.disk.name for one in on]
+        levels = [one.level_ms for one in on if one.level_ms is not None]
+        until = f", up to {format_time(max(levels))}" if levels else ""
+        how = "" if self.inventory is not None else "; estimated, for want of an inventory"
+        return Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}")
+
+    def _leaving(self) -> list[Leaving]:
+        """Return, per disk, the used bytes that will be freed without a trim, and those that may be (R6)."""
+        found = []
+        for disk in self.disks:
+            looks = self._looks.get(disk.name, ())
+            by_scan = stays_by_scan(disk, self._files(), self.rules.reserved, self._now_ms, looks)
+            stays_bytes = stays(by_scan, self._stays.get(disk.name), self._now_ms, self._over_ms)
+            stays_bytes = max(0, stays_bytes - self._indexes_gone.get(disk.name, 0))
+            whole = sized_by_policy(disk, self.rules)
+            found.append(Leaving() if whole else leaving(disk, self.sizes.leaving_bytes(disk), stays_bytes))
+        return found
+
+    def _held(self) -> dict[TopicPartition, Unknown]:
+        """Return why R6 holds the partitions with a replica on a broker that does not answer."""
+        absent = [(one, one.room) for one in self.disks if not one.dirs]
+        return {tp: named(one, why) for one, why in absent if isinstance(why, Unknown) for tp in one.replicas}
+
+    # -- what was read ------------------------------------------------------------------------------------
+
+    def _every(self) -> dict[TopicPartition, PartitionFacts]:
+        """Return the facts of all partitions that were read, managed or not."""
+        return {**self._facts, **self._unmanaged.facts}  # of those never touched (G5) only the latter were read
+
+    def _log_starts(self) -> dict[TopicPartition, int]:
+        """Return S of all partitions, managed or not, whose S is known."""
+        return {tp: start for tp, one in self._every().items() if (start := known(one.log_start)) is not None}
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        """Return H of all partitions, managed or not, whose H is known."""
+        return {tp: end for tp, one in self._every().items() if (end := known(one.high_watermark)) is not None}
+
+    def _topic_ids(self) -> dict[TopicPartition, str]:
+        """Return the topic ids of partitions, where they are known."""
+        return {tp: found for tp, one in self._every().items() if (found := known(one.topic.topic_id)) is not None}
+
+    def _leading(self) -> dict[TopicPartition, int | None]:
+        """Return the leader's broker id of each partition, None if it has no leader."""
+        return {tp: one.leader for tp, one in self._leaders.items()}
+
+    def _files(self) -> Sequence[InventoryFile]:
+        return () if self.inventory is None else self.inventory.files
+
+    def _brokers(self) -> set[int]:
+        return {disk.broker for disk in self.disks if disk.dirs}

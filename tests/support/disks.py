@@ -1,0 +1,61 @@
+"""Disks as tests say them: columns of segments from rows, and brokers' log dirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from retention_cli.brokers.log_dirs import LogDirState, Replica
+from retention_cli.core.model import Maybe, TopicPartition
+from retention_cli.disks.inventory.format import Inventory, InventoryFile
+from retention_cli.disks.inventory_view import READ, InventoryView
+from retention_cli.disks.segments import Segments
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
+    """Return rows (disk, partition, base, next, bytes, largest timestamp, active) as columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 7
+    disk, partition, base, following, size, time = (np.array(column, dtype=np.int64) for column in columns[:6])
+    return Segments(disk, partition, base, following, size, time, np.array(columns[6], dtype=np.bool_))
+
+
+def replica(tp: TopicPartition, size_bytes: int, *, future: bool = False) -> Replica:
+    """Return a replica's bytes."""
+    return Replica(tp, size_bytes, future)
+
+
+def log_dir(
+    path: str,
+    total_bytes: Maybe[int] = 1000,
+    usable_bytes: Maybe[int] = 400,
+    replicas: Sequence[Replica] = (replica(ORDERS, 500),),
+    error: str | None = None,
+) -> LogDirState:
+    """Return a log dir as its broker reports it."""
+    return LogDirState(path, total_bytes, usable_bytes, replicas, error)
+
+
+def view_of(
+    rows: Sequence[tuple[Any, ...]],
+    incomplete: Mapping[tuple[int, str, int], str] | None = None,
+    dirs: Sequence[dict[str, Any]] = (),
+) -> InventoryView:
+    """Return an inventory of rows (broker, dir, partition, topic id, base, next, bytes, log bytes, time, active, epoch)."""
+    cells = [(broker, path, tp.topic, topic_id, tp.partition, *more) for broker, path, tp, topic_id, *more in rows]
+    kinds = (
+        *(pa.int32(), pa.string(), pa.string(), pa.string(), pa.int32()),
+        *[pa.int64()] * 5,
+        pa.bool_(),
+        pa.int32(),
+    )
+    columns = list(zip(*cells, strict=True)) if cells else [()] * len(READ)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    table = pa.table([one.dictionary_encode() if one.type == pa.string() else one for one in arrays], READ)
+    return InventoryView(
+        Inventory((InventoryFile("a.parquet", 1, "cluster-1", 0, tuple(dirs)),), table, dict(incomplete or {}))
+    )
