@@ -13,7 +13,7 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.disks.ceiling import DiskSegments
 from retention_cli.disks.disk import Disk
-from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, ScannedReplica
+from retention_cli.disks.inventory.format import Inventory, InventoryError, ScannedReplica
 from retention_cli.disks.segments import NO_END, SLAB, UNDATED, Flags, Ints, Segments, add_up, slabs, wholly_below
 from retention_cli.disks.water_level import water_level
 from retention_cli.policy.settings import Settings
@@ -47,7 +47,7 @@ class InventoryView:
 
     def __init__(self, inventory: Inventory, column: Callable[[str], Any] | None = None) -> None:
         column = column or inventory.table.column
-        self._inventory = replace(inventory, table=None)
+        self.inventory = replace(inventory, table=None)
         topics, topic = _words(column("topic"))
         partition, self.partitions = _partitions(topics, topic, _whole(column, "partition").astype(np.int32))
         del topic
@@ -67,40 +67,18 @@ class InventoryView:
         self._id_numbers = {word: number for number, word in enumerate(ids) if word is not None}
         self._numbers = {tp: number for number, tp in enumerate(self.partitions)}
 
-    @property
-    def files(self) -> Sequence[InventoryFile]:
-        """The metadata of each of the inventory's files."""
-        return self._inventory.files
-
-    @property
-    def unread(self) -> Sequence[str]:
-        """Why files were left out."""
-        return self._inventory.unread
-
-    def age_ms(self, now_ms: int) -> int:
-        """Return the age of the oldest file (ms)."""
-        return self._inventory.age_ms(now_ms)
-
-    def check_cluster(self, cluster_id: str) -> None:
-        """Check that the inventory is of this cluster.
-
-        Raises:
-            InventoryError: it is another cluster's.
-        """
-        self._inventory.check_cluster(cluster_id)
-
     def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:
         """Return this inventory with the doubted replicas marked as incomplete, with the reasons (R6)."""
         found = copy(self)
-        whole = self._inventory
-        found._inventory = replace(whole, incomplete={**doubts, **whole.incomplete})  # noqa: SLF001  (our own copy)
+        whole = self.inventory
+        found.inventory = replace(whole, incomplete={**doubts, **whole.incomplete})
         return found
 
     def broken(self) -> dict[TopicPartition, Unknown]:
         """Return why R6 can't judge partitions: something is unknown of one of their replicas."""
         return {
             TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
-            for (broker, topic, partition), why in self._inventory.incomplete.items()
+            for (broker, topic, partition), why in self.inventory.incomplete.items()
         }
 
     def replicas(self, log_starts: Mapping[TopicPartition, int]) -> Iterator[ScannedReplica]:
@@ -164,7 +142,7 @@ class InventoryView:
         dead = self._dead_bytes(segments, below, disks)
         if below.any():  # they are wholly below every bound, and counted already
             segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
-        return DiskSegments(segments, self.partitions, dead, {*self._inventory.scanned_dirs, *self.dirs})
+        return DiskSegments(segments, self.partitions, dead, {*self.inventory.scanned_dirs, *self.dirs})
 
     def _dead_bytes(self, segments: Segments, dead: Flags, disks: Sequence[Disk]) -> Ints:
         """Return, by disk number, how many bytes of dead segments are likely still there.
@@ -286,7 +264,7 @@ class InventoryView:
         """Return why the inventory lacks a partition's leader replica, None if it has it."""
         if leader is None:
             return Unknown.because("inventory", "it has no leader")
-        if (why := self._inventory.incomplete.get((leader, *tp))) is not None:
+        if (why := self.inventory.incomplete.get((leader, *tp))) is not None:
             return Unknown.because("inventory", f"broker {leader}'s inventory: {why}")
         if not held:
             text = f"the inventory has no segments of it on broker {leader}, its leader: scan it again"

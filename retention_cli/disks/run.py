@@ -138,7 +138,7 @@ class DiskRun:
         """Read the disks; return the facts with R7's usage, R5's tails and the segments' base offsets added."""
         inventory = self.inventory
         if inventory is not None:
-            inventory.check_cluster(cluster_id)
+            inventory.inventory.check_cluster(cluster_id)
         self.look(reader, facts, settings, leaders, remembered, clock_ms)
         if inventory is not None:
             self.inventory = inventory = inventory.without(self._doubts(reader, inventory))
@@ -276,7 +276,7 @@ class DiskRun:
         """
         from retention_cli.disks.ceiling import oldest_first
 
-        if (age_ms := inventory.age_ms(now_ms)) > _OLD_MS:
+        if (age_ms := inventory.inventory.age_ms(now_ms)) > _OLD_MS:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
             self.notes.append(Reason("inventory", f"{text}; scan again"))
         starts, ends = self._log_starts(), self._ends()
@@ -438,7 +438,7 @@ class DiskRun:
         return {tp: one.leader for tp, one in self._leaders.items()}
 
     def _files(self) -> Sequence[InventoryFile]:
-        return () if self.inventory is None else self.inventory.files
+        return () if self.inventory is None else self.inventory.inventory.files
 
     def _brokers(self) -> set[int]:
         return {disk.broker for disk in self.disks if disk.dirs}

@@ -45,8 +45,7 @@ class WaterLevel:
     ``bound`` is the offset to trim each partition to: ``start``, or larger. ``already_freed`` are each disk's bytes
     that are freed without R6 (dead segments that are not swept yet, and the other rules' trims), ``freed`` the bytes
     that R6 frees in addition. ``short`` is how much is still above the ceiling after both, 0 if it is reached.
-    ``level_ms`` is the newest time (Unix ms) trimmed for each disk's own sake, :data:`NO_LEVEL` if none was. ``limit``
-    is how far each partition could be trimmed: the given limit, or less if a segment's time is unknown.
+    ``level_ms`` is the newest time (Unix ms) trimmed for each disk's own sake, :data:`NO_LEVEL` if none was.
     """
 
     bound: Ints
@@ -54,7 +53,6 @@ class WaterLevel:
     freed: Ints
     short: Ints
     level_ms: Ints
-    limit: Ints
 
 
 def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> WaterLevel:
@@ -94,7 +92,7 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
         np.maximum.at(level, segments.disk[rows], age)
     freed = bytes_on(segments, wholly_below(segments, bound), disks) - already
     short = np.maximum(remaining - freed, 0)
-    return WaterLevel(bound, already, freed, short, level, limit)
+    return WaterLevel(bound, already, freed, short, level)
 
 
 class Remaining(NamedTuple):

@@ -179,7 +179,7 @@ class LocalPlanner:
         notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
         if inventory is not None:
             unknown = "Without it, what lies on that broker's disks is unknown"
-            notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.unread]
+            notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.inventory.unread]
         decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
         where = () if disks is None else disks.disks
         job.observed(Whole(observation, decisions, where, seen.keys()))

@@ -9,8 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.disks.inventory.indexes import FLAGS
-from retention_cli.disks.inventory.layout import (
+from retention_cli.disks.inventory.log_dirs import (
     DELETED,
     INDEX,
     LOG,
@@ -25,7 +24,7 @@ from retention_cli.disks.inventory.layout import (
     leader_epochs_in,
     topic_id_in,
 )
-from retention_cli.disks.inventory.segment import allocated, examine, from_indexes, size_of
+from retention_cli.disks.inventory.segment import FLAGS, allocated, examine, from_indexes, size_of
 
 METADATA_FILE: Final = "partition.metadata"
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"

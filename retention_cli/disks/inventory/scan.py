@@ -14,8 +14,17 @@ from retention_cli import __version__
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import timestamp
 from retention_cli.disks.inventory.format import FORMAT
-from retention_cli.disks.inventory.layout import DELETED, Leaving, PartitionName, folder_of, is_beside
-from retention_cli.disks.inventory.log_dirs import LogDirs, ScanError, find_log_dirs, usable_in
+from retention_cli.disks.inventory.log_dirs import (
+    DELETED,
+    Leaving,
+    LogDirs,
+    PartitionName,
+    ScanError,
+    find_log_dirs,
+    folder_of,
+    is_beside,
+    usable_in,
+)
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
 from retention_cli.disks.inventory.segment import BLOCK
 from retention_cli.disks.inventory.writer import InventoryWriter
@@ -133,25 +142,19 @@ def scan(
         ScanError: the dirs can't be scanned, or the file can't be written; no file is left then.
         MissingPartError: pyarrow is not installed.
     """
-    found = find_log_dirs(paths, broker)
+    found, began = find_log_dirs(paths, broker), clock_s()
     if out is None:
-        return _timed(found, None, now_ms, progress, clock_s)
+        report = _scan(found, None, now_ms, progress)
+        report.seconds = clock_s() - began
+        return report
     target = os.path.realpath(out)
     for one in found.dirs:
         if os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
             raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
     with InventoryWriter(out, found.broker, tiered) as writer:
-        report = _timed(found, writer, now_ms, progress, clock_s)
+        report = _scan(found, writer, now_ms, progress)
+        report.seconds = clock_s() - began
         writer.describe(report.as_json())
-    return report
-
-
-def _timed(
-    found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress: Progress, clock_s: Callable[[], float]
-) -> ScanReport:
-    began = clock_s()
-    report = _scan(found, writer, now_ms, progress)
-    report.seconds = clock_s() - began
     return report
 
 
@@ -171,7 +174,8 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
                 _incomplete(report, one.path, name, f"it is in {other} too: scan again")
                 _incomplete(report, other, name, f"it is in {one.path} too: scan again")
     first = [
-        [_deleted_bytes(Path(one.path, folder)) for _, folder in mine] for one, mine in zip(totals, listed, strict=True)
+        [_folder_bytes(Path(one.path, folder), DELETED) for _, folder in mine]
+        for one, mine in zip(totals, listed, strict=True)
     ]
     report.topics = len({name.topic for name in everywhere})
     done, count = 0, sum(len(mine) for mine in listed)
@@ -227,11 +231,6 @@ def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
                 one.ignored += 0 if is_beside(name) else 1
     live.sort(key=lambda pair: (pair[0].topic, pair[0].partition))
     return live
-
-
-def _deleted_bytes(path: Path) -> int:
-    """Return the allocated bytes of files that a broker has renamed and is about to delete."""
-    return _folder_bytes(path, DELETED)
 
 
 def _folder_bytes(path: Path, ending: str = "") -> int:

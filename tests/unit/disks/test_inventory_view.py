@@ -110,9 +110,9 @@ def test_a_topics_oldest_segments_go_first_and_one_unknown_partition_holds_them_
 
 
 def test_an_inventory_of_another_cluster_is_refused() -> None:
-    view().check_cluster("cluster-1")
+    view().inventory.check_cluster("cluster-1")
     with pytest.raises(InventoryError, match="cluster-2"):
-        view().check_cluster("cluster-2")
+        view().inventory.check_cluster("cluster-2")
 
 
 @pytest.mark.parametrize(

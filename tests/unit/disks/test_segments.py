@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.disks.inventory.indexes import read_end
-from retention_cli.disks.inventory.layout import (
+from retention_cli.disks.inventory.log_dirs import (
     LayoutError,
     Leaving,
     PartitionName,
@@ -23,7 +22,7 @@ from retention_cli.disks.inventory.layout import (
     topic_id_in,
 )
 from retention_cli.disks.inventory.partition import GoneError
-from retention_cli.disks.inventory.segment import from_indexes
+from retention_cli.disks.inventory.segment import from_indexes, read_end
 from tests.support import logs
 from tests.support.logs import Made, read
 

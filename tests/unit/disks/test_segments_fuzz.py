@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_cli.brokers.wire.batch_headers import HEADER, HEADER_BYTES
-from retention_cli.disks.inventory.layout import LayoutError, meta_properties_in, topic_id_in
-from retention_cli.disks.inventory.log_dirs import ScanError
+from retention_cli.disks.inventory.log_dirs import LayoutError, ScanError, meta_properties_in, topic_id_in
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory.scan import scan
 from tests.support import logs

@@ -42,7 +42,6 @@ PURE = [
             "disks/segments",
             "disks/water_level",
             "disks/watermarks",
-            "disks/inventory/layout",
             "observe/floors/fold",
             "observe/floors/odd",
             "observe/floors/standing",
