@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from itertools import combinations, product
+from typing import Final, NamedTuple
 
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
@@ -171,6 +172,30 @@ class _Groups:
     notes: list[Reason] = field(default_factory=list)
 
 
+class _Volume(NamedTuple):
+    """A log dir's volume: its total and usable bytes, and its device by an inventory; None if unknown."""
+
+    path: str
+    sized: tuple[int, int] | None
+    device: str | None
+
+    def is_one_with(self, other: _Volume) -> bool:
+        """Return whether two volumes are taken for one device."""
+        if self.device is not None and other.device is not None:
+            return self.device == other.device
+        return self.sized is not None and self.sized == other.sized
+
+    def may_be_one_with(self, other: _Volume) -> bool:
+        """Return whether two volumes may be one device: of equal size, and about equally full.
+
+        Where both have real, not made-up, device numbers, they may be one only if they are exactly equally full.
+        """
+        if self.sized is None or other.sized is None or self.sized[0] != other.sized[0]:
+            return False
+        apart = not any(one is None or one.startswith(_ANONYMOUS) for one in (self.device, other.device))
+        return abs(self.sized[1] - other.sized[1]) <= (0 if apart else self.sized[0] // _NEAR)
+
+
 def devices_in(files: Sequence[InventoryFile]) -> Devices:
     """Return the devices in an inventory's files."""
     return {
@@ -191,29 +216,44 @@ def _group(broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: 
         devices: the inventory's devices.
     """
     found = _Groups()
-    left = sorted(dirs, key=lambda one: one.path)
+    left = []
+    for one in sorted(dirs, key=lambda one: one.path):
+        total, usable = one.total_bytes, one.usable_bytes
+        sized = None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)
+        left.append(_Volume(one.path, sized, devices.get((broker, one.path))))
     for device in rules.devices:
         together = [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]
         if together:
             found.groups.append(together)
             if brokers := _other_brokers(broker, device):
-                found.doubts |= dict.fromkeys(together, _shared_with(brokers))
+                shared = f"broker {', '.join(brokers)}'s device too: what each of them frees is unknown"
+                text = f"by disks.devices it is {shared}"
+                found.doubts |= dict.fromkeys(together, Unknown.because("disk", text))
             left = [one for one in left if one.path not in together]
-    alike: list[list[LogDirState]] = []
-    for one in left:
-        place = next((other for other in alike if any(_one_device(broker, one, twin, devices) for twin in other)), None)
+    alike: list[list[_Volume]] = []
+    for volume in left:
+        place = next((other for other in alike if any(volume.is_one_with(twin) for twin in other)), None)
         if place is None:
-            alike.append([one])
+            alike.append([volume])
         else:
-            place.append(one)
-    for together_ in alike:
-        paths = [one.path for one in together_]
-        found.groups.append(paths)
-        if len(paths) > 1 and not _named_alike(broker, paths, devices):
+            place.append(volume)
+    for some in alike:
+        found.groups.append([one.path for one in some])
+        named = {one.device for one in some}
+        if len(some) > 1 and (len(named) > 1 or None in named):
             text = "have the same size and the same room: they are taken for one device; disks.devices says otherwise"
-            found.notes.append(Reason("disk", f"broker {broker}: {', '.join(paths)} {text}"))
+            found.notes.append(Reason("disk", f"broker {broker}: {', '.join(one.path for one in some)} {text}"))
     found.groups.sort()
-    _doubt(found, broker, alike, devices)
+    for some, other in combinations(alike, 2):
+        pair = next((pair for pair in product(some, other) if pair[0].may_be_one_with(pair[1])), None)
+        if pair is not None:
+            text = (
+                f"{pair[0].path} and {pair[1].path} are as large as each other and about as full: whether they are on "
+                "one device is unknown. Say so with disks.devices (a dir alone where it has a device of its own), "
+                "or give an inventory (kretain segments scan, --inventory)"
+            )
+            for volume in (*some, *other):
+                found.doubts.setdefault(volume.path, Unknown.because("disk", text))
     return found
 
 
@@ -221,64 +261,3 @@ def _other_brokers(broker: int, device: Collection[str]) -> list[str]:
     """Return the other brokers that share a device according to ``disks.devices``."""
     named = {one.partition(":")[0] for one in device if not one.startswith("/") and ":" in one}
     return sorted(named - {str(broker)}, key=int)
-
-
-def _shared_with(brokers: Sequence[str]) -> Unknown:
-    return Unknown.because(
-        "disk",
-        f"by disks.devices it is broker {', '.join(brokers)}'s device too: what each of them frees is unknown",
-    )
-
-
-def _one_device(broker: int, one: LogDirState, other: LogDirState, devices: Devices) -> bool:
-    named, twin = devices.get((broker, one.path)), devices.get((broker, other.path))
-    if named is not None and twin is not None:
-        return named == twin
-    return _sized(one) is not None and _sized(one) == _sized(other)
-
-
-def _named_alike(broker: int, paths: Sequence[str], devices: Devices) -> bool:
-    named = {devices.get((broker, path)) for path in paths}
-    return len(named) == 1 and None not in named
-
-
-def _doubt(found: _Groups, broker: int, alike: Sequence[Sequence[LogDirState]], devices: Devices) -> None:
-    """Add a doubt for each dir of which it is unknown whether it shares a device with another."""
-    for n, group_ in enumerate(alike):
-        for other in alike[n + 1 :]:
-            pair = next(
-                (
-                    (a, b)
-                    for a in group_
-                    for b in other
-                    if _may_be_one(_sized(a), _sized(b), _named_apart(broker, a, b, devices))
-                ),
-                None,
-            )
-            if pair is None:
-                continue
-            text = (
-                f"{pair[0].path} and {pair[1].path} are as large as each other and about as full: whether they are on "
-                "one device is unknown. Say so with disks.devices (a dir alone where it has a device of its own), "
-                "or give an inventory (kretain segments scan, --inventory)"
-            )
-            for one in (*group_, *other):
-                found.doubts.setdefault(one.path, Unknown.because("disk", text))
-
-
-def _named_apart(broker: int, one: LogDirState, other: LogDirState, devices: Devices) -> bool:
-    """Return whether an inventory has real, not made-up, device numbers for both of two dirs."""
-    names = [devices.get((broker, path)) for path in (one.path, other.path)]
-    return all(name is not None and not name.startswith(_ANONYMOUS) for name in names)
-
-
-def _may_be_one(one: tuple[int, int] | None, other: tuple[int, int] | None, named_apart: bool) -> bool:
-    """Return whether two volumes may be one: of equal size, and about (``named_apart``: exactly) equally full."""
-    if one is None or other is None or one[0] != other[0]:
-        return False
-    return one[1] == other[1] if named_apart else abs(one[1] - other[1]) <= one[0] // _NEAR
-
-
-def _sized(one: LogDirState) -> tuple[int, int] | None:
-    total, usable = one.total_bytes, one.usable_bytes
-    return None if isinstance(total, Unknown) or isinstance(usable, Unknown) else (total, usable)

@@ -36,7 +36,7 @@ MUTANTS: Final = (
     Mutant("the estimate forgets what is dead", _ESTIMATE, "dead[n] += gone", "pass"),
     Mutant("the estimate forgets what is doubtful", _ESTIMATE, "doubtful[n] += unsure", "pass"),
     Mutant("the estimate's segments are all that is closed", _ESTIMATE, "max(_LEAST_ROWS, MOST_ROWS // max(1, len(disk)))", "1"),
-    Mutant("each dir is a device", "disks/devices.py", "return named == twin", "return False"),
+    Mutant("each dir is a device", "disks/devices.py", "return self.device == other.device", "return False"),
     Mutant("a ledger says at once what stays", "disks/usage.py", "lowest(known.looks, now, over_ms)", "lowest(known.looks, now, 0)"),
     Mutant("a broker that says nothing holds nothing", _RUN, "absent = [(one, one.room) for one in self.disks if not one.dirs]", "absent: list[tuple[Disk, object]] = []"),
     Mutant("the newest go first", _LEVEL, 'order = np.argsort(age, kind="stable")', 'order = np.argsort(-age, kind="stable")'),
