@@ -24,7 +24,7 @@ from retention_cli.disks.inventory.log_dirs import (
     leader_epochs_in,
     topic_id_in,
 )
-from retention_cli.disks.inventory.segment import FLAGS, allocated, examine, from_indexes, size_of
+from retention_cli.disks.inventory.segment import FLAGS, Segment, allocated, examine, from_indexes, size_of
 
 METADATA_FILE: Final = "partition.metadata"
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
@@ -65,6 +65,21 @@ class PartitionRead:
     def __len__(self) -> int:
         """Return the number of segments."""
         return len(self.base_offsets)
+
+    def add(self, stem: str, base: int, one: Segment) -> None:
+        """Add the next segment to the columns."""
+        if one.problem is not None:
+            self.flaws[len(self)] = one.problem
+            self.problems.append(f"{stem}{LOG}: {one.problem}")
+        if one.note is not None:
+            self.notes.append(f"{stem}{LOG}: {one.note}")
+        self.base_offsets.append(base)
+        self.next_offsets.append(one.next_offset)
+        self.sizes.append(one.size)
+        self.log_sizes.append(one.log_size)
+        self.first_timestamps.append(one.first_timestamp)
+        self.largest_timestamps.append(one.largest_timestamp)
+        self.mtimes.append(one.mtime)
 
 
 class GoneError(Exception):
@@ -179,42 +194,19 @@ def _read_all(
         if stem in transactions:
             more += size_of(folder, stem + TXN_INDEX)
         try:
-            if number < last:
-                next_base = segments[number + 1][1]
-                if (row := from_indexes(folder, stem, base, next_base, more, near)) is not None:
-                    size, log_size, first, largest, mtime, near = row
-                    found.base_offsets.append(base)
-                    found.next_offsets.append(next_base)
-                    found.sizes.append(size)
-                    found.log_sizes.append(log_size)
-                    found.first_timestamps.append(first)
-                    found.largest_timestamps.append(largest)
-                    found.mtimes.append(mtime)
-                    continue
-            _examine(found, folder, stem, base, segments[number + 1][1] if number < last else None, more)
+            next_base = segments[number + 1][1] if number < last else None
+            quick = None if next_base is None else from_indexes(folder, stem, base, next_base, more, near)
+            if quick is not None:
+                one, near = quick
+            else:
+                one = examine(folder, stem, base, next_base, more)
+            found.add(stem, base, one)
         except FileNotFoundError:
             vanished = True
         except OSError as error:
             found.problems.append(f"{stem}{LOG}: can't be read: {error.strerror or error}")
     found.ends_active = bool(segments) and found.base_offsets[-1:] == [segments[-1][1]]
     return vanished
-
-
-def _examine(found: PartitionRead, folder: int, stem: str, base: int, next_base: int | None, more: int) -> None:
-    """Examine one segment and add it to the columns."""
-    one = examine(folder, stem, base, next_base, more)
-    if one.problem is not None:
-        found.flaws[len(found)] = one.problem
-        found.problems.append(f"{stem}{LOG}: {one.problem}")
-    if one.note is not None:
-        found.notes.append(f"{stem}{LOG}: {one.note}")
-    found.base_offsets.append(base)
-    found.next_offsets.append(one.next_offset)
-    found.sizes.append(one.size)
-    found.log_sizes.append(one.log_size)
-    found.first_timestamps.append(one.first_timestamp)
-    found.largest_timestamps.append(one.largest_timestamp)
-    found.mtimes.append(one.mtime)
 
 
 def _still_there(log_dir: int, name: str, folder: int) -> bool:

@@ -51,9 +51,6 @@ _APPENDS_AWAITED: Final = 3
 _LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
 _FIRST: Final = struct.Struct(">qi4xb4xhiqq")  # offset, length, magic, attributes, delta, base and max timestamp
 
-IndexFacts = tuple[int, int, int | None, int, int, bool]
-"""Bytes of all files, bytes of the log file, first and largest timestamp, mtime, whether the last batch is small."""
-
 
 class IndexEnd(NamedTuple):
     """An index file. ``entries`` counts those before the zeros, ``last`` is the last one; ``flaw`` is what is wrong.
@@ -86,8 +83,12 @@ class Segment(NamedTuple):
     note: str | None = None
 
 
-def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False) -> IndexFacts | None:
-    """Return a closed segment's facts if its files are consistent, None if :func:`examine` must read it.
+def from_indexes(
+    folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False
+) -> tuple[Segment, bool] | None:
+    """Return a closed segment if its files are consistent, and whether its last batch is small; else None.
+
+    :func:`examine` must read it then.
 
     The time index's last entry is the largest timestamp of a closed segment. It is trusted if the log's last batch
     has that timestamp, at that offset or later. ``more`` is the size of its other files. ``near`` skips reading the
@@ -144,7 +145,8 @@ def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int, n
     if magic != 2 or not base <= offset <= offset + delta <= last or maximum > largest or OVERHEAD + length > size:
         return None
     told = first_timestamp(attributes, first, maximum)
-    return size + times + offsets + more, size, told, largest, about.st_mtime_ns // 1_000_000, small
+    every = size + times + offsets + more
+    return Segment(every, size, next_base, told, largest, about.st_mtime_ns // 1_000_000), small
 
 
 class _Log:
