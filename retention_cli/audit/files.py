@@ -14,7 +14,7 @@ import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 from retention_cli.audit.chain import AFTER, Link, as_link, event_of, latest_of
 from retention_cli.core.state_dir import StateError, open_file, opened, sync_folder
@@ -109,11 +109,11 @@ def folders_with_log(state_dir: Path) -> list[Path]:
     return sorted(one for one in found if closed_files(one) or any((one / n).exists() for n in (FILE_NAME, HEAD_NAME)))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A log at one moment: its closed files, the head, and the open file, whatever it is called later.
 
-    A context manager. ``handle`` is the descriptor of the open file, None if there is none, and ``size`` its bytes;
+    ``handle`` is the descriptor of the open file, None if there is none, and ``size`` its bytes;
     ``problem`` is why the head can't be read.
     """
 
@@ -123,18 +123,6 @@ class Snapshot:
     size: int
     head: Link | None
     problem: str | None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the open file. May be called repeatedly."""
-        if self.handle is not None:
-            os.close(self.handle)
-            self.handle = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,16 +191,20 @@ class AuditLog:
         path = self.path if one.file is None else self.path.with_name(one.file)
         return f"{path}{'' if one.line is None else f':{one.line}'}: {one.text}"
 
-    def snapshot(self) -> Snapshot:
-        """Return the log as it is at one moment: a trim may be running, and may close a file."""
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Give the log as it is at one moment: a trim may be running, and may close a file."""
         folder = self.path.parent
         while True:
-            head, problem = self._head()
-            closed = closed_files(folder)
-            now = Snapshot(folder, closed, *open_log(self.path), head, problem)
-            if (head, problem) == self._head() and closed == closed_files(folder):
-                return now
-            now.close()
+            head, closed = self._head(), closed_files(folder)
+            handle, size = open_log(self.path)
+            try:
+                if head == self._head() and closed == closed_files(folder):
+                    yield Snapshot(folder, closed, handle, size, *head)
+                    return
+            finally:
+                if handle is not None:
+                    os.close(handle)
 
     def _ended_before(self, now: Snapshot, at: str, chain: Chain) -> int:
         """Return how many closed files, the oldest ones, have no line since a moment; the chain goes on behind them."""

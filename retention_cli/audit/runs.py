@@ -93,50 +93,54 @@ def checked(line: bytes, begun: set[str]) -> Event | None:
     ``begun`` are the runs so far; a ``run`` line is added to it. Lines of a run that never began can't be counted.
     """
     event = event_of(line)
-    try:
-        if event is not None:
-            _check(event, begun)
-            return event
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    return None
+    match event:
+        case {
+            "event": "run",
+            "run": str(run),
+            "at": str(),
+            "user": str(),
+            "host": str(),
+            "cluster": {"id": str()},
+            "policy": {"source": str()},
+            "planned": {"partitions": planned},
+        } if _are_counts(planned):
+            begun.add(run)
+        case {"event": "batch", "run": str(run), "at": str(), "batch": number, "partitions": list(rows)}:
+            known = run in begun and _are_counts(number) and all(map(_is_announced, rows))
+            return event if known else None
+        case {"event": "result", "run": str(run), "at": str(), "batch": number, "partitions": list(rows)}:
+            known = run in begun and _are_counts(number) and all(map(_is_result, rows))
+            return event if known else None
+        case {"event": "end", "run": str(run), "at": str(), "exit": code, "totals": dict(totals)}:
+            known = run in begun and _are_counts(code, *(one for one in totals.values() if one is not None))
+            return event if known else None
+        case {"event": str(kind), "run": str()} if kind not in ("run", "batch", "result", "end"):
+            pass  # of a later kretain
+        case _:
+            return None
+    return event
 
 
-def _check(event: Event, begun: set[str]) -> None:
-    """Raise if an event lacks a field that is relied on, or has one of the wrong type."""
-    kind, run = _text(event["event"]), _text(event["run"])
-    if kind == "run":
-        for value in (event["at"], event["user"], event["host"], event["cluster"]["id"], event["policy"]["source"]):
-            _text(value)
-        _count(event["planned"]["partitions"])
-        begun.add(run)
-    elif kind in ("batch", "result", "end"):
-        if run not in begun:
-            raise ValueError(run)
-        _text(event["at"])
-        if kind == "end":
-            _count(event["exit"])
-            for value in event["totals"].values():
-                _count(0 if value is None else value)
-        else:
-            _count(event["batch"])
-            for row in event["partitions"]:
-                _text(row["topic"])
-                _count(row["partition"])
-                if kind == "result":
-                    _text(row["outcome"])
-                else:
-                    for key in ("log_start", "target", "records"):
-                        _count(row[key])
-                    _count(0 if row["bytes"] is None else row["bytes"])
+def _is_announced(row: object) -> bool:
+    match row:
+        case {
+            "topic": str(),
+            "partition": number,
+            "log_start": start,
+            "target": target,
+            "records": records,
+            "bytes": size,
+        }:
+            return _are_counts(number, start, target, records, 0 if size is None else size)
+    return False
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
+def _is_result(row: object) -> bool:
+    match row:
+        case {"topic": str(), "partition": number, "outcome": str()}:
+            return _are_counts(number)
+    return False
 
 
-def _count(value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise ValueError(value)
+def _are_counts(*values: object) -> bool:
+    return all(type(one) is int and one >= 0 for one in values)
