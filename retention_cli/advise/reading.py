@@ -132,16 +132,13 @@ def _choose(
         for name, topic in metadata.topics.items()
         if (name in patterns if topic.internal else not patterns or matches(patterns, name))
     )
-    policies = {}
-    for name in names if policy is not None else ():
-        assert policy is not None  # noqa: S101  (for the type checker: checked above)
-        if (settings := policy.settings_for(name)) is not None:
-            policies[name] = settings
-    if policy is not None and not patterns:
-        if not policies:
-            raise NothingMatchesError(f"{policy.source}: no entry matches any of the cluster's topics")
-        names = list(policies)
-    return names, policies
+    if policy is None:
+        return names, {}
+    found = ((name, policy.settings_for(name)) for name in names)
+    policies = {name: settings for name, settings in found if settings is not None}
+    if not patterns and not policies:
+        raise NothingMatchesError(f"{policy.source}: no entry matches any of the cluster's topics")
+    return names if patterns else list(policies), policies
 
 
 # -- settings ----------------------------------------------------------------
