@@ -1,7 +1,7 @@
 """The cluster's metadata, read afresh: topic ids, leaders, leader epochs (docs/architecture.md, Observe).
 
 Answers are decoded here: the client makes an object of each partition, with lists of nodes that nothing looks at, and a
-plan of 200,000 partitions would take 2.5 s longer. Partitions with the same leader, epoch and replicas share one value.
+plan of 200,000 partitions would take 2 s longer. Partitions with the same leader, epoch and replicas share one value.
 """
 
 from __future__ import annotations

@@ -1,13 +1,327 @@
-"""The types of a policy's values: how each is read, and what its JSON Schema says to editors."""
+"""The types of a policy's values: how each is read, and what its JSON Schema says to editors. Pure.
+
+A reader takes what YAML or JSON made of a value, and gives it in our units: a number is what the key's name says
+(``.ms``, ``.hours``), a string with a unit is taken anywhere. All of them raise ValueError, which pydantic wants, and
+repeat no more than 80 characters of what is wrong.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from retention_cli.policy import disk_readers as d
-from retention_cli.policy import readers as r
+from retention_cli.core.units import parse_bytes, parse_duration_ms, parse_time_ms
+from retention_cli.policy.archive_url import NONE, SCHEMES, ArchiveUrlError, check_url
+from retention_cli.policy.errors import ItemsError
+from retention_cli.policy.patterns import compiled
+from retention_cli.policy.settings import event_source
+from retention_cli.policy.shown import short, shown
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state")
+_HTTP: Final = ("http", "https")
+_LARGEST: Final = 2**63 - 1
+"""What Kafka's protocol has room for, in ms and in bytes."""
+
+
+Item = tuple[tuple[str | int, ...], str]
+_T = TypeVar("_T")
+
+
+def right(found: _T, wrong: list[Item]) -> _T:
+    """Return a value whose parts were read, if none of them is wrong; raise all problems otherwise."""
+    if wrong:
+        raise ItemsError(wrong)
+    return found
+
+
+def _number(value: object) -> int | None:
+    """Return a whole number, None where it is something else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _in_range(amount: int, value: object) -> int:
+    if amount < 0:
+        raise ValueError(f"{shown(value)} is negative")
+    if amount > _LARGEST:
+        raise ValueError(f"{shown(value)} is more than Kafka has room for")
+    return amount
+
+
+def duration_reader(unit_ms: int, *, infinite: bool = False) -> Callable[[object], int]:
+    """Return what reads a duration to ms, of a number so many ms each; ``infinite`` lets −1 be."""
+
+    def read(value: object) -> int:
+        if (number := _number(value)) is not None:
+            return -1 if infinite and number == -1 else _in_range(number * unit_ms, value)
+        if isinstance(value, str):
+            return _in_range(parse_duration_ms(short(value)), value)
+        raise ValueError(f"{shown(value)} is not a duration: give a whole number, or a string such as '3d'")
+
+    return read
+
+
+def bytes_reader(least: int) -> Callable[[object], int]:
+    """Return what reads a size in bytes, so large at least; −1 is Kafka's own word for no limit."""
+
+    def read(value: object) -> int:
+        if (number := _number(value)) is not None:
+            size = number if number == -1 == least else _in_range(number, value)
+        elif isinstance(value, str):
+            size = _in_range(parse_bytes(short(value)), value)
+        else:
+            raise ValueError(f"{shown(value)} is not a size: give a whole number of bytes, or a string such as '50GiB'")
+        if size < least:
+            raise ValueError(f"{shown(value)} is too small: a byte at least")
+        return size
+
+    return read
+
+
+def read_percent(value: object) -> float:
+    """Read a percentage from 0 to 100, with or without its sign."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", short(value))):
+        value = float(match[1])
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
+        raise ValueError(f"{shown(value)} is not a percentage from 0 to 100")
+    return float(value)
+
+
+def read_ceiling(value: object) -> float:
+    """Read a percentage that is more than 0. A number below 1 may be a share, which asks for far less."""
+    percent = read_percent(value)
+    if percent == 0:
+        raise ValueError("0 % would ask for everything on the disk: 100 is off")
+    if percent < 1 and not isinstance(value, str):
+        raise ValueError(
+            f"{shown(value)} is less than one percent: write 80 for 80 %, or '{percent:g}%' if that is meant"
+        )
+    return percent
+
+
+def read_factor(value: object) -> float:
+    """Read a number that is more than 0, and 1 at the most."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ValueError(f"{shown(value)} is not a factor: more than 0, and at most 1")
+    return float(value)
+
+
+def read_paths(value: object) -> list[str]:
+    """Read a path or a list of them."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise ValueError("give a file, a folder or a glob, or a list of these, such as inventory/*.parquet")
+    return list(found)
+
+
+def count_reader(minimum: int) -> Callable[[object], int]:
+    """Return what reads a whole number, so large at least."""
+
+    def read(value: object) -> int:
+        number = _number(value)
+        if number is None:
+            raise ValueError(f"{shown(value)} is not a whole number")
+        if number < minimum:
+            raise ValueError(f"{shown(value)} is less than {minimum}")
+        return number
+
+    return read
+
+
+def read_flag(value: object) -> bool:
+    """Read true or false."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{shown(value)} is not true or false")
+
+
+def word_reader(*words: str) -> Callable[[object], str]:
+    """Return what reads one of these words."""
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError(f"{shown(value)} is not {' or '.join(words)}")
+
+    return read
+
+
+def read_time(value: object) -> int:
+    """Read a moment from 1970 on to Unix ms."""
+    if isinstance(value, dt.datetime):  # YAML takes an unquoted ISO 8601 time for one
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} names no time zone: add Z for UTC, or an offset such as +02:00")
+        value = value.isoformat()
+    elif isinstance(value, dt.date):
+        raise ValueError(f"{value} is a date: give a time of it too, such as {value}T00:00:00Z")  # noqa: TRY004
+    moment = _number(value)
+    if isinstance(value, str):
+        moment = parse_time_ms(short(value))
+    if moment is None:
+        raise ValueError(f"{shown(value)} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms")
+    if not 0 <= moment <= _LARGEST:
+        raise ValueError(f"{shown(value)} is not a time in Unix ms")
+    return moment
+
+
+def read_event_source(value: object) -> str:
+    """Read where event times are."""
+    if isinstance(value, str):
+        event_source(value)
+        return value
+    raise ValueError(f"{shown(value)} is not timestamp, header:NAME or json:/pointer")
+
+
+def read_archive_url(value: object) -> str:
+    """Read where an archive lies, or ``none``."""
+    if not isinstance(value, str):
+        raise ValueError("is not a URL: give a path such as /archive, or s3://bucket/folder")  # noqa: TRY004
+    return value if value == NONE else check_url(value)
+
+
+def text_reader(pattern: str, wrong: str) -> Callable[[object], str]:
+    """Return what reads a text of this form; ``wrong`` says what is not, with ``{}`` for the value."""
+    form = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and form.fullmatch(value):
+            return value
+        raise ValueError(wrong.format(shown(value)))
+
+    return read
+
+
+def read_names(value: object) -> list[str]:
+    """Read a group's name or a list of these. A group may be called ``''``."""
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list):
+        raise ValueError(f"{shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
+    wrong: list[Item] = [
+        ((index,), f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
+        for index, name in enumerate(values)
+        if not isinstance(name, str)
+    ]
+    return right(list(values), wrong)
+
+
+def read_patterns(value: object) -> list[str]:
+    """Read a name, a glob or ``re:`` and a regular expression, or a list of these."""
+    found = read_names(value)
+    wrong: list[Item] = []
+    for index, pattern in enumerate(found):
+        try:
+            compiled(pattern)
+        except ValueError as error:
+            wrong.append(((index,), str(error)))
+    return right(found, wrong)
+
+
+def read_topic_patterns(value: object) -> list[str]:
+    """Read patterns, one at least."""
+    found = read_patterns(value)
+    if not found or "" in found:
+        raise ValueError("is empty: name a topic, a glob such as 'orders.*', or '*' for all")
+    return found
+
+
+def read_audit_topic(value: object) -> str:
+    """Read the name of a topic that the audit log may be copied to: none of Kafka's own, nor kretain's settings."""
+    if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ValueError(f"{shown(value)} is not a topic's name: letters, digits, '.', '_' and '-', up to 249")
+    if value.startswith("__") or value in _NOT_FOR_AUDIT:
+        raise ValueError(f"{shown(value)} has a use of its own: name a topic for the audit log alone")
+    return value
+
+
+def read_place(value: object) -> str:
+    """Read a file's path, or its URL without any secret in it."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("is not a path or a URL")
+    if "://" not in value:
+        return value
+    try:
+        if urlsplit(value).scheme not in _HTTP:
+            check_url(value.replace("hdfs:///", "hdfs://default/", 1))  # a client's own default is good here
+            return value
+    except ArchiveUrlError as error:
+        text = str(error)
+        if "which is none of" in text:
+            text = f"starts with {urlsplit(value).scheme}://, which is none of {', '.join((*SCHEMES[:-1], *_HTTP))}"
+        raise ValueError(text) from None
+    if "@" in value or "?" in value or "#" in value:
+        raise ValueError(
+            "holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it by a command"
+        )
+    return value
+
+
+def read_folder(value: object) -> str:
+    """Read a folder's path, or its URL: one that has listings, so not over HTTP."""
+    text = read_place(value)
+    if urlsplit(text).scheme in _HTTP:
+        raise ValueError(f"starts with {urlsplit(text).scheme}://, which is none of {', '.join(SCHEMES[:-1])}")
+    return text.rstrip("/") or "/"
+
+
+def read_path(value: object) -> str:
+    """Read a path."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("is not a path")
+    return value
+
+
+def read_command(value: object) -> list[str]:
+    """Read a program and its arguments."""
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(one, str) and "\0" not in one for one in value)
+        or not value[0].strip()
+    ):
+        raise ValueError('is not a list of a program and its arguments, such as ["flink-offsets", "--json"]')
+    return list(value)
+
+
+_size: Final = bytes_reader(0)
+_DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
+
+
+def read_sizes_by_dir(value: object) -> dict[str, int]:
+    """Read one size for all disks (``*``), or one per ``DIR`` or ``BROKER:DIR``."""
+    if not isinstance(value, dict):
+        return {"*": _size(value)}
+    found: dict[str, int] = {}
+    wrong: list[Item] = []
+    for key, size in value.items():
+        if not isinstance(key, str) or _DIR.fullmatch(key) is None:
+            wrong.append(
+                ((str(key),), f"{shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
+            )
+            continue
+        try:
+            found[key] = _size(size)
+        except ValueError as error:
+            wrong.append(((key,), str(error)))
+    return right(found, wrong)
+
+
+def read_devices(value: object) -> list[list[str]]:
+    """Read a list per device of the log dirs that are on it."""
+    if not isinstance(value, list) or not all(isinstance(one, list) and one for one in value):
+        raise ValueError("give a list per device of the log dirs that are on it, such as [[/data/a, /data/b]]")
+    dirs = [one for device in value for one in device]
+    for one in dirs:
+        if not isinstance(one, str) or _DIR.fullmatch(one) is None:
+            raise ValueError(f"{shown(one)} is not a log dir: write it as the broker does, /data, or 1:/data")
+        if dirs.count(one) > 1:
+            raise ValueError(f"{short(one)} is on two devices")
+    return [list(one) for one in value]
+
 
 _DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
 _BYTES_PATTERN = r"^\s*\d+(\.\d+)?\s*([KMGTP]i?)?B\s*$"
@@ -20,27 +334,27 @@ def _schema(unit: str, *, infinite: bool = False) -> dict[str, Any]:
 
 _STRINGS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
-Milliseconds = Annotated[int, BeforeValidator(r.duration_reader(1)), WithJsonSchema(_schema("milliseconds"))]
+Milliseconds = Annotated[int, BeforeValidator(duration_reader(1)), WithJsonSchema(_schema("milliseconds"))]
 RetentionMs = Annotated[
     int,
-    BeforeValidator(r.duration_reader(1, infinite=True)),
+    BeforeValidator(duration_reader(1, infinite=True)),
     WithJsonSchema(_schema("milliseconds, -1 for none", infinite=True)),
 ]
-Minutes = Annotated[int, BeforeValidator(r.duration_reader(60_000)), WithJsonSchema(_schema("minutes"))]
-Hours = Annotated[int, BeforeValidator(r.duration_reader(3_600_000)), WithJsonSchema(_schema("hours"))]
+Minutes = Annotated[int, BeforeValidator(duration_reader(60_000)), WithJsonSchema(_schema("minutes"))]
+Hours = Annotated[int, BeforeValidator(duration_reader(3_600_000)), WithJsonSchema(_schema("hours"))]
 Bytes = Annotated[
     int,
-    BeforeValidator(r.read_bytes),
+    BeforeValidator(_size),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
 ]
 SomeBytes = Annotated[
     int,
-    BeforeValidator(r.read_some_bytes),
+    BeforeValidator(bytes_reader(1)),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
 ]
 Percent = Annotated[
     float,
-    BeforeValidator(r.read_percent),
+    BeforeValidator(read_percent),
     WithJsonSchema(
         {
             "anyOf": [
@@ -53,12 +367,12 @@ Percent = Annotated[
 _SIZE: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}
 RetentionBytes = Annotated[
     int,
-    BeforeValidator(r.read_size_or_none),
+    BeforeValidator(bytes_reader(-1)),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": -1}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
 ]
 Ceiling = Annotated[
     float,
-    BeforeValidator(r.read_ceiling),
+    BeforeValidator(read_ceiling),
     WithJsonSchema(
         {
             "anyOf": [
@@ -69,16 +383,16 @@ Ceiling = Annotated[
     ),
 ]
 Factor = Annotated[
-    float, BeforeValidator(r.read_factor), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1})
+    float, BeforeValidator(read_factor), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1})
 ]
 SizesByDir = Annotated[
     dict[str, int],
-    BeforeValidator(d.read_sizes_by_dir),
+    BeforeValidator(read_sizes_by_dir),
     WithJsonSchema({"anyOf": [*_SIZE["anyOf"], {"type": "object", "additionalProperties": _SIZE}]}),
 ]
 Paths = Annotated[
     list[str],
-    BeforeValidator(r.read_paths),
+    BeforeValidator(read_paths),
     WithJsonSchema(
         {
             "anyOf": [
@@ -90,15 +404,15 @@ Paths = Annotated[
 ]
 Devices = Annotated[
     list[list[str]],
-    BeforeValidator(d.read_devices),
+    BeforeValidator(read_devices),
     WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 1}}),
 ]
 RecordOrSegment = Annotated[
-    str, BeforeValidator(r.word_reader("record", "segment")), WithJsonSchema({"enum": ["record", "segment"]})
+    str, BeforeValidator(word_reader("record", "segment")), WithJsonSchema({"enum": ["record", "segment"]})
 ]
 TimeMs = Annotated[
     int,
-    BeforeValidator(r.read_time),
+    BeforeValidator(read_time),
     WithJsonSchema(
         {
             "anyOf": [
@@ -110,50 +424,72 @@ TimeMs = Annotated[
 ]
 Source = Annotated[
     str,
-    BeforeValidator(r.read_event_source),
+    BeforeValidator(read_event_source),
     WithJsonSchema({"type": "string", "pattern": r"^(timestamp|header:.+|json:(/.*)?)$"}),
 ]
-HoldOrSkip = Annotated[str, BeforeValidator(r.word_reader("hold", "skip")), WithJsonSchema({"enum": ["hold", "skip"]})]
+HoldOrSkip = Annotated[str, BeforeValidator(word_reader("hold", "skip")), WithJsonSchema({"enum": ["hold", "skip"]})]
 LocalOrCluster = Annotated[
-    str, BeforeValidator(r.word_reader("local", "cluster")), WithJsonSchema({"enum": ["local", "cluster"]})
+    str, BeforeValidator(word_reader("local", "cluster")), WithJsonSchema({"enum": ["local", "cluster"]})
 ]
 CountOrIgnore = Annotated[
-    str, BeforeValidator(r.word_reader("count", "ignore")), WithJsonSchema({"enum": ["count", "ignore"]})
+    str, BeforeValidator(word_reader("count", "ignore")), WithJsonSchema({"enum": ["count", "ignore"]})
 ]
 VisibleOrHidden = Annotated[
-    str, BeforeValidator(r.word_reader("visible", "hidden")), WithJsonSchema({"enum": ["visible", "hidden"]})
+    str, BeforeValidator(word_reader("visible", "hidden")), WithJsonSchema({"enum": ["visible", "hidden"]})
 ]
-Flag = Annotated[bool, BeforeValidator(r.read_flag), WithJsonSchema({"type": "boolean"})]
-HoldOrTrim = Annotated[str, BeforeValidator(r.word_reader("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
-SkipOrTrim = Annotated[str, BeforeValidator(r.word_reader("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]
-Text = Annotated[str, BeforeValidator(r.read_text), WithJsonSchema({"type": "string", "minLength": 1})]
+Flag = Annotated[bool, BeforeValidator(read_flag), WithJsonSchema({"type": "boolean"})]
+HoldOrTrim = Annotated[str, BeforeValidator(word_reader("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
+SkipOrTrim = Annotated[str, BeforeValidator(word_reader("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]
+Text = Annotated[
+    str,
+    BeforeValidator(text_reader(r"(?s).*\S.*", "give the reason, as text")),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
 ArchiveUrl = Annotated[
     str,
-    BeforeValidator(r.read_archive_url),
+    BeforeValidator(read_archive_url),
     WithJsonSchema({"type": "string", "pattern": r"^(none|/.*|(file|s3|hdfs|viewfs|gs|gcs)://[^@]+)$"}),
 ]
 SourceName = Annotated[
-    str, BeforeValidator(r.read_source_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
+    str,
+    BeforeValidator(
+        text_reader(r"[A-Za-z0-9._-]{1,100}", "{} is not a name: letters, digits, '.', '_' and '-', up to 100")
+    ),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"}),
 ]
 AuditTopic = Annotated[
-    str, BeforeValidator(r.read_audit_topic), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"})
+    str, BeforeValidator(read_audit_topic), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"})
 ]
 RemoteTopics = Annotated[
     str,
-    BeforeValidator(r.read_remote_topics),
+    BeforeValidator(
+        text_reader(
+            r"[A-Za-z0-9._-]{0,200}\{topic\}[A-Za-z0-9._-]{0,200}",
+            "{} is not what copies are called: write {{topic}} in it, such as primary.{{topic}}",
+        )
+    ),
     WithJsonSchema({"type": "string", "pattern": r"^[^{}]*\{topic\}[^{}]*$"}),
 ]
-Place = Annotated[str, BeforeValidator(r.read_place), WithJsonSchema({"type": "string", "minLength": 1})]
-Folder = Annotated[str, BeforeValidator(r.read_folder), WithJsonSchema({"type": "string", "minLength": 1})]
-Hosts = Annotated[str, BeforeValidator(r.read_hosts), WithJsonSchema({"type": "string", "pattern": "^[^@]+$"})]
-Path = Annotated[str, BeforeValidator(r.read_path), WithJsonSchema({"type": "string", "minLength": 1})]
+Place = Annotated[str, BeforeValidator(read_place), WithJsonSchema({"type": "string", "minLength": 1})]
+Folder = Annotated[str, BeforeValidator(read_folder), WithJsonSchema({"type": "string", "minLength": 1})]
+Hosts = Annotated[
+    str,
+    BeforeValidator(
+        text_reader(
+            r"[^\s,/@]+:[0-9]{1,5}(,[^\s,/@]+:[0-9]{1,5})*(/[^\s/@]+)*",
+            "is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka",
+        )
+    ),
+    WithJsonSchema({"type": "string", "pattern": "^[^@]+$"}),
+]
+Path = Annotated[str, BeforeValidator(read_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Command = Annotated[
     list[str],
-    BeforeValidator(r.read_command),
+    BeforeValidator(read_command),
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
 ]
-Names = Annotated[list[str], BeforeValidator(r.read_names), WithJsonSchema(_STRINGS)]
-Patterns = Annotated[list[str], BeforeValidator(r.read_patterns), WithJsonSchema(_STRINGS)]
-TopicPatterns = Annotated[list[str], BeforeValidator(r.read_topic_patterns), WithJsonSchema(_STRINGS)]
-Count = Annotated[int, BeforeValidator(r.count_reader(0)), WithJsonSchema({"type": "integer", "minimum": 0})]
-PositiveCount = Annotated[int, BeforeValidator(r.count_reader(1)), WithJsonSchema({"type": "integer", "minimum": 1})]
+Names = Annotated[list[str], BeforeValidator(read_names), WithJsonSchema(_STRINGS)]
+Patterns = Annotated[list[str], BeforeValidator(read_patterns), WithJsonSchema(_STRINGS)]
+TopicPatterns = Annotated[list[str], BeforeValidator(read_topic_patterns), WithJsonSchema(_STRINGS)]
+Count = Annotated[int, BeforeValidator(count_reader(0)), WithJsonSchema({"type": "integer", "minimum": 0})]
+PositiveCount = Annotated[int, BeforeValidator(count_reader(1)), WithJsonSchema({"type": "integer", "minimum": 1})]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy
 from retention_cli.policy.model import matches
-from retention_cli.policy.readers import read_patterns, read_topic_patterns
 from retention_cli.policy.schema import json_schema
 from retention_cli.policy.settings import OneOff, Settings
+from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_alone
 from tests.support.policies import policy
 
