@@ -142,7 +142,8 @@ def _cluster(data: bytes, version: int) -> tuple[ClusterMetadata, int]:
         position = after_tags(data, position)
     cluster_id, position = string(data, position)
     count, position = length(data, position + 4)  # after the controller
-    topics, missing = {}, set()
+    topics: dict[str, TopicMetadata] = {}
+    missing = set()
     known: dict[tuple[int, int, bytes], PartitionMetadata] = {}
     for _ in range(count):
         error, position = short(data, position)
