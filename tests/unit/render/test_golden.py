@@ -42,7 +42,7 @@ from retention_cli.reports.ledger import LedgerView
 from retention_cli.reports.offsets import Positions
 from retention_cli.trim.history import Verified
 from retention_cli.trim.report import TrimReport
-from tests.unit.render.made import made
+from tests.support.rendered import made
 
 FILES = Path(__file__).parent / "golden"
 WIDTH = 80
