@@ -61,7 +61,7 @@ def scan(
       kretain segments scan /var/lib/kafka/data -o json
     """
     from kretain.errors import UsageError
-    from kretain.render.disks import print_scan
+    from kretain.render.disks import print_scan, scan_notes
     from retention_cli.disks.inventory.scan import scan as scan_dirs
     from retention_cli.disks.inventory.scan import unknown_tiering
     from retention_cli.policy.model import matches
@@ -81,7 +81,8 @@ def scan(
             tiered=is_tiered if tiered or no_tiered else unknown_tiering,
             progress=progress,
         )
-    print_scan(report, output, None if out is None else str(out), quiet=common.quiet)
+    print_scan(report, output, None if out is None else str(out))
+    common.warn(*scan_notes(report))
     return Exit.PARTIAL if report.incomplete else Exit.DONE
 
 
@@ -103,11 +104,12 @@ def show(
 
       kretain segments show inventories/ -o json
     """
-    from kretain.render.disks import print_inventory
+    from kretain.render.disks import inventory_notes, print_inventory
     from retention_cli.disks.inventory.read import read_inventory
 
     inventory = read_inventory(files)
-    print_inventory(inventory, output, now_ms(), quiet=common.quiet)
+    print_inventory(inventory, output, now_ms())
+    common.warn(*inventory_notes(inventory))
     for problem in inventory.unread:
         tell(f"kretain: {problem}")
     return Exit.PARTIAL if inventory.incomplete or inventory.unread else Exit.DONE

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kretain.app import COMMANDS
+from kretain.completion.shells import SCRIPTS
 from retention_cli import __version__
 
 COMPLETIONS = {"bash": "kretain.bash", "zsh": "_kretain", "fish": "kretain.fish"}
@@ -26,18 +26,6 @@ _OPTION: Final = re.compile(r"(?m)^\* `-.*$\n?")
 _HEADING: Final = re.compile(r"(?m)^(#{2,3}) `([^`]+)`$")
 _BULLET: Final = re.compile(r"\* (.+?)(?:: (.*))?$")
 _SECTION: Final = re.compile(r"\*\*(\w[\w ]*)\*\*:?$")
-
-
-def completion(shell: str) -> str:
-    """Return the completion script that the command itself prints for a shell."""
-    said = subprocess.run(
-        [sys.executable, "-c", "from kretain.__main__ import main; main()"],
-        env={**os.environ, "_KRETAIN_COMPLETE": f"source_{shell}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return said.stdout.strip() + "\n"
 
 
 def reference() -> str:
@@ -55,7 +43,7 @@ def reference() -> str:
 def wanted(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each generated file, and its expected content."""
     for shell, name in COMPLETIONS.items():
-        yield root / "completions" / name, completion(shell)
+        yield root / "completions" / name, SCRIPTS[shell].strip() + "\n"
     page = reference()
     yield root / "docs" / "commands.md", commands_page(page, {name: one[0] for name, one in COMMANDS.items()})
     for name, text in manual_pages(page, __version__).items():

@@ -60,14 +60,19 @@ def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
     def people() -> Iterator[Part]:
         shown = yield from _shortened(positions.floors, "lag", "partitions that lag most", every_row=every_row)
         shown = sorted(shown, key=lambda row: (row["topic"], row["partition"]))
-        ends = ("log start", "high watermark", "floor", "lag")
         yield Table(
-            (Column("partition"), *(Column(title, "right") for title in ends), Column("set by")),
+            (
+                Column("partition"),
+                *(Column(title, "right") for title in ("log start", "high watermark", "floor", "lag")),
+                Column("set by"),
+            ),
             [
                 (
                     _place(row),
                     *(number(row[key]) for key in ("log_start", "high_watermark", "min_commit", "lag")),
-                    name_in_text(row["min_commit_by"].removeprefix("group:")) if row["min_commit_by"] else _codes(row),
+                    name_in_text(row["min_commit_by"].removeprefix("group:"))
+                    if row["min_commit_by"]
+                    else ", ".join(dict.fromkeys(one["code"] for one in row["reasons"] if has_no_floor(row))),
                 )
                 for row in shown
             ],
@@ -136,10 +141,12 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
         )
         unknown = any(row["records"] is None for row in shown)
         gone = any(row["remembered"] for row in shown)
-        yield BLANK if unknown or gone else None
-        yield unknown and "—: unknown; kretain groups and the reasons below say why."
-        yield gone and "Some consumers are gone, and count where they stood: kretain groups names them."
-        yield from _unknown(positions.floors)
+        yield from (
+            BLANK if unknown or gone else None,
+            unknown and "—: unknown; kretain groups and the reasons below say why.",
+            gone and "Some consumers are gone, and count where they stood: kretain groups names them.",
+            *_unknown(positions.floors),
+        )
 
     show(
         output,
@@ -169,20 +176,15 @@ def _shortened(rows: Sequence[Row], by: str, what: str, *, every_row: bool) -> A
     return sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
 
 
-def _codes(row: Row) -> str:
-    return ", ".join(dict.fromkeys(one["code"] for one in row["reasons"])) if has_no_floor(row) else ""
-
-
-def _unknown(floors: Sequence[Row]) -> Iterator[Part]:
+def _unknown(floors: Sequence[Row]) -> list[Part]:
     unknown = [row for row in floors if has_no_floor(row)]
     with_floor = sum(row["min_commit"] is not None for row in floors)
-    yield from (
+    why = ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown)
+    return [
         BLANK,
         Line(f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.", "bold"),
-    )
-    yield from reasons(
-        "Unknown", ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown), "magenta"
-    )
+        *reasons("Unknown", why, "magenta"),
+    ]
 
 
 def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool) -> None:

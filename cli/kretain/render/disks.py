@@ -23,7 +23,6 @@ from kretain.render.output import (
     show,
     signed,
     size,
-    warn,
 )
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import format_duration, timestamp
@@ -139,32 +138,37 @@ def bar(one: DiskOutcome, width: int = WIDTH) -> str:
     return "".join(cells)
 
 
-def print_scan(report: ScanReport, output: str, out: str | None, *, quiet: bool) -> None:
-    """Print a row per log dir; print problems and oddities to stderr."""
+def print_scan(report: ScanReport, output: str, out: str | None) -> None:
+    """Print a row per log dir."""
     extra = {"format": "kretain.segments-scan/v1", "seconds": round(report.seconds, 3), "out": out}
     head = {**report.as_json(), **extra}
     dirs = head.pop("dirs")
     show(output, head, "dirs", dirs, lambda: _scan(report, out), tuple(dirs[0]) if dirs else ())
-    if quiet:
-        return
-    _warn_of([(f"{one.dir}/{one.topic}-{one.partition}", one.problem) for one in report.incomplete])
-    for note in report.noted:
-        warn(f"{note.dir}/{note.topic}-{note.partition}: {note.problem} (told nevertheless)")
-    if (more := report.notes - len(report.noted)) > 0:
-        warn(f"and {count(more, 'more partition')} with oddities that did not stop the scan")
-    for folder in report.dirs:
-        if folder.ignored:
-            foreign = count(folder.ignored, "thing that is not Kafka's", "things that are not Kafka's")
-            warn(f"{folder.path} holds {foreign}")
-    if report.vanished:
-        warn(f"{count(report.vanished, 'partition')} went away meanwhile, and have no rows")
 
 
-def _warn_of(problems: Sequence[tuple[str, str]]) -> None:
-    for where, problem in problems[:MOST]:
-        warn(f"{where}: {problem}")
-    if (more := len(problems) - MOST) > 0:
-        warn(f"and {count(more, 'more partition')} with problems: -o json lists them all")
+def scan_notes(report: ScanReport) -> list[str]:
+    """Return a scan's problems and oddities."""
+    more = report.notes - len(report.noted)
+    foreign = ("thing that is not Kafka's", "things that are not Kafka's")
+    return [
+        *_problems([f"{one.dir}/{one.topic}-{one.partition}: {one.problem}" for one in report.incomplete]),
+        *(f"{one.dir}/{one.topic}-{one.partition}: {one.problem} (told nevertheless)" for one in report.noted),
+        *([f"and {count(more, 'more partition')} with oddities that did not stop the scan"] if more > 0 else []),
+        *(f"{folder.path} holds {count(folder.ignored, *foreign)}" for folder in report.dirs if folder.ignored),
+        *([f"{count(report.vanished, 'partition')} went away meanwhile, and have no rows"] if report.vanished else []),
+    ]
+
+
+def inventory_notes(inventory: Inventory) -> list[str]:
+    """Return an inventory's problems."""
+    found = sorted(inventory.incomplete.items())
+    return _problems([f"{topic}-{number} of broker {broker}: {why}" for (broker, topic, number), why in found])
+
+
+def _problems(found: Sequence[str]) -> list[str]:
+    more = len(found) - MOST
+    rest = [f"and {count(more, 'more partition')} with problems: -o json lists them all"] if more > 0 else []
+    return [*found[:MOST], *rest]
 
 
 def _scan(report: ScanReport, out: str | None) -> list[Part]:
@@ -202,7 +206,7 @@ def _scan(report: ScanReport, out: str | None) -> list[Part]:
     ]
 
 
-def print_inventory(inventory: Inventory, output: str, now_ms: int, *, quiet: bool) -> None:
+def print_inventory(inventory: Inventory, output: str, now_ms: int) -> None:
     """Print a row per log dir, and the largest topics."""
     topics, dirs = by_topic(inventory), by_dir(inventory)
     total = {key: sum(row[key] for row in dirs) for key in ("partitions", "segments", "bytes")}
@@ -263,5 +267,3 @@ def print_inventory(inventory: Inventory, output: str, now_ms: int, *, quiet: bo
         ]
 
     show(output, head, "topics", topics, people, ("topic", "replicas", "segments", "bytes", "log_bytes"))
-    if not quiet:
-        _warn_of([(f"{topic}-{number} of broker {broker}", why) for (broker, topic, number), why in problems])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kretain.options.common import Output, PlanOutput
+from kretain.options.common import Common, Output, PlanOutput
 from kretain.render import advise, archive, consumers, disks, explain, forecast, history, plan, profile, setup, trim
 from kretain.render import output as rendering
 from retention_cli.advise.advice import Advice
@@ -78,6 +78,16 @@ def settings_of(value: Any, output: Any) -> None:
     setup.print_settings("orders", origins, Settings(require_groups=("a", "b")), LIVE, output)
 
 
+def scan(value: Any, output: Any) -> None:
+    disks.print_scan(value, output, "x.parquet")
+    Common().warn(*disks.scan_notes(value))
+
+
+def inventory(value: Any, output: Any) -> None:
+    disks.print_inventory(value, output, NOW)
+    Common().warn(*disks.inventory_notes(value))
+
+
 COMMANDS: dict[str, tuple[Any, Print]] = {
     "plan": (Plan, lambda one, to: plan.print_plan(one, to, every_row=False)),
     "fleet-plan": (FleetPlan, lambda one, to: plan.print_fleet_plan(one, to, every_row=False)),
@@ -96,8 +106,8 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     ),
     "profile": (Profile, lambda one, to: profile.print_profile(one, to, of_bytes=False)),
     "disk": (tuple[DiskOutcome, ...], lambda one, to: disks.print_disks("c1", "b:9092", one, to)),
-    "segments-scan": (ScanReport, lambda one, to: disks.print_scan(one, to, "x.parquet", quiet=False)),
-    "segments-show": (Inventory, lambda one, to: disks.print_inventory(one, to, NOW, quiet=False)),
+    "segments-scan": (ScanReport, scan),
+    "segments-show": (Inventory, inventory),
     "doctor": (Diagnosis, setup.print_diagnosis),
     "init": (tuple[Initialized, ...], lambda one, to: setup.print_own_topics("c1", "b:9092", one, to)),
     "contexts": (Path, lambda one, to: setup.print_contexts(one, CONTEXTS, "prod", to)),
