@@ -383,10 +383,9 @@ def _group(one: GroupForecast) -> dict[str, Any]:
 
 
 def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
-    kind = None
-    if amounts is not None:
-        records = amounts.records
-        kind = "unknown" if isinstance(records, Unknown) else "steady" if records.bounded else "endless"
+    records = None if amounts is None else amounts.records
+    known = "steady" if isinstance(records, Span) and records.bounded else "endless"
+    kind = None if records is None else "unknown" if isinstance(records, Unknown) else known
     return {name: kind, **_both(name, amounts)}
 
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:  # only plans that speak of disks need it
 _YOUNG_MS: Final = 7 * 86_400_000
 """Brokers forget a group's offsets after a week by default: what expired before the first look is unknown."""
 _STYLES: Final = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
-Topic = tuple[str, TopicRows]
-"""A cluster's name, and a topic of it."""
 
 
 def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
@@ -261,17 +259,14 @@ def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Fail
     )
 
 
-def _topics_of(fleet: FleetPlan) -> Iterator[Topic]:
-    """Yield the topics, without internal ones that are skipped as a whole, as for one cluster."""
-    for name, one in fleet.plans.items():
-        for topic in by_topic(one.decisions):
-            if not topic.topic.startswith("__") or topic.actions.keys() != {"skip"}:
-                yield name, topic
-
-
 def _topics(fleet: FleetPlan) -> Iterator[Part]:
     """Yield a table of the topics; of many, those that matter most. Few are in memory at a time."""
-    topics = _topics_of(fleet)
+    topics = (
+        (name, topic)
+        for name, one in fleet.plans.items()
+        for topic in by_topic(one.decisions)
+        if not topic.topic.startswith("__") or topic.actions.keys() != {"skip"}  # as for one cluster
+    )
     shown = list(islice(topics, SHOWN + 1))
     if not shown:
         return

@@ -20,8 +20,6 @@ _ASCII: Final = " .:#"
 _RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _WIDTH_IN_A_PIPE: Final = 80
 _WIDEST: Final = 120
-Said = tuple[str, str | None]
-"""A sentence and its color."""
 
 
 def print_profile(found: Profile, output: str, *, of_bytes: bool) -> None:
@@ -103,7 +101,7 @@ def columns_of(values: Sequence[int], width: int, *, blocks: bool, height: int =
     ]
 
 
-def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[Said]:
+def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
     """Yield sentences about a topic's records, each with its color."""
     if not summary.records:
         windowed = found.wanted.from_ms is not None or found.wanted.to_ms is not None
@@ -129,7 +127,7 @@ def _order(topic: TopicHours, summary: Summary) -> str:
     return f"out of order: {least}{count(summary.late, 'record')} ({percent}) older than one before them{lag}"
 
 
-def _odd(topic: TopicHours, summary: Summary) -> Iterator[Said]:
+def _odd(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
     if (far := summary.furthest) is not None:
         ahead = f"stamped more than {span(topic.frame.max_ahead_ms)} ahead of now"
         future = count(summary.of_kind("future").records, "record")
