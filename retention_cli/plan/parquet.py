@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,13 +28,15 @@ from retention_cli.core.model import Decision
 from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json
 from retention_cli.plan.rows import StoredDecisions
 from retention_cli.plan.saved import (
+    Entry,
     HeadModel,
+    Plans,
     RowModel,
     SavedPlanError,
     StrictModel,
     checked,
+    heads_of,
     json_in,
-    one_cluster,
     plan_with,
     read_bytes,
 )
@@ -53,7 +56,7 @@ class _Totals(StrictModel):
     partitions: Annotated[int, Field(ge=0)]
 
 
-class CountedHead(HeadModel):
+class _CountedHead(HeadModel):
     """A head that includes the number of rows."""
 
     totals: _Totals
@@ -110,21 +113,7 @@ def write_plan(path: Path, plan: Plan) -> None:
     write_rows(path, head_as_json(plan), [(plan.cluster_id, plan.decisions)])
 
 
-def read_parquet_plan(path: Path) -> Plan:
-    """Read one cluster's plan from a file or a folder.
-
-    Raises:
-        SavedPlanError: it is not a plan that can be executed.
-        MissingPartError: pyarrow is not installed.
-    """
-    parts = ParquetRows(path)
-    one_cluster(parts.head, path)
-    head = checked(CountedHead, parts.head, path)
-    parts.check_counts({head.cluster.id: head.totals.partitions})
-    return plan_with(head, parts.rows(head.cluster.id, head.totals.partitions), path)
-
-
-class ParquetRows:
+class ParquetPlans:
     """An open plan file or folder: its head as JSON, and its rows, which are not kept in memory.
 
     Raises:
@@ -150,12 +139,21 @@ class ParquetRows:
             with self._opened(part) as file:
                 _check_columns(file.schema_arrow, part)
 
-    def check_counts(self, wanted: Mapping[str, int]) -> None:
-        """Check that each cluster has the number of rows in its head, and that no other cluster has rows.
+    def plans(self, entries: Iterable[Entry]) -> Plans:
+        """Return the plans. Heads and counts are checked here, rows when a plan is read, each time anew.
 
         Raises:
-            SavedPlanError: a count differs, or a cluster is not in the head.
+            SavedPlanError: one of them can't be executed.
         """
+        heads = dict(heads_of(_CountedHead, entries, self.path))
+        self._check_counts({head.cluster.id: head.totals.partitions for head in heads.values()})
+        return {name: partial(self._plan, head) for name, head in heads.items()}
+
+    def _plan(self, head: _CountedHead) -> Plan:
+        return plan_with(head, self._rows(head.cluster.id, head.totals.partitions), self.path)
+
+    def _check_counts(self, wanted: Mapping[str, int]) -> None:
+        """Check that each cluster has the number of rows in its head, and that no other cluster has rows."""
         found: dict[str, int] = {}
         for part in self._parts:
             with self._opened(part) as file:
@@ -176,12 +174,8 @@ class ParquetRows:
                 f"{self.path} is not whole: cluster {cluster} has {found:,} rows, its head says {wanted:,}"
             )
 
-    def rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
-        """Yield one cluster's rows, validated and counted, in file order; ``check_counts`` must have been called.
-
-        Raises:
-            SavedPlanError: a row is invalid, or the count is not ``wanted``.
-        """
+    def _rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
+        """Yield one cluster's rows, validated and counted, in file order; ``_check_counts`` must have been called."""
         compute = arrow("pyarrow.compute")
         found = 0
         for part in self._parts:

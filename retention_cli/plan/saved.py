@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
@@ -93,6 +95,9 @@ class HeadModel(StrictModel):
     policy: _Policy
 
 
+H = TypeVar("H", bound=HeadModel)
+
+
 class PlanModel(HeadModel):
     """A saved plan."""
 
@@ -148,12 +153,6 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
         raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
 
 
-def plan_model(content: Mapping[str, Any], path: Path) -> PlanModel:
-    """Return the content of a JSON plan of one cluster, validated."""
-    one_cluster(content, path)
-    return checked(PlanModel, content, path)
-
-
 def one_cluster(content: Mapping[str, Any], path: Path) -> None:
     """Check that the content is a plan for one cluster, in the supported format.
 
@@ -167,9 +166,48 @@ def one_cluster(content: Mapping[str, Any], path: Path) -> None:
         raise SavedPlanError(f"{path} has format {found!r}; this kretain carries out {FORMAT}")
 
 
-def plan_of(saved: PlanModel, path: Path) -> Plan:
-    """Return a validated plan as a value; see :func:`plan_with`."""
-    return plan_with(saved, saved.partitions, path)
+class Entry(NamedTuple):
+    """A plan in a file, not yet validated: its cluster's name in a fleet, its place in the JSON, and its content."""
+
+    name: str
+    place: str
+    content: Mapping[str, Any]
+
+
+def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[tuple[str, H]]:
+    """Yield each cluster's name, and what is said of it, as an instance of the model.
+
+    Raises:
+        SavedPlanError: an entry does not fit, or two are of one cluster.
+    """
+    names: dict[str, str] = {}
+    for name, place, content in entries:
+        head = checked(model, content, path, place)
+        other = names.setdefault(head.cluster.id, name)
+        if other != name:
+            raise SavedPlanError(f"{path}: {other} and {name} are one cluster, {head.cluster.id}")
+        yield name, head
+
+
+Plans = dict[str, Callable[[], Plan]]
+"""Returns each cluster's plan, by the cluster's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """A plan file in JSON. ``head`` is all of its content."""
+
+    path: Path
+    head: Mapping[str, Any]
+
+    def plans(self, entries: Iterable[Entry]) -> Plans:
+        """Return the plans, validated.
+
+        Raises:
+            SavedPlanError: one of them can't be executed.
+        """
+        heads = heads_of(PlanModel, entries, self.path)
+        return {name: partial(replace, plan_with(one, one.partitions, self.path)) for name, one in heads}
 
 
 def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:

@@ -16,7 +16,7 @@ from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, Room, outcome_a
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.saved import read_fleet
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.parquet import ParquetRows, write_plan
+from retention_cli.plan.parquet import ParquetPlans, write_plan
 from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.errors import PolicyError
@@ -163,7 +163,7 @@ def test_a_plan_with_disks_is_saved_whole_and_read_back_without_them(tmp_path: P
     text, columns = tmp_path / "plan.json", tmp_path / "plan.parquet"
     text.write_text(plan_text(MADE), encoding="utf-8")
     write_plan(columns, MADE)
-    head = ParquetRows(columns).head
+    head = ParquetPlans(columns).head
     assert head["disks"] == json.loads(plan_text(MADE))["disks"] == [outcome_as_json(FULL), outcome_as_json(DARK)]
     assert {**head, "partitions": as_json(MADE)["partitions"]} == as_json(MADE)
     assert read_plan(columns) == read_plan(text) == EVERY

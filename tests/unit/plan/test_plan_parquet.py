@@ -18,8 +18,8 @@ from retention_cli.core.model import Decision
 from retention_cli.plan import parquet as plan_parquet
 from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.parquet import HEAD_FILE, KEY, read_parquet_plan, schema, write_plan, write_rows
-from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, schema, write_plan, write_rows
+from retention_cli.plan.saved import Entry, SavedPlanError
 from retention_cli.plan.value import Plan, head_as_json, plan_text
 from tests.support.plans import EVERY, LOOSE, of_spark, plan, plans, row
 
@@ -86,11 +86,11 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[
 
 def test_a_file_that_changes_after_it_was_counted_is_refused(tmp_path: Path) -> None:
     write_plan(path := tmp_path / "plan.parquet", EVERY)
-    opened = plan_parquet.ParquetRows(path)
-    opened.check_counts({"c1": 5})
+    opened = ParquetPlans(path)
+    plan = opened.plans([Entry("", "", opened.head)])[""]
     write_plan(path, replace(EVERY, decisions=EVERY.decisions[:4]))
     with pytest.raises(SavedPlanError, match="cluster c1 has 4 rows, its head says 5"):
-        list(opened.rows("c1", 5))
+        plan()
 
 
 def written(path: Path, head: dict[str, Any], rows: list[dict[str, Any]], columns: pa.Schema) -> Path:
@@ -186,7 +186,7 @@ def test_another_order_of_columns_and_dictionaries_are_read(tmp_path: Path) -> N
     columns = pa.schema([LOOSE.field(name) for name in sorted(LOOSE.names)])
     for name in ("cluster", "topic"):
         columns = columns.set(columns.get_field_index(name), pa.field(name, pa.dictionary(pa.int32(), pa.string())))
-    assert read_parquet_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), ROWS, columns)) == EVERY
+    assert read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), ROWS, columns)) == EVERY
 
 
 def test_every_field_of_a_decision_has_a_column() -> None:
