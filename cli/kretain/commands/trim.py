@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
-from kretain.flows.inventory import Inventories, InventoryOption, check_one
+from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, PlanOutput, command, duration_ms, option
+from kretain.options.common import Common, Output, PlanOutput, command
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
+from kretain.options.trim import TrimFlags
 
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason
     from retention_cli.plan.value import Plan
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
-_MAX_AGE_MS = 3_600_000
 
 
 @command(app)
@@ -33,57 +31,7 @@ def trim(
     flags: RuleFlags,
     clusters: FleetFlags,
     topics: PartedTopics = None,
-    plan: Annotated[
-        Path | None,
-        option(
-            "--plan", of="trim", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed."
-        ),
-    ] = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Rehearse: everything but the deletes.")] = False,
-    yes: Annotated[
-        bool, option("--yes", "-y", help="Don't ask. Without a terminal, trim refuses unless this is given.")
-    ] = False,
-    max_age: Annotated[
-        int,
-        option(
-            "--max-age",
-            metavar="DURATION",
-            parser=duration_ms,
-            help="How old a saved plan may be. Default: 1h.",
-            show_default=False,
-        ),
-    ] = "1h",  # type: ignore[assignment]  # (the option's parser reads it)
-    max_partitions: Annotated[
-        int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
-    ] = None,
-    wait_lock: Annotated[
-        int,
-        option(
-            "--wait-lock",
-            metavar="DURATION",
-            parser=duration_ms,
-            help="Wait so long for another trim of this cluster to end. Default: don't, and refuse.",
-            show_default=False,
-        ),
-    ] = "0s",  # type: ignore[assignment]  # (the option's parser reads it)
-    wait: Annotated[
-        bool,
-        option("--wait", help="Wait until the brokers have given back what a ceiling for disks asked for."),
-    ] = False,
-    wait_at_most: Annotated[
-        int,
-        option(
-            "--wait-at-most",
-            metavar="DURATION",
-            parser=duration_ms,
-            help="How long --wait waits; then it is said what is missing, and left with 5. Default: 15m.",
-            show_default=False,
-        ),
-    ] = "15m",  # type: ignore[assignment]  # (the option's parser reads it)
-    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions were held.")] = False,
-    inventory: Inventories = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
-    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
+    how: TrimFlags = TrimFlags(),  # noqa: B008  (a frozen value)
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Carry a plan out: recheck, delete, read back, report.
@@ -110,47 +58,32 @@ def trim(
     from retention_cli.policy.selection import Selection
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
 
-    if wait and dry_run:
+    if how.wait and how.dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
     named = rules.asked(topics)
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)
     if isinstance(settings, Fleet):
-        from kretain.flows.fleet_trim import TrimFlags, trim_fleet
+        from kretain.flows.fleet_trim import FleetTrim, trim_fleet
 
-        check_one(inventory, wait=wait)
+        check_one(how.inventory, wait=how.wait)
         named.check_one_cluster()
-        how = TrimFlags(
-            plan,
-            dry_run,
-            yes,
-            max_age,
-            max_partitions,
-            wait_lock,
-            fail_on_hold,
-            output,
-            all_rows,
-            common.quiet,
-            shared,
-            common.verbose,
-            common.deeds,
-        )
         with shared:
-            return trim_fleet(settings, named.topics, one_off, how)
+            return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
     saved: Plan | None = None
-    if plan is not None:
-        saved = read_saved(plan, clusters.cluster)
+    if how.plan is not None:
+        saved = read_saved(how.plan, clusters.cluster)
         if saved.flags and not one_off.any_rule:
-            check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), max_age)
+            check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), how.max_age)
 
     def selection() -> Selection:
         return rules.selection(settings.policy, named.topics, one_off, named.partitions)
 
     today = selection()
     if saved is not None:
-        check_saved(saved, today, now_ms(), max_age)
-    given = InventoryOption(inventory, today.policy, whole=not dry_run)
+        check_saved(saved, today, now_ms(), how.max_age)
+    given = InventoryOption(how.inventory, today.policy, whole=not how.dry_run)
     engine = planner(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
@@ -162,11 +95,11 @@ def trim(
                 whole = plan_now(settings, reader, today, engine, memories, progress)
             common.warn(*whole.notes)
         made = named_alone(settings, whole, today)
-        if not dry_run and not yes and made.totals.trim:
+        if not how.dry_run and not how.yes and made.totals.trim:
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
-            asked = within_limits(settings, made, max_partitions, today.policy.limits, whole)
+            asked = within_limits(settings, made, how.max_partitions, today.policy.limits, whole)
             confirm(
                 lambda: question(asked),
                 lambda: print_plan(asked, PlanOutput.table, every_row=False),
@@ -179,12 +112,12 @@ def trim(
                 selection=selection,
                 state_dir=settings.state_dir,
                 clock_ms=now_ms,
-                exit_code_for=exit_codes(fail_on_hold=fail_on_hold),
-                dry_run=dry_run,
-                max_partitions=max_partitions,
-                wait_lock_s=wait_lock / 1000,
-                max_age_ms=max_age if saved is not None and wait_lock else None,
-                source=None if plan is None else str(plan),
+                exit_code_for=exit_codes(fail_on_hold=how.fail_on_hold),
+                dry_run=how.dry_run,
+                max_partitions=how.max_partitions,
+                wait_lock_s=how.wait_lock / 1000,
+                max_age_ms=how.max_age if saved is not None and how.wait_lock else None,
+                source=None if how.plan is None else str(how.plan),
                 memories=memories,
                 inventory=given.view(),
                 archiver=shared.archiver(),
@@ -195,23 +128,23 @@ def trim(
             report = carry_out(job)
             late: list[Reason] = []
             with common.deeds.behind(common.verbose):
-                late = waited(reader, report, selection, wait_at_most, progress) if wait else []
+                late = waited(reader, report, selection, how.wait_at_most, progress) if how.wait else []
         told = len(memories.notes)
         with common.deeds.behind(common.verbose):
             memories.save(now_ms())
-        if output is Output.table:  # the copies of the audit log may take a minute
-            print_report(report, output, every_row=all_rows)
+        if how.output is Output.table:  # the copies of the audit log may take a minute
+            print_report(report, how.output, every_row=how.all_rows)
         report = shipped(job, report)
     if report.stopped_by is not None:
         common.deeds.fail(report.stopped_by, common.verbose)
     common.warn(*memories.notes[told:])
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
-    if output is not Output.table:
-        print_report(report, output, every_row=all_rows)
+    if how.output is not Output.table:
+        print_report(report, how.output, every_row=how.all_rows)
     for note in report.short if saved is not None or not made.disks else ():
         warn(note.text)
     warn_of_log(report, quiet=common.quiet)
     for reason in late:
         warn(reason.text)
-    return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=fail_on_hold))
+    return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=how.fail_on_hold))

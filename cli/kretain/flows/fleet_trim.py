@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kretain.errors import Deeds, Exit, RefusedError, line_of, of_many, tell
+from kretain.errors import Exit, RefusedError, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log
 from kretain.options import rules
-from kretain.options.common import Output, PlanOutput
+from kretain.options.common import Common, PlanOutput
+from kretain.options.trim import TrimFlags
 
 if TYPE_CHECKING:
     from retention_cli.engines.fleet.plan import Failure
@@ -25,22 +26,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TrimFlags:
-    """The options of ``kretain trim`` that apply to a fleet's trim."""
+class FleetTrim:
+    """How to trim a fleet: the command's options, and Spark, if it is used."""
 
-    plan: Path | None
-    dry_run: bool
-    yes: bool
-    max_age_ms: int
-    max_partitions: int | None
-    wait_lock_ms: int
-    fail_on_hold: bool
-    output: Output
-    every_row: bool
-    quiet: bool
+    flags: TrimFlags
+    common: Common
     spark: SharedSpark
-    verbose: int = 0
-    deeds: Deeds = field(default_factory=Deeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +46,36 @@ class FleetPlans:
     show: Callable[[], None]
 
 
-def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: TrimFlags) -> Exit:
+def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
     from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
     from retention_cli.engines.fleet.report import FleetReport
 
-    if flags.plan is None:
+    if how.flags.plan is None:
         members = fleet.members(topics, one_off)
-        chosen = _fresh(fleet, members, flags)
+        chosen = _fresh(fleet, members, how)
     else:
-        chosen = _saved(fleet, topics, one_off, flags.plan, flags.max_age_ms)
+        chosen = _saved(fleet, topics, one_off, how.flags.plan, how.flags.max_age)
         members = fleet.members(topics, one_off)
     # All of a saved plan is read and validated before the first request; rows are not kept.
-    shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in chosen.plans.items()]
-    if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
-        _leave_out_exceeding(members, chosen, flags, {one.name for one in shares if one.partitions})
+    shares = [fleet_share(name, plan(), how.flags.max_partitions) for name, plan in chosen.plans.items()]
+    if not how.flags.dry_run and not how.flags.yes and any(share.partitions for share in shares):
+        _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.partitions})
         shares = [one for one in shares if one.name not in chosen.failures]
         typed = [name for member in members for name in fleet.clusters[member.name].typed]
         confirm(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)
-    found = dict(trim_each(members, chosen, flags))
+    found = dict(trim_each(members, chosen, how))
     report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
-    print_fleet_report(report, flags.output, every_row=flags.every_row)
+    print_fleet_report(report, how.flags.output, every_row=how.flags.all_rows)
     tell_failures({name: one for name, one in report.failures.items() if name not in chosen.failures})
     for name, one in report.reports.items():
-        warn_of_log(one, quiet=flags.quiet, of=name)
+        warn_of_log(one, quiet=how.common.quiet, of=name)
     codes = [code_of_failure(one) for one in report.failures.values()]
-    codes += [code_of(one, fail_on_hold=flags.fail_on_hold) for one in report.reports.values()]
+    codes += [code_of(one, fail_on_hold=how.flags.fail_on_hold) for one in report.reports.values()]
     return of_many(codes)
 
 
-def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimFlags, going: Collection[str]) -> None:
+def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTrim, going: Collection[str]) -> None:
     """Refuse what exceeds a cluster's limits before the user is asked (G6). ``going`` are those with something to trim.
 
     Raises:
@@ -101,7 +92,7 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimF
             continue
         plan, limits = chosen.plans[member.name](), member.selection().policy.limits
         day = past_day(member.state_dir, plan.cluster_id, now_ms(), limits)
-        if over := exceeded(plan, asked_for(plan, flags.max_partitions), day, limits):
+        if over := exceeded(plan, asked_for(plan, how.flags.max_partitions), day, limits):
             refused[member.name] = Failure(str(LimitsError(over)), LimitsError(over))
     if refused.keys() == set(going):
         raise RefusedError("; ".join(f"{name}: {one.error}" for name, one in refused.items()))
@@ -111,9 +102,7 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimF
         chosen.failures[name] = failure
 
 
-def trim_each(
-    members: list[Member], chosen: FleetPlans, flags: TrimFlags
-) -> Iterator[tuple[str, TrimReport | Failure]]:
+def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iterator[tuple[str, TrimReport | Failure]]:
     """Trim cluster by cluster. A Ctrl-C stops the current one cleanly, and skips the later ones."""
     from retention_cli.engines.fleet.plan import Failure
 
@@ -127,22 +116,22 @@ def trim_each(
                 continue
             sent: list[TrimReport] = []  # this cluster's report, once a request was sent to it
             try:
-                report = trim_one(member, chosen.plans[member.name](), flags, sent)
+                report = trim_one(member, chosen.plans[member.name](), how, sent)
             except KeyboardInterrupt as error:
                 stopped = True
                 yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
             except Exception as error:  # noqa: BLE001  (reported in one line, with its exit code; the others continue)
                 if sent:
-                    flags.deeds.fail(error, flags.verbose)
+                    how.common.deeds.fail(error, how.common.verbose)
                 yield member.name, sent[0] if sent else Failure(line_of(error), error)
             else:
                 stopped = report.interrupted
                 if report.stopped_by is not None:
-                    flags.deeds.fail(report.stopped_by, flags.verbose)
+                    how.common.deeds.fail(report.stopped_by, how.common.verbose)
                 yield member.name, report
 
 
-def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
+def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport]) -> TrimReport:
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
     from kretain.render.output import warn
     from kretain.render.progress import shown_by_name
@@ -150,13 +139,13 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     def keep(report: TrimReport) -> None:
-        note_deeds(flags.deeds, report, member.name)
+        note_deeds(how.common.deeds, report, member.name)
         if report.sent:
             sent.append(report)
 
     policy = member.selection().policy
-    inventory = inventory_view(inventory_paths(policy), whole=not flags.dry_run)
-    with shown_by_name(quiet=flags.quiet) as watch, watch(member.name) as progress, member.reader() as reader:
+    inventory = inventory_view(inventory_paths(policy), whole=not how.flags.dry_run)
+    with shown_by_name(quiet=how.common.quiet) as watch, watch(member.name) as progress, member.reader() as reader:
         check_cluster(plan, reader.metadata([]).cluster_id)
         with closing(member.memories(reader, policy.state)) as memories:
             job = TrimJob(
@@ -165,30 +154,30 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
                 selection=member.selection,
                 state_dir=member.state_dir,
                 clock_ms=now_ms,
-                exit_code_for=exit_codes(fail_on_hold=flags.fail_on_hold),
-                dry_run=flags.dry_run,
-                max_partitions=flags.max_partitions,
-                wait_lock_s=flags.wait_lock_ms / 1000,
-                max_age_ms=flags.max_age_ms if flags.plan is not None and flags.wait_lock_ms else None,
-                source=None if flags.plan is None else str(flags.plan),
+                exit_code_for=exit_codes(fail_on_hold=how.flags.fail_on_hold),
+                dry_run=how.flags.dry_run,
+                max_partitions=how.flags.max_partitions,
+                wait_lock_s=how.flags.wait_lock / 1000,
+                max_age_ms=how.flags.max_age if how.flags.plan is not None and how.flags.wait_lock else None,
+                source=None if how.flags.plan is None else str(how.flags.plan),
                 memories=memories,
                 inventory=inventory,
-                archiver=flags.spark.archiver(),
+                archiver=how.spark.archiver(),
                 audit=policy.audit,
                 on_report=keep,
                 progress=progress,
             )
             report = shipped(job, carry_out(job))
             memories.save(now_ms())
-    for note in () if flags.quiet else memories.notes:
+    for note in () if how.common.quiet else memories.notes:
         warn(f"{member.name}: {note.text}")
     return report
 
 
-def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> FleetPlans:
+def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
     from kretain.render.plan import print_fleet_plan
 
-    made = planned(fleet, members, now_ms(), flags.spark, quiet=flags.quiet)
+    made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
     return FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
 

@@ -24,6 +24,7 @@ from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common, Output, PlanOutput
 from kretain.options.spark import SparkFlags
+from kretain.options.trim import TrimFlags
 from kretain.render.plan import print_fleet_plan
 from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
 from retention_cli.audit.lock import LockedError
@@ -376,7 +377,7 @@ def trimmed_in_turn(
     """
     reached: list[str] = []
 
-    def trim(one: Member, _plan: Plan, _flags: fleet_trim.TrimFlags, sent: list[TrimReport]) -> TrimReport:
+    def trim(one: Member, _plan: Plan, _how: fleet_trim.FleetTrim, sent: list[TrimReport]) -> TrimReport:
         reached.append(one.name)
         answer = answers[one.name]
         if one.name in (before or {}):
@@ -386,22 +387,11 @@ def trimmed_in_turn(
         return answer
 
     monkeypatch.setattr(fleet_trim, "trim_one", trim)
-    flags = fleet_trim.TrimFlags(
-        plan=None,
-        dry_run=False,
-        yes=True,
-        spark=SharedSpark(SparkFlags()),
-        max_age_ms=0,
-        max_partitions=None,
-        wait_lock_ms=0,
-        fail_on_hold=False,
-        output=Output.json,
-        every_row=False,
-        quiet=True,
-    )
+    flags = TrimFlags(yes=True, max_age=0, wait_lock=0, output=Output.json)
+    how = fleet_trim.FleetTrim(flags, Common(quiet=True), SharedSpark(SparkFlags()))
     wishes = fleet_trim.FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
     members = [member("eu"), member("ap"), member("us")]
-    return dict(fleet_trim.trim_each(members, wishes, flags)), reached
+    return dict(fleet_trim.trim_each(members, wishes, how)), reached
 
 
 @pytest.mark.parametrize(
