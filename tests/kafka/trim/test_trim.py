@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -151,19 +152,19 @@ def test_expired_recheck_sends_nothing_and_says_so(world: World, topic: str, mon
 def slow_rechecks(monkeypatch: pytest.MonkeyPatch, clock: LateClock, slow_from: int) -> list[int]:
     """Let rechecks of so many partitions or more take 31 s of the clock; return how many each was of, as they come."""
     import retention_cli.trim.batches as trimming
-    import retention_cli.trim.run as running
+    from retention_cli.trim.recheck import Recheck, Rechecks
 
     asked: list[int] = []
-    quick = running.recheck  # type: ignore[attr-defined]
+    quick = Rechecks.recheck
 
-    def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
-        fresh = quick(reader, selection, now_ms, only, **more)
-        asked.append(len(only))
-        clock.passed.append(31.0 if len(only) >= slow_from else 0.0)
+    def slow(rechecks: Rechecks, partitions: Collection[TopicPartition]) -> Recheck:
+        fresh = quick(rechecks, partitions)
+        asked.append(len(partitions))
+        clock.passed.append(31.0 if len(partitions) >= slow_from else 0.0)
         return fresh
 
     monkeypatch.setattr(trimming, "FEWEST", 1)
-    monkeypatch.setattr(running, "recheck", slow)
+    monkeypatch.setattr(Rechecks, "recheck", slow)
     return asked
 
 
