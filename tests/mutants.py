@@ -117,7 +117,7 @@ MUTANTS: Final = (
     ),
     Mutant("Spark: the highest commit is the floor", _FOLD, "least < low[n] or", "least > low[n] or"),
     Mutant("Spark: failures are lost", _FOLD, "        self.failed |= other.failed\n", ""),
-    Mutant("Spark: who is gone is lost", _FOLD, "            self._odd(*tp).take(odd)\n", "            pass\n"),
+    Mutant("Spark: who is gone is lost", _FOLD, "            self._at(*tp).take(one)\n", "            pass\n"),
     Mutant(
         "Spark: a row is missing",
         _GIANT,
@@ -163,11 +163,11 @@ MUTANTS: Final = (
         "if recheck is not None and recheck.clock is not None:",
         "if False:",
     ),
-    Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(sink, key, one.rows)", "bool(key)"),
+    Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(fold, key, one.rows)", "bool(key)"),
     Mutant(
         "F7: a source that failed is let be",
         _OUTSIDE,
-        "        sink.fail(key_of(source.kind, source.name), text, held)",
+        "        fold.fail(key_of(source.kind, source.name), text, held)",
         "        bool(held)",
     ),
     Mutant(

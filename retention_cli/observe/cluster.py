@@ -29,9 +29,10 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
-from retention_cli.observe.floors.kafka_groups import CommitListener, read_group_floors, tell_epochs
+from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.request import Floors, FullRead, Observation, RecheckRead, Request, SliceRead
+from retention_cli.observe.request import FullRead, Observation, RecheckRead, Request, SliceRead
 from retention_cli.observe.times import read_times
 from retention_cli.observe.topic_facts import (
     bare_facts,
@@ -149,7 +150,7 @@ class _Reading:
             self._memory = self._request.memory_for(metadata.cluster_id)
             self._memory.begin(metadata.topic_ids)
         self._sort_out(metadata)
-        floors: Floors | None = None if prepared is None else prepared.floors
+        floors: FloorFold | None = None if prepared is None else prepared.floors
         if floors is None and self._drafts:
             floors = self._read_floors(metadata)  # of topics that turn out to be never touched, too
         self._configure(configs())
@@ -218,6 +219,8 @@ class _Reading:
             ends,
             remembered.cuts,
             remembered.doubts,
+            floors.gone,
+            floors.rows or (),
         )
 
     def _numbers(self) -> Mapping[str, Container[int]] | None:
@@ -281,19 +284,10 @@ class _Reading:
         now_ms, groups = request.clock_ms(), request.groups
         if recheck is not None and recheck.clock is not None:  # a clock that is wrong forgets no group (F6, G8)
             groups = replace(groups, remember_ms=now_ms)
-        return read_group_floors(
-            self._reader,
-            scopes,
-            groups,
-            metadata,
-            patience_s=self._patience_s,
-            progress=self._progress,
-            listener=self._listener,
-            begin_rows=None if full is None or self._again else full.begin_rows,
-            memory=self._memory,
-            now_ms=now_ms,
-            outside=None if full is None else full.outside,
-        )
+        recall = Recall(self._memory, groups, now_ms)
+        with_rows = full is not None and full.with_rows and not self._again
+        groups_of = GroupReader(self._reader, scopes, recall, self._progress, self._listener, with_rows=with_rows)
+        return groups_of.read(metadata, self._patience_s, None if full is None else full.outside)
 
     def _asked(self, leaders: Leaders) -> Leaders:
         """Return the partitions to ask more about: those that have a leader and could be read so far."""
@@ -318,7 +312,7 @@ class _Reading:
         return end
 
     def _facts(
-        self, floors: Floors, sizes: Mapping[TopicPartition, int], no_size: Unknown
+        self, floors: FloorFold, sizes: Mapping[TopicPartition, int], no_size: Unknown
     ) -> dict[TopicPartition, PartitionFacts]:
         return {
             tp: PartitionFacts(

@@ -12,10 +12,10 @@ from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
-from retention_cli.memory.interface import Memory
+from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
+from retention_cli.memory.interface import Commits, Memory
 from retention_cli.memory.lineage import Cut, EpochEnds
-from retention_cli.observe.floors.kafka_groups import BeginRows, EpochChecks
+from retention_cli.observe.floors.fold import CommitRow, FloorFold
 from retention_cli.observe.floors.outside import Read
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -37,7 +37,8 @@ class Observation:
     ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` are all topics of
     the cluster. ``sizes_problem`` says why some sizes are missing. ``epoch_ends`` has the ends of the leader epochs
     asked about, ``cuts`` where logs were cut since the last pass, ``doubts`` the partitions where that is unknown.
-    ``began`` is when reading began, by the reader's clock: nothing in it is older.
+    ``began`` is when reading began, by the reader's clock: nothing in it is older. ``gone`` has the positions of groups
+    whose commits are gone (F6), ``rows`` every consumer, if asked for.
     """
 
     cluster_id: str
@@ -51,14 +52,8 @@ class Observation:
     epoch_ends: EpochEnds = field(default_factory=dict)
     cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
     doubts: Collection[TopicPartition] = ()
-
-
-class Floors(EpochChecks, Protocol):
-    """Returns each partition's floor, once its ends are known: a fold of commits, made here or elsewhere."""
-
-    def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
-        """Return the partition's floor."""
-        ...
+    gone: Sequence[tuple[str, Commits]] = ()
+    rows: Sequence[CommitRow] = ()
 
 
 class Disks(Protocol):
@@ -86,7 +81,7 @@ class Prepared:
     """
 
     metadata: ClusterMetadata
-    floors: Floors
+    floors: FloorFold
     configs: Mapping[str, TopicConfig | RequestFailedError]
 
 
@@ -120,7 +115,7 @@ class FullRead(_Common):
         scan_all: read event times from records for as long as it takes, not only while patience lasts.
         disks: fills in what rules need to know about disks; None if no rule does.
         outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
-        begin_rows: makes a sink that gets every consumer, beside the floors.
+        with_rows: keep every consumer as rows, too.
     """
 
     only: Collection[TopicPartition] | None = None
@@ -128,7 +123,7 @@ class FullRead(_Common):
     scan_all: bool = True
     disks: Disks | None = None
     outside: Sequence[Read] | None = None
-    begin_rows: BeginRows | None = None
+    with_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.lost import GoneCommits, LosingRows, lost_of
+from retention_cli.plan.lost import GoneCommits, LosingRows, lost_of, lost_of_gone
 from retention_cli.plan.open_transactions import tell_owners
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
@@ -153,7 +153,6 @@ class LocalPlanner:
         selection = with_live(reader, job.selection)
         policy = selection.policy
         disks = disk_run(selection.decided_alone.policy, inventory)
-        gone = GoneCommits()
         request = FullRead(
             selection.settings_for,
             policy.groups,
@@ -162,7 +161,6 @@ class LocalPlanner:
             job.clock_ms,
             disks=disks,
             outside=self.outside,
-            begin_rows=lambda _partitions, _latest: gone.anew(),
         )
         seen: dict[str, GroupCommits | None] = {}
 
@@ -183,7 +181,8 @@ class LocalPlanner:
         decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
         where = () if disks is None else disks.disks
         job.observed(Whole(observation, decisions, where, seen.keys()))
-        unread = unread_or_error(reader, seen, gone, losing(one for one in decisions if selection.asks_for(one.tp)))
+        trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
+        unread = unread_or_error(reader, seen, observation.gone, trimmed)
         decided = Decided(
             observation.cluster_id,
             decisions,
@@ -350,7 +349,7 @@ def unread_by_group(
     """
     if not rows:
         return {}
-    unread = gone.lost(rows)
+    unread = lost_of_gone(rows, gone)
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         if isinstance(commits, CommitsUnknown):

@@ -18,8 +18,7 @@ from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartit
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.latest import Latest
-from retention_cli.observe.floors.rows import CommitRow, CommitRows
+from retention_cli.observe.floors.fold import CommitRow
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
@@ -288,19 +287,11 @@ def read_unread(
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: a TOPIC, or the policy, matches no topic.
     """
-    made: list[CommitRows] = []
-
-    def begin(partitions: Mapping[str, int], latest: Latest) -> CommitRows:
-        made.append(CommitRows(partitions, latest))
-        return made[-1]
-
-    request = FullRead(
-        selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, begin_rows=begin
-    )
+    request = FullRead(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, with_rows=True)
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)
     facts = _shown(observation, selection)
-    rows = _chosen(made[-1].take() if made else (), groups, {tp.topic for tp in facts})
+    rows = _chosen(observation.rows, groups, {tp.topic for tp in facts})
     ends: dict[TopicPartition, dict[int, int | None]] = {}
     for (tp, epoch), answer in observation.epoch_ends.items():
         ends.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None

@@ -47,13 +47,12 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.parts import Cutter
 from retention_cli.memory.read_commits import ReadCommits
 from retention_cli.memory.stores import Memories
-from retention_cli.observe.floors.fold import Both, FloorFold, TopicScope
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import Decided, PlanJob, plan_of, unread_or_error, with_live
 from retention_cli.plan.value import Plan
 from retention_cli.policy.selection import check_matches
@@ -118,12 +117,9 @@ def plan_giant(
         memories=memories,
         shares=at_once,
     )
-    own, gone, outside = FloorFold(scopes), GoneCommits(), dict[str, GroupCommits | None]()
-    rules = selection.policy.groups
-    recall = Recall(memory, rules, SYSTEM.wall_ms())
-    fold_outside(
-        Both(own, gone), rules.sources, scopes, metadata, recall, reader, lambda one: outside.update({one.group: one})
-    )
+    own, outside = FloorFold(scopes), dict[str, GroupCommits | None]()
+    recall = Recall(memory, selection.policy.groups, SYSTEM.wall_ms())
+    fold_outside(own, metadata, recall, reader, lambda one: outside.update({one.group: one}))
     progress("committed offsets, log ends and decisions")
     with contextlib.closing(_planned(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
         found = _Found.of(rows, giant)
@@ -131,7 +127,7 @@ def plan_giant(
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
         _remember(memory, target.memories, giant, found, since_ms=recall.since_ms)
-    gone.found += [one for told in found.shares for one in told.gone]
+    gone = [*own.gone, *(one for told in found.shares for one in told.gone)]
     seen = {**outside, **{group: None for told in found.shares for group in told.read}}
     losing: dict[str, dict[int, tuple[int, int]]] = {}
     for topic, partition, start, end in found.rows.losing():

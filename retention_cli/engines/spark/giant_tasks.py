@@ -33,16 +33,16 @@ from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
 from retention_cli.memory.handover import Handed, HandedMemories
-from retention_cli.memory.interface import LogNow, LogOf
+from retention_cli.memory.interface import LogNow, LogOf, NoMemory
 from retention_cli.memory.judged_group import is_plain
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.parts import changes
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
-from retention_cli.observe.floors.kafka_groups import read_group_floors
+from retention_cli.observe.floors.kafka_groups import GroupReader
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.handover import rows_of
-from retention_cli.plan.lost import GoneCommits
 from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.open_transactions import tell_owners
 
@@ -174,22 +174,19 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
     if isinstance(memory, Ledger):
         memory.reads = []
     seen: set[str] = set()
-    gone = GoneCommits()
-    fold = read_group_floors(
+    rules = replace(giant.selection.policy.groups, sources=())  # the client reads those
+    groups = GroupReader(
         reader,
         giant.scopes,
-        replace(giant.selection.policy.groups, sources=()),  # the client reads those
-        reader.metadata([OFFSETS_TOPIC]),
+        Recall(NoMemory() if memory is None else memory, rules, clock_ms()),
         listener=lambda commits: seen.add(commits.group),
-        begin_rows=lambda _partitions, _latest: gone.anew(),
-        memory=memory,
-        now_ms=clock_ms(),
         is_mine=partial(is_in_share, giant.shares, share),
     )
+    fold = groups.read(reader.metadata([OFFSETS_TOPIC]))
     run = f"{share}:{uuid.uuid4().hex}"
     yield from floors_rows(fold, giant.slices, run)
     told = ShareTold(
-        run, sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in gone.found]
+        run, sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in fold.gone]
     )
     mine = -1 - share
     if isinstance(memory, Ledger):

@@ -29,17 +29,15 @@ from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, T
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts, Unknown
-from retention_cli.core.progress import silent
 from retention_cli.core.units import parse_time_ms
 from retention_cli.engines.spark.frames import Row
 from retention_cli.engines.spark.session import ship_code
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.fold import FloorFold, TopicScope
+from retention_cli.observe.floors.fold import CommitRow, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
@@ -64,7 +62,7 @@ COMMITS: Final = pa.schema(
         ("text", pa.string()),
     ]
 )
-"""One row per group and partition; ``kind`` as in :class:`retention_cli.observe.floors.rows.CommitRow`."""
+"""One row per group and partition; ``kind`` as in :class:`retention_cli.observe.floors.fold.CommitRow`."""
 
 OFFSETS: Final = pa.schema(
     [
@@ -142,16 +140,17 @@ class CommitsReader(SlicedReader):
 
     def read_slice(self, one: _GroupSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice. A group that can't be read is a row of kind ``failed``."""
-        sink = CommitRows(one.partitions)
+        scopes = {name: TopicScope([-1] * count) for name, count in one.partitions.items()}
+        fold = FloorFold(scopes, with_rows=True)
         try:
             with self.options.reader_at(one.cluster) as reader:
                 recall = Recall(NoMemory(), GroupRules(), SYSTEM.wall_ms())
-                read_groups(reader, one.groups, one.partitions, sink, self.options.timeout_s, silent, None, recall)
+                read_groups(reader, one.groups, fold, recall, self.options.timeout_s)
         except BrokerError as error:
-            sink = CommitRows(one.partitions)
+            fold = FloorFold(scopes, with_rows=True)
             for group in one.groups:
-                sink.fail(group.name, str(error), None)
-        if rows := [row._replace(group=plain_name(row.group)) for row in sink.take()]:
+                fold.fail(group.name, str(error), None)
+        if rows := [row._replace(group=plain_name(row.group)) for row in fold.rows or ()]:
             yield commit_batch(one.cluster, rows)
 
 

@@ -7,24 +7,25 @@ groups arrive does not matter.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
-from retention_cli.observe.floors.latest import NOBODY, Latest
-from retention_cli.observe.floors.odd import Odd
+from retention_cli.memory.ages import Ages
 from retention_cli.observe.floors.standing import (
     CUT_UNTOLD,
-    Best,
+    Commits,
     EpochEnd,
     GoneCommit,
+    Irregular,
     Refused,
     Standing,
     failed_reason,
     floor_of,
     gone_without_commit_text,
+    highest,
     no_position_text,
     only_member_text,
     without_commit_text,
@@ -68,102 +69,71 @@ class Columns(NamedTuple):
         return cls([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
 
 
-class FloorSink(Protocol):
-    """Receives groups as they are read: :class:`FloorFold` folds them, others turn them into rows.
+Kind = Literal["commit", "gone", "missing", "refused", "failed"]
 
-    For each group, ``recall``, ``refuse`` and ``no_position`` are called before ``add``.
+
+class CommitRow(NamedTuple):
+    """One row about a group. ``topic`` None means every topic of the cluster, ``partition`` None the whole topic.
+
+    ========  ==============================================================================
+    kind      means
+    ========  ==============================================================================
+    commit    ``group`` committed ``offset`` in ``leader_epoch`` (None: it carries none)
+    gone      likewise, but the commit is gone; ``text``: when it was seen (F6). No epoch: it never counted
+    missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
+    refused   the group's commit here belongs to another log, and does not count (F5)
+    failed    the group could not be read (F3), or none could be (F8, F9)
+    ========  ==============================================================================
     """
 
-    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
-        """Add a group: its commits by topic, and the topics that its live members read."""
-        ...
-
-    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Add positions of a group whose commits are gone (F6)."""
-        ...
-
-    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Add a group that is gone as a whole (F6), with its last positions."""
-        ...
-
-    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
-        """Add commits of a group that do not count (F5): offset and leader epoch by topic and partition."""
-        ...
-
-    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
-        """Add a group's stored offsets below zero, by topic and partition: none of them is a position (F1, F2)."""
-        ...
-
-    def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
-        """Add a group that could not be read (F3), and the topics that it may read (None: any)."""
-        ...
-
-    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
-        """Make every floor unknown, or every one of these topics."""
-        ...
+    group: str
+    topic: str | None
+    partition: int | None
+    kind: Kind
+    offset: int | None = None
+    leader_epoch: int | None = None
+    code: str | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
-    """Hands every group to two sinks."""
+class Latest:
+    """The groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).
 
-    first: FloorSink
-    second: FloorSink
+    A partition that was added after a group was first seen is not covered: with KIP-1327 its members read it from 0.
+    """
 
-    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
-        """See :class:`FloorSink`."""
-        topics = tuple(reads)
-        self.first.add(group, commits, topics)
-        self.second.add(group, commits, topics)
+    groups: frozenset[str] = frozenset()
+    ages: Ages = field(default_factory=Ages)
 
-    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """See :class:`FloorSink`."""
-        self.first.recall(group, gone, seen)
-        self.second.recall(group, gone, seen)
+    def covered(self, group: str, topic: str, partitions: int) -> int:
+        """Return on how many of a topic's partitions, the first ones, a missing commit of a group says nothing."""
+        return self.ages.covered(group, topic, partitions) if group in self.groups else 0
 
-    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """See :class:`FloorSink`."""
-        self.first.add_gone(group, gone, seen)
-        self.second.add_gone(group, gone, seen)
 
-    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
-        """See :class:`FloorSink`."""
-        self.first.refuse(group, refused)
-        self.second.refuse(group, refused)
-
-    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
-        """See :class:`FloorSink`."""
-        self.first.no_position(group, stored)
-        self.second.no_position(group, stored)
-
-    def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
-        """See :class:`FloorSink`."""
-        named = None if topics is None else tuple(topics)
-        self.first.fail(group, text, named)
-        self.second.fail(group, text, named)
-
-    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
-        """See :class:`FloorSink`."""
-        named = None if topics is None else tuple(topics)
-        self.first.fail_all(reason, named)
-        self.second.fail_all(reason, named)
+NOBODY: Final = Latest()
 
 
 class FloorFold:
     """Folds groups one by one, then returns each partition's floor.
 
-    A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`).
+    For each group, ``recall``, ``refuse`` and ``no_position`` are called before ``add``. A fold over some groups can be
+    cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone`` has the positions of groups
+    whose commits are gone (F6), ``rows`` every group as rows, a group's together, if they are wanted.
 
     Args:
         topics: the managed topics.
         latest: the groups that start at the end if they have no commit (F2).
+        with_rows: whether to keep rows, too.
     """
 
-    def __init__(self, topics: Mapping[str, TopicScope], latest: Latest = NOBODY) -> None:
-        self._topics = topics
-        self._latest = latest
+    def __init__(self, topics: Mapping[str, TopicScope], latest: Latest = NOBODY, *, with_rows: bool = False) -> None:
+        self.topics = topics
+        self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
+        self.rows: list[CommitRow] | None = [] if with_rows else None
+        self.latest = latest
         self.columns: dict[str, Columns] = {name: Columns.of(len(one.leader_epochs)) for name, one in topics.items()}
-        self.odd: dict[TopicPartition, Odd] = {}
+        self.irregular: dict[TopicPartition, Irregular] = {}
         self.failed_topics: dict[str, set[Reason]] = {}
         self.failed: set[Reason] = set()
         self.present: dict[tuple[str, str], set[int]] = {
@@ -173,6 +143,11 @@ class FloorFold:
         self._skipped: dict[str, dict[str, set[int]]] = {}
         self._unset: dict[str, dict[str, set[int]]] = {}
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The managed topics' partition counts."""
+        return {name: len(one.leader_epochs) for name, one in self.topics.items()}
+
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Fold in a group: its commits by topic, and the topics that its live members read."""
         known = self._known.pop(group, _NOWHERE) if self._known else _NOWHERE
@@ -180,87 +155,84 @@ class FloorFold:
         unset = self._unset.pop(group, _NOWHERE) if self._unset else _NOWHERE
         live = frozenset(reads)
         if live and known:  # a live member starts anew where it has no commit, whatever is remembered (F2)
-            known = {topic: places for topic, places in known.items() if topic not in live}
+            known = {topic: partitions for topic, partitions in known.items() if topic not in live}
         for topic, rows in commits.items():
-            if topic in self._topics and rows:
+            if topic in self.topics and rows:
                 there = self._fold(group, topic, rows, skipped.get(topic, ()))
                 if (present := self.present.get((group, topic))) is not None:
                     present.update(row[0] for row in rows)
                 if there < self._count(topic):
-                    places = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
-                    self._mark_missing(group, topic, places, without_commit_text(group, topic, rows))
-        for topic in live:
-            if topic in self._topics and not commits.get(topic):
-                self._mark_missing(group, topic, unset.get(topic, ()), only_member_text(group, topic))
-        for topic in {**known, **unset}:  # it has no position on the topic any more
-            if not commits.get(topic) and topic not in live:
-                places = known.get(topic, set()) | unset.get(topic, set())
-                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, _BEFORE))
-        for topic, places in unset.items():  # what is remembered there is no commit, either (F4)
-            self.present.get((group, topic), set()).difference_update(places)
+                    has = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
+                    self._mark_missing(group, topic, has, without_commit_text(group, topic, rows))
+        for topic in {*live, *known, *unset}:
+            if topic in self.topics and not commits.get(topic):  # or it has no position there any more
+                why = only_member_text(group, topic)
+                if topic not in live:
+                    why = gone_without_commit_text(group, topic, _BEFORE)
+                self._mark_missing(group, topic, known.get(topic, set()) | unset.get(topic, set()), why)
+        for topic, partitions in unset.items():  # what is remembered there is no commit, either (F4)
+            self.present.get((group, topic), set()).difference_update(partitions)
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Fold in positions of a group whose commits are gone: the lowest of each leader epoch is kept (F6)."""
+        """Fold in positions of a group whose commits are gone: the lowest of each leader epoch counts (F6)."""
+        self.gone.append((group, gone))
         for topic, rows in gone.items():
-            if topic not in self._topics:
+            if topic not in self.topics:
                 continue
             count = self._count(topic)
             here = self._known.setdefault(group, {}).setdefault(topic, set())
             for partition, offset, epoch in rows:
                 if partition < count:
                     here.add(partition)
-                    self._odd(topic, partition).left(epoch, GoneCommit(offset, group, seen))
-            if (present := self.present.get((group, topic))) is not None:
-                present.update(here)
+                    self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
+                    self._row(group, topic, partition, "gone", offset, epoch, "F6", seen)
+            self.present.get((group, topic), set()).update(here)
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
         self.recall(group, gone, seen)
-        for topic, places in self._known.pop(group, _NOWHERE).items():
-            if len(places) < self._count(topic):
-                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, seen))
+        for topic, partitions in self._known.pop(group, _NOWHERE).items():
+            if len(partitions) < self._count(topic):
+                self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
 
     def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
         """Fold in commits of a group that do not count (F5); for F2 the group has a commit there."""
         skipped = self._skipped.setdefault(group, {})
-        last: str | None = None
-        epochs: Sequence[int] = ()
-        here: set[int] = set()
         for (topic, partition), (offset, epoch) in refused.items():
-            if topic != last:  # a group's rows come topic by topic
-                last, scope = topic, self._topics.get(topic)
-                epochs = () if scope is None else scope.leader_epochs
-                here = skipped.setdefault(topic, set())
-            if partition >= len(epochs):
+            if topic not in self.topics or partition >= self._count(topic):
                 continue
-            here.add(partition)
-            odd, one = self._odd(topic, partition), Refused(offset, epoch, group)
-            odd.refuses(one)
-            if epoch is not None and epoch > epochs[partition]:
-                odd.is_ahead(one)
+            skipped.setdefault(topic, set()).add(partition)
+            self._row(group, topic, partition, "refused", offset, epoch, "F5")
+            at, one = self._at(topic, partition), Refused(offset, epoch, group)
+            at.refused = highest(at.refused, one)
+            if epoch is not None and epoch > self.topics[topic].leader_epochs[partition]:
+                at.ahead = highest(at.ahead, one)
 
     def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
         """Fold in a group's stored offsets below zero: it reads there, from where only its client knows (F1, F2)."""
         for topic, offsets in stored.items():
-            if topic not in self._topics:
+            if topic not in self.topics:
                 continue
             here = self._unset.setdefault(group, {}).setdefault(topic, set())
             for partition, offset in offsets.items():
                 if partition < self._count(topic):
                     here.add(partition)
-                    self._odd(topic, partition).lacks(group, no_position_text(group, topic, partition, offset))
+                    self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""
-        self.fail_all(failed_reason(group, text), topics)
+        self.fail_all(failed_reason(group, text), topics, group)
 
-    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None) -> None:
+    def fail_all(self, reason: Reason, topics: Iterable[str] | None = None, group: str = "") -> None:
         """Make every floor unknown, or every one of these topics (F8, F9, or a listing that failed)."""
         if topics is None:
             self.failed.add(reason)
+            self._row(group, None, None, "failed", code=reason.code, text=reason.text)
         else:
             for topic in topics:
                 self.failed_topics.setdefault(topic, set()).add(reason)
+                if topic in self.topics:
+                    self._row(group, topic, None, "failed", code=reason.code, text=reason.text)
 
     def part(self, topics: Iterable[str]) -> FloorFold:
         """Return what the groups so far come to on these topics, to be added to another fold."""
@@ -268,10 +240,10 @@ class FloorFold:
         found.columns = {
             name: one for name, one in self.columns.items() if name in wanted and max(one.high) != NO_HIGHEST
         }
-        found.odd = {tp: one for tp, one in self.odd.items() if tp.topic in wanted}
+        found.irregular = {tp: one for tp, one in self.irregular.items() if tp.topic in wanted}
         found.failed = self.failed
         found.failed_topics = {name: reasons for name, reasons in self.failed_topics.items() if name in wanted}
-        found.present = {key: places for key, places in self.present.items() if key[1] in wanted}
+        found.present = {key: partitions for key, partitions in self.present.items() if key[1] in wanted}
         return found
 
     def take(self, other: FloorFold) -> None:
@@ -288,42 +260,41 @@ class FloorFold:
                 if most > high[n] or (most == high[n] and group < high_by[n]):
                     high[n], high_by[n] = most, group
                 bare[n] |= theirs.bare[n]
-        for tp, odd in other.odd.items():
-            self._odd(*tp).take(odd)
+        for tp, one in other.irregular.items():
+            self._at(*tp).take(one)
         self.failed |= other.failed
         for topic, reasons in other.failed_topics.items():
             self.failed_topics.setdefault(topic, set()).update(reasons)
-        for key, places in other.present.items():
-            self.present[key] |= places
+        for key, partitions in other.present.items():
+            self.present[key] |= partitions
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
         """Return the leader epochs of commits, including gone ones, other than the partition's current one (F5, F6)."""
-        found = []
-        for tp, one in self.odd.items():
-            if one.epochs or one.gone:
-                now = self._topics[tp.topic].leader_epochs[tp.partition]
-                found += [(tp, epoch) for epoch in {**(one.epochs or {}), **(one.gone or {})} if epoch != now]
-        return sorted(found)
+        return sorted(
+            (tp, epoch)
+            for tp, one in self.irregular.items()
+            for epoch in one.epochs.keys() | one.gone.keys()
+            if epoch != self.topics[tp.topic].leader_epochs[tp.partition]
+        )
 
     def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
         """Record where a leader epoch ends, None if the leader does not know it."""
-        one = self._odd(*tp)
-        one.ends = {**(one.ends or {}), epoch: end}
+        self._at(*tp).ends[epoch] = end
 
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
         """Record where the log was cut since the last pass, and which epoch ended there."""
-        self._odd(*tp).cut = (cut, epoch)
+        self._at(*tp).cut = (cut, epoch)
 
     def cut_untold(self, tp: TopicPartition) -> None:
         """Record that it is unknown whether the log was cut: commits without a leader epoch hold (M4)."""
-        self._odd(*tp).cut = CUT_UNTOLD
+        self._at(*tp).cut = CUT_UNTOLD
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
         topic, partition = tp
-        scope, here, odd = self._topics[topic], self.columns[topic], self.odd.get(tp, _ORDINARY)
+        scope, here, irregular = self.topics[topic], self.columns[topic], self.irregular.get(tp, _REGULAR)
         low, low_by, high = here.low[partition], here.low_by[partition], here.high[partition]
-        sound = odd is _ORDINARY and not (self.failed or self.failed_topics or scope.require)
+        sound = irregular is _REGULAR and not (self.failed or self.failed_topics or scope.require)
         if (
             sound
             and type(high_watermark) is int
@@ -331,30 +302,21 @@ class FloorFold:
             and log_start <= low <= high <= high_watermark
         ):
             return Floor(low, floor_by(low_by))  # as nearly always: what follows comes to the same
-        best = None if high == NO_HIGHEST else Best(low, low_by, high, here.high_by[partition])
+        commits = Commits(low, low_by, high, here.high_by[partition], bool(here.bare[partition]))
         standing = Standing(
             leader_epoch=scope.leader_epochs[partition],
-            best=best,
+            commits=None if high == NO_HIGHEST else commits,
             failed=self.failed,
             failed_topic=self.failed_topics.get(topic, ()),
-            epochs=odd.epochs or _NO_EPOCHS,
-            ends=odd.ends or _NO_EPOCHS,
-            refused=odd.refused,
-            ahead=odd.ahead,
-            missing=odd.missing,
-            missing_count=odd.missing_count,
             absent=[group for group in scope.require if partition not in self.present[group, topic]],
-            gone=odd.gone or _NO_EPOCHS,
-            unproven=odd.unproven,
-            bare=bool(here.bare[partition]),
-            cut=odd.cut,
+            irregular=irregular,
         )
         return floor_of(standing, log_start, high_watermark)
 
     def _fold(self, group: str, topic: str, rows: Sequence[Commit], skipped: Collection[int]) -> int:
         """Fold in a group's rows of one topic; return on how many of its partitions the group has a commit."""
         low, low_by, high, high_by, bare = self.columns[topic]
-        epochs = self._topics[topic].leader_epochs
+        epochs = self.topics[topic].leader_epochs
         count, known = len(low), len(rows)
         for partition, offset, epoch in rows:
             if partition >= count:  # created since the metadata was read: not managed yet
@@ -370,28 +332,41 @@ class FloorFold:
             if epoch is None:
                 bare[partition] = 1
             elif epoch != epochs[partition]:
-                self._odd(topic, partition).commits(epoch, offset, group)
+                self._at(topic, partition).commits(epoch, offset, group)
+        if self.rows is not None:
+            self.rows += (
+                CommitRow(group, topic, partition, "commit", offset, epoch)
+                for partition, offset, epoch in rows
+                if partition < count and partition not in skipped
+            )
         return known
 
     def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str) -> None:
         count = self._count(topic)
-        text = younger_text(group) if group in self._latest.groups else text
-        for partition in range(self._latest.covered(group, topic, count), count):
+        text = younger_text(group) if group in self.latest.groups else text
+        for partition in range(self.latest.covered(group, topic, count), count):
             if partition not in there:
-                self._odd(topic, partition).lacks(group, text)
+                self._lacks(group, topic, partition, text)
+
+    def _lacks(self, group: str, topic: str, partition: int, text: str) -> None:
+        self._at(topic, partition).lacks(group, text)
+        self._row(group, topic, partition, "missing", code="F2", text=text)
+
+    def _row(self, group: str, topic: str | None, partition: int | None, kind: Kind, *more: Any, **named: Any) -> None:
+        if self.rows is not None:
+            self.rows.append(CommitRow(group, topic, partition, kind, *more, **named))
 
     def _count(self, topic: str) -> int:
-        return len(self._topics[topic].leader_epochs)
+        return len(self.topics[topic].leader_epochs)
 
-    def _odd(self, topic: str, partition: int) -> Odd:
+    def _at(self, topic: str, partition: int) -> Irregular:
         tp = TopicPartition(topic, partition)
-        found = self.odd.get(tp)
+        found = self.irregular.get(tp)
         if found is None:
-            found = self.odd[tp] = Odd()
+            found = self.irregular[tp] = Irregular()
         return found
 
 
 _BEFORE: Final = "before"
-_ORDINARY: Final = Odd()
+_REGULAR: Final = Irregular()
 _NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})
-_NO_EPOCHS: Final[Mapping[int, Any]] = MappingProxyType({})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, Protocol
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -14,12 +14,10 @@ from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
-from retention_cli.core.model import Reason, TopicPartition, Unknown
+from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
-from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink, TopicScope
-from retention_cli.observe.floors.latest import NOBODY, Latest
+from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
@@ -29,9 +27,6 @@ from retention_cli.policy.settings import GroupRules
 
 CommitListener = Callable[[GroupCommits], None]
 """Called with each counted group's commits, which the fold does not keep."""
-BeginRows = Callable[[Mapping[str, int], Latest], FloorSink]
-"""Returns a second sink for one reading of all consumers, given each topic's partition count and the groups that start
-at the end (F2). A reading that is repeated begins another one, and the last is the one that counts."""
 
 _AGAIN_AFTER_S: Final = 0.5
 _LISTING_PATIENCE_S: Final = 2.0
@@ -50,53 +45,74 @@ _SEEN_INCOMPLETE: Final = (
 )
 
 
-def read_group_floors(
-    reader: ClusterReader,
-    scopes: Mapping[str, TopicScope],
-    rules: GroupRules,
-    metadata: ClusterMetadata,
-    *,
-    patience_s: float | None = None,
-    progress: Progress = silent,
-    listener: CommitListener | None = None,
-    begin_rows: BeginRows | None = None,
-    memory: Memory | None = None,
-    now_ms: int = 0,
-    outside: Sequence[Read] | None = None,
-    is_mine: Callable[[str], bool] = lambda _group: True,
-) -> FloorFold:
-    """Return the fold over every group that counts. What could not be read is unknown in it, with its reason.
+@dataclass(frozen=True, slots=True)
+class GroupReader:
+    """Reads every group that counts into one fold. What could not be read is unknown in it, with its reason.
 
     Args:
         reader: the cluster.
         scopes: the managed topics.
-        rules: which groups count.
-        metadata: read just now; the first of the two reads that F9 compares.
-        patience_s: how long to wait for coordinators that move and offsets that are unstable.
+        recall: which groups count, and what is remembered of them (F6).
         progress: called with the number of groups read.
         listener: called with each group's commits.
-        begin_rows: makes a second sink, which gets all that the fold gets.
-        memory: remembers each group, and recalls those that are gone (F6).
-        now_ms: our wall clock (Unix ms), for the memory.
-        outside: what the sources of other consumers gave, if they were read elsewhere (F7).
         is_mine: returns whether this fold is to have the group with a name: others may be in another one.
+        with_rows: whether the fold keeps rows, too.
     """
-    deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
-    recall = Recall(memory or NoMemory(), rules, now_ms)
-    before, attempts = metadata, 0
-    while True:
-        attempts += 1
-        fold, sink, doubt = _read_once(
-            reader, scopes, rules, before, deadline, progress, listener, begin_rows, recall, is_mine
-        )
-        if doubt is None or not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
-            break
-        reader.clock.sleep(_AGAIN_AFTER_S)
-        before = reader.metadata([OFFSETS_TOPIC])
-    if doubt is not None:
-        sink.fail_all(doubt.reason)
-    fold_outside(sink, rules.sources, scopes, metadata, recall, reader, listener, outside)
-    return fold
+
+    reader: ClusterReader
+    scopes: Mapping[str, TopicScope]
+    recall: Recall
+    progress: Progress = silent
+    listener: CommitListener | None = None
+    is_mine: Callable[[str], bool] = lambda _group: True
+    with_rows: bool = False
+
+    def read(
+        self, metadata: ClusterMetadata, patience_s: float | None = None, outside: Sequence[Read] | None = None
+    ) -> FloorFold:
+        """Return the fold over every group that counts, and every consumer outside Kafka's groups.
+
+        Args:
+            metadata: read just now; the first of the two reads that F9 compares.
+            patience_s: how long to wait for coordinators that move and offsets that are unstable.
+            outside: what the sources of other consumers gave, if they were read elsewhere (F7).
+        """
+        reader = self.reader
+        deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
+        before, attempts = metadata, 0
+        while True:
+            attempts += 1
+            fold, doubt = self._read_once(before, deadline)
+            if doubt is None or not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
+                break
+            reader.clock.sleep(_AGAIN_AFTER_S)
+            before = reader.metadata([OFFSETS_TOPIC])
+        if doubt is not None:
+            fold.fail_all(doubt.reason)
+        fold_outside(fold, metadata, self.recall, reader, self.listener, outside)
+        return fold
+
+    def _read_once(self, before: ClusterMetadata, deadline: float) -> tuple[FloorFold, Doubt | None]:
+        """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9)."""
+        reader, recall = self.reader, self.recall
+        fold = FloorFold(self.scopes, with_rows=self.with_rows)
+        try:
+            listing = list_counted(reader, recall.rules, before, deadline)
+            if isinstance(listing, Doubt):
+                return fold, listing
+            mine = tuple(one for one in listing.counted if self.is_mine(one.name))
+            fold.latest = _latest(mine, fold.counts, recall)
+            if listing.may_lack:
+                unguarded = [name for name, one in self.scopes.items() if not one.require]
+                fold.fail_all(Reason("F9", _NOBODY_REQUIRED), unguarded)
+            read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
+            if (doubt := changed_since(reader, before)) is not None:
+                return fold, doubt
+            recall.add_gone(fold, listing.keys)
+        except BrokerError as error:
+            text = f"the consumer groups could not be listed: {error}"
+            return fold, Doubt(Reason("F9", text), "while patience lasts")
+        return fold, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,26 +138,17 @@ class Listing:
     counted: tuple[ListedGroup, ...]
     may_lack: bool = False
 
-    def tell(self, sink: FloorSink, scopes: Mapping[str, TopicScope]) -> None:
-        """Make the floors unknown that this listing can't vouch for: where it may lack groups and none is required."""
-        if self.may_lack:
-            unguarded = [name for name, one in scopes.items() if not one.require]
-            sink.fail_all(Reason("F9", _NOBODY_REQUIRED), unguarded)
 
-    def latest(self, partitions: Mapping[str, int], recall: Recall) -> Latest:
-        """Return the groups that start at the end if they have no commit (F2): no share groups.
+def _latest(groups: Sequence[ListedGroup], partitions: Mapping[str, int], recall: Recall) -> Latest:
+    """Return the groups that start at the end if they have no commit (F2): no share groups.
 
-        A share group reads new partitions of a topic that it already knows from 0. ``partitions`` are the numbers of
-        those that the managed topics have: which are younger than which group is remembered from run to run.
-        """
-        keys = [group_key(group.kind, group.name) for group in self.counted]
-        ages = recall.memory.ages(partitions, keys, recall.now_ms)
-        named = (
-            key
-            for key, group in zip(keys, self.counted, strict=True)
-            if group.kind != "share" and matches(recall.rules.latest, group.name)
-        )
-        return Latest(frozenset(named), ages)
+    A share group reads new partitions of a topic that it already knows from 0. ``partitions`` are the numbers of those
+    that the managed topics have: which are younger than which group is remembered from run to run.
+    """
+    keys = [group_key(group.kind, group.name) for group in groups]
+    ages = recall.memory.ages(partitions, keys, recall.now_ms)
+    named = (one for one in groups if one.kind != "share" and matches(recall.rules.latest, one.name))
+    return Latest(frozenset(group_key(one.kind, one.name) for one in named), ages)
 
 
 def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
@@ -185,54 +192,6 @@ def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | Non
     return None
 
 
-def not_listed(error: BrokerError) -> Doubt:
-    """Return the doubt about groups that could not be listed (F9)."""
-    return Doubt(Reason("F9", f"the consumer groups could not be listed: {error}"), "while patience lasts")
-
-
-def _read_once(
-    reader: ClusterReader,
-    scopes: Mapping[str, TopicScope],
-    rules: GroupRules,
-    before: ClusterMetadata,
-    deadline: float,
-    progress: Progress,
-    listener: CommitListener | None,
-    begin_rows: BeginRows | None,
-    recall: Recall,
-    is_mine: Callable[[str], bool],
-) -> tuple[FloorFold, FloorSink, Doubt | None]:
-    """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9).
-
-    The sink is the fold, with the second sink if there is one.
-    """
-    topics = {name: len(one.leader_epochs) for name, one in scopes.items()}
-    fold, sink = _begun(scopes, NOBODY, begin_rows)
-    try:
-        listing = list_counted(reader, rules, before, deadline)
-        if isinstance(listing, Doubt):
-            return fold, sink, listing
-        listing = replace(listing, counted=tuple(one for one in listing.counted if is_mine(one.name)))
-        fold, sink = _begun(scopes, listing.latest(topics, recall), begin_rows)
-        listing.tell(sink, scopes)
-        read_groups(reader, listing.counted, topics, sink, _left(reader, deadline), progress, listener, recall)
-        if (doubt := changed_since(reader, before)) is not None:
-            return fold, sink, doubt
-        recall.add_gone(sink, listing.keys)
-    except BrokerError as error:
-        return fold, sink, not_listed(error)
-    return fold, sink, None
-
-
-def _begun(
-    scopes: Mapping[str, TopicScope], latest: Latest, begin_rows: BeginRows | None
-) -> tuple[FloorFold, FloorSink]:
-    fold = FloorFold(scopes, latest)
-    if begin_rows is None:
-        return fold, fold
-    return fold, Both(fold, begin_rows({name: len(one.leader_epochs) for name, one in scopes.items()}, latest))
-
-
 def _left(reader: ClusterReader, deadline: float) -> float:
     return max(0.0, deadline - reader.clock.monotonic())
 
@@ -240,17 +199,13 @@ def _left(reader: ClusterReader, deadline: float) -> float:
 def read_groups(
     reader: ClusterReader,
     counted: Sequence[ListedGroup],
-    topics: Mapping[str, int],
-    fold: FloorSink,
-    patience_s: float,
-    progress: Progress,
-    listener: CommitListener | None,
+    fold: FloorFold,
     recall: Recall,
+    patience_s: float,
+    progress: Progress = silent,
+    listener: CommitListener | None = None,
 ) -> None:
-    """Read these groups' members and commits into the fold. ``counted`` may be any slice of those that count.
-
-    ``topics`` are the managed ones, with their partition counts.
-    """
+    """Read these groups' members and commits into the fold. ``counted`` may be any slice of those that count."""
     deadline, rules = reader.clock.monotonic() + patience_s, recall.rules
     honest = [group for group in counted if not is_outside(group.name)]
     for group in counted:
@@ -259,54 +214,65 @@ def read_groups(
         elif group.kind == "unknown":
             fold.fail(group.name, "a group of a type that this kretain does not know", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
-    reads: dict[str, frozenset[str]] = {}
-    unreadable: dict[str, str] = {}
-
-    def on_members(name: str, found: MembersRead | RequestFailedError) -> None:
-        if isinstance(found, RequestFailedError):
-            hint = "; to count it by its commits alone: groups.by.commits" * isinstance(found, MembersUnknownError)
-            unreadable[name] = f"{found}{hint}"
-            return
-        try:
-            reads[name] = reads.get(name, frozenset()) | _by_name(found, topics)
-        except PatternError as error:
-            unreadable[name] = f"its members subscribe by {error}"
-
-    asked = [group for group in honest if _is_described(group) and not matches(rules.by_commits, group.name)]
-    reader.describe_members(asked, on_members, patience_s)
+    described = [group for group in honest if _is_described(group) and not matches(rules.by_commits, group.name)]
+    reads = _members(reader, described, fold.topics, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]
-    read = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
-    for one in reader.read_pending(read, topics, _left(reader, deadline)):
+    others = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
+    for one in reader.read_pending(others, fold.counts, _left(reader, deadline)):
         fold.fail(keys[one.group], f"an offset is pending in a transaction: {one.text}", one.topics)
     done = 0
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         nonlocal done
         done += 1
-        progress("committed offsets", done, len(read) + len(shares))
-        name, key = commits.group, keys[commits.group]
-        doubted, known = frozenset[str](), commits
-        if isinstance(known, CommitsUnknown):
-            fold.fail(key, known.text, known.topics)
-            doubted = known.topics or doubted
-        if name in unreadable:  # of two doubts the wider one counts
-            fold.fail(key, unreadable[name], None)
-        if isinstance(known, CommitsUnknown):
-            if known.read is None:
-                return
-            known = known.read  # a doubt about some topics changes nothing about the others
-        topics = recall.without_stale_epochs(key, known.topics) if matches(rules.stale_epochs, name) else known.topics
-        recall.complete(fold, key, topics, doubted)
+        progress("committed offsets", done, len(others) + len(shares))
+        key, doubted = keys[commits.group], frozenset[str]()
+        if isinstance(commits, CommitsUnknown):
+            fold.fail(key, commits.text, commits.topics)
+            doubted = commits.topics or doubted
+        members = reads.get(commits.group, frozenset())
+        if isinstance(members, str):  # of two doubts the wider one counts
+            fold.fail(key, members, None)
+            members = frozenset()
+        known = commits.read if isinstance(commits, CommitsUnknown) else commits
+        if known is None:
+            return
+        stale = matches(rules.stale_epochs, known.group)
+        topics = recall.without_stale_epochs(key, known.topics) if stale else known.topics
+        recall.complete(fold, key, topics, doubted)  # a doubt about some topics changes nothing about the others
         if known.no_position:
             fold.no_position(key, known.no_position)
-        fold.add(key, topics, reads.get(name, frozenset()) - doubted)
+        fold.add(key, topics, members - doubted)
         if listener is not None and not doubted:
             listener(GroupCommits(key, topics))
 
-    progress("committed offsets", 0, len(read) + len(shares))
+    progress("committed offsets", 0, len(others) + len(shares))
     if shares:
         reader.read_share_offsets(shares, on_commits)
-    reader.read_commits(read, on_commits, _left(reader, deadline))
+    reader.read_commits(others, on_commits, _left(reader, deadline))
+
+
+def _members(
+    reader: ClusterReader, groups: Sequence[ListedGroup], topics: Collection[str], patience_s: float
+) -> dict[str, frozenset[str] | str]:
+    """Return, by group, the topics that its live members read, or why that is unknown."""
+    reads: dict[str, frozenset[str] | str] = {}
+
+    def on_members(name: str, found: MembersRead | RequestFailedError) -> None:
+        before = reads.get(name, frozenset())
+        if isinstance(before, str):
+            return
+        if isinstance(found, RequestFailedError):
+            hint = "; to count it by its commits alone: groups.by.commits" * isinstance(found, MembersUnknownError)
+            reads[name] = f"{found}{hint}"
+            return
+        try:
+            reads[name] = before | _by_name(found, topics)
+        except PatternError as error:
+            reads[name] = f"its members subscribe by {error}"
+
+    reader.describe_members(groups, on_members, patience_s)
+    return reads
 
 
 def _by_name(found: MembersRead, topics: Collection[str]) -> frozenset[str]:
@@ -350,27 +316,7 @@ def _without_leader(metadata: ClusterMetadata) -> Reason | None:
     )
 
 
-class EpochChecks(Protocol):
-    """Lists leader epochs of commits, and records their ends."""
-
-    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the epochs that are not the partition's current one."""
-        ...
-
-    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
-        """Record where one ends, None if the leader does not know it."""
-        ...
-
-    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
-        """Record where the log was cut since the last pass, and which epoch ended there."""
-        ...
-
-    def cut_untold(self, tp: TopicPartition) -> None:
-        """Record that it is unknown whether the log was cut."""
-        ...
-
-
-def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
+def tell_epochs(fold: FloorFold, ends: EpochEnds) -> None:
     """Tell the fold where the leader epochs of commits end (F5, F6)."""
     for tp, epoch in fold.epochs_to_check():
         if (answer := ends.get((tp, epoch))) is not None:

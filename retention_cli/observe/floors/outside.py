@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
@@ -15,7 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
-from retention_cli.observe.floors.fold import FloorSink
+from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumers, Reach, SourceError
 from retention_cli.policy.model import matches
@@ -115,9 +115,7 @@ def _foreign(source: FloorSource, consumers: Consumers, topics: Mapping[str, Top
 
 
 def fold_outside(
-    sink: FloorSink,
-    sources: Sequence[FloorSource],
-    managed: Collection[str],
+    fold: FloorFold,
     metadata: ClusterMetadata,
     recall: Recall,
     reader: ClusterReader,
@@ -127,39 +125,38 @@ def fold_outside(
     """Read the sources and hand over what they say; call it before any log end is read (F5).
 
     Args:
-        sink: takes the consumers.
-        sources: as the policy names them.
-        managed: the names of the managed topics.
+        fold: takes the consumers; its topics are the managed ones.
         metadata: the cluster's, read just now.
-        recall: what is remembered (F5, F6).
+        recall: the policy's sources, and what is remembered (F5, F6).
         reader: the cluster.
         listener: sees each consumer's positions, as of groups.
         given: what the sources gave, if they were read elsewhere.
     """
+    sources = recall.rules.sources
     if not sources:
         return
-    found = read_sources(sources, Reach(reader, metadata, managed)) if given is None else given
+    found = read_sources(sources, Reach(reader, metadata, fold.topics)) if given is None else given
     reading = checked(sources, found, metadata.topics)
     for key, one in reading.consumers.items():
         if not proves_itself(key):
-            recall.complete(sink, key, one.rows)
+            recall.complete(fold, key, one.rows)
         for topic, text in one.unreadable.items():
-            sink.fail(key, text, [topic])
+            fold.fail(key, text, [topic])
         if one.reads is None:
-            sink.fail(key, "it has live members, and which topics they read is unknown", None)
-        sink.add(key, one.rows, one.reads or ())
+            fold.fail(key, "it has live members, and which topics they read is unknown", None)
+        fold.add(key, one.rows, one.reads or ())
         if listener is not None:
             listener(GroupCommits(key, one.rows))
     gone = list(recall.memory.gone_groups(reading.consumers, recall.since_ms, outside=True))
     for key, seen_ms, rows in gone:
         if any(owns(source, key) for source in sources if source not in reading.failed):
-            sink.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
+            fold.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
     for source, text in reading.failed.items():
         held: set[str] | None = None
         if source.topics is not None:
             stood = {one for key, _seen, _rows in gone if owns(source, key) for one in recall.memory.group_topics(key)}
-            held = {name for name in managed if matches(source.topics, name)} | stood
-        sink.fail(key_of(source.kind, source.name), text, held)
+            held = {name for name in fold.topics if matches(source.topics, name)} | stood
+        fold.fail(key_of(source.kind, source.name), text, held)
 
 
 def owns(source: FloorSource, key: str) -> bool:

@@ -9,7 +9,7 @@ from retention_cli.core.consumers import group_id, is_share
 from retention_cli.core.model import Reason
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Memory
-from retention_cli.observe.floors.fold import FloorSink
+from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 
@@ -27,7 +27,7 @@ class Recall:
         """A group that is gone still counts if it was seen since then (F6). Unix ms."""
         return self.now_ms - self.rules.remember_ms
 
-    def complete(self, fold: FloorSink, name: str, commits: Commits, doubted: Collection[str] = ()) -> None:
+    def complete(self, fold: FloorFold, name: str, commits: Commits, doubted: Collection[str] = ()) -> None:
         """Remember a group's commits; tell the fold which of them do not count, and which are gone.
 
         On ``doubted`` topics its commits could not be read: what is remembered of them stays as it is.
@@ -58,7 +58,7 @@ class Recall:
             for topic, rows in commits.items()
         }
 
-    def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
+    def add_gone(self, fold: FloorFold, listed: Collection[str]) -> None:
         """Fold in remembered groups that are not ``listed``. If the memory is lost, every floor is unknown."""
         if self.memory.lost is not None:
             for reason in self.memory.lost.reasons:

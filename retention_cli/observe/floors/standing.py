@@ -1,15 +1,13 @@
 """Where the groups stand on one partition, and the floor that results (F1–F6). Pure.
 
-A standing sums up any number of commits. It is small, and the same whoever folded them: the local fold in memory, or
-Spark with a groupBy. Floors and their reasons are made here, for both.
+A standing sums up any number of commits. It is small, and the same whatever order they came in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.consumers import floor_by, forget_hint, forget_line, is_outside, is_share, plain_name, who
@@ -18,7 +16,6 @@ from retention_cli.core.model import Floor, Maybe, Reason, Unknown
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
-_NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 _SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by groups.share: ignore"
 _NOT_ASKED: Final = Unknown.because("F5", "where the leader epoch of a commit ends was not asked")
 
@@ -30,14 +27,17 @@ CUT_UNTOLD: Final = Unknown.because(
 )
 
 
-@dataclass(slots=True)
-class Best:
-    """A partition's lowest and highest commits, and whose they are: of equal ones, the first group by name."""
+class Commits(NamedTuple):
+    """A partition's lowest and highest commits, and whose they are: of equal ones, the first group by name.
+
+    ``bare``: some commit carries no leader epoch.
+    """
 
     low: int
     low_by: str
     high: int
     high_by: str
+    bare: bool = False
 
 
 class Refused(NamedTuple):
@@ -47,10 +47,10 @@ class Refused(NamedTuple):
     epoch: int | None
     group: str
 
-    @property
-    def rank(self) -> tuple[int, str]:
-        """The sort key. The smallest is reported: the highest commit, of equal ones the first group by name."""
-        return -self.offset, self.group
+
+def highest(*some: Refused | None) -> Refused | None:
+    """Return the one that is reported: the highest commit, of equal ones the first group by name."""
+    return min((one for one in some if one is not None), key=lambda one: (-one.offset, one.group), default=None)
 
 
 class GoneCommit(NamedTuple):
@@ -65,47 +65,91 @@ EpochEnd = Maybe[int | None]
 """Where a leader epoch ends, None if the leader does not know it."""
 
 
+@dataclass(slots=True)
+class Irregular:
+    """What is out of the ordinary about the commits on one partition (F2, F5, F6): nearly no partition has any of it.
+
+    It is the same in whatever order groups come, and in however many parts. ``missing`` has name and text of the first
+    few of the ``missing_count`` groups that read the topic and have no commit here (F2). ``epochs`` has the highest
+    commit of each leader epoch, ``ends`` where epochs other than the current one end. ``refused`` is the highest commit
+    known to belong to another log, ``ahead`` the highest of those from an epoch that this log has not reached (F5).
+    ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6), ``unproven`` is the first by name
+    of those that were never seen to count. ``cut`` is where the log was cut since the last pass, and which epoch ended
+    there; :data:`CUT_UNTOLD` if that could not be asked.
+    """
+
+    missing_count: int = 0
+    missing: tuple[tuple[str, str], ...] = ()
+    epochs: dict[int, tuple[int, str]] = field(default_factory=dict)
+    ends: dict[int, EpochEnd] = field(default_factory=dict)
+    refused: Refused | None = None
+    ahead: Refused | None = None
+    gone: dict[int, GoneCommit] = field(default_factory=dict)
+    unproven: GoneCommit | None = None
+    cut: Maybe[tuple[int, int | None]] | None = None
+
+    def lacks(self, group: str, text: str) -> None:
+        """Add a group without a commit here, and what to do about it (F2)."""
+        self.missing_count += 1
+        self.missing = tuple(sorted((*self.missing, (group, text)))[:NAMED_AT_MOST])
+
+    def commits(self, epoch: int, offset: int, group: str) -> None:
+        """Add a commit in another leader epoch than the current one: the highest of each epoch is kept (F5)."""
+        before = self.epochs.get(epoch)
+        if before is None or (-offset, group) < (-before[0], before[1]):
+            self.epochs[epoch] = (offset, group)
+
+    def left(self, epoch: int | None, one: GoneCommit) -> None:
+        """Add a position of a group whose commit is gone (F6): the lowest of each leader epoch is kept.
+
+        Of those that were never seen to count (None), the first group by name is.
+        """
+        if epoch is None:
+            if self.unproven is None or one.group < self.unproven.group:
+                self.unproven = one
+            return
+        lowest = self.gone.get(epoch)
+        if lowest is None or one[:2] < lowest[:2]:
+            self.gone[epoch] = one
+
+    def take(self, other: Irregular) -> None:
+        """Add what other groups come to."""
+        self.missing_count += other.missing_count
+        self.missing = tuple(sorted((*self.missing, *other.missing))[:NAMED_AT_MOST])
+        for epoch, (offset, group) in other.epochs.items():
+            self.commits(epoch, offset, group)
+        for epoch, one in other.gone.items():
+            self.left(epoch, one)
+        if other.unproven is not None:
+            self.left(None, other.unproven)
+        self.refused, self.ahead = highest(self.refused, other.refused), highest(self.ahead, other.ahead)
+
+
 class Standing(NamedTuple):
     """What was read of all groups about one partition.
 
-    ``best`` is None if nobody has committed. ``failed`` are all failures that concern the whole cluster (F3, F8, F9),
-    ``failed_topic`` those of the topic (F3). ``epochs`` has the highest commit of each leader epoch, ``ends`` where
-    epochs other than the current one end. ``refused`` is the highest commit known to belong to another log, ``ahead``
-    the highest of those from an epoch that this log has not reached (F5). ``missing`` has name and text of the first
-    few of the ``missing_count`` groups that read the topic and have no commit here (F2). ``absent`` are the required
-    groups without a commit here (F4). ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6),
-    ``unproven`` is the first by name of those that were never seen to count. ``bare``: some commit carries no leader
-    epoch. ``cut`` is where the log was cut since the last pass, and which epoch ended there; :data:`CUT_UNTOLD` if that
-    could not be asked.
+    ``commits`` is None if nobody has committed. ``failed`` are the failures that concern the whole cluster (F3, F8,
+    F9), ``failed_topic`` those of the topic (F3). ``absent`` are the required groups without a commit here (F4).
     """
 
-    leader_epoch: int = -1
-    best: Best | None = None
-    failed: Collection[Reason] = ()
-    failed_topic: Collection[Reason] = ()
-    epochs: Mapping[int, tuple[int, str]] = _NONE
-    ends: Mapping[int, EpochEnd] = _NONE
-    refused: Refused | None = None
-    ahead: Refused | None = None
-    missing: Sequence[tuple[str, str]] = ()
-    missing_count: int = 0
-    absent: Sequence[str] = ()
-    gone: Mapping[int, GoneCommit] = _NONE
-    unproven: GoneCommit | None = None
-    bare: bool = False
-    cut: Maybe[tuple[int, int | None]] | None = None
+    leader_epoch: int
+    commits: Commits | None
+    failed: Collection[Reason]
+    failed_topic: Collection[Reason]
+    absent: Sequence[str]
+    irregular: Irregular
 
 
 def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
     """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
     if isinstance(high_watermark, Unknown):
         return high_watermark
-    best, gone = standing.best, standing.gone
+    commits, irregular = standing.commits, standing.irregular
     reasons = _doubts(standing, empty=log_start == high_watermark)
-    if standing.epochs or standing.refused or standing.cut or (best is not None and best.high > high_watermark):
+    if irregular.epochs or irregular.refused or irregular.cut or (commits and commits.high > high_watermark):
         reasons += _other_log(standing, high_watermark)
-    lowest, lowest_gone = (None if best is None else (best.low, best.low_by)), None
-    if gone or standing.unproven is not None:
+    lowest, lowest_gone = (None if commits is None else (commits.low, commits.low_by)), None
+    if irregular.gone or irregular.unproven is not None:
         lowest, lowest_gone, unknown = _with_gone(standing, lowest, high_watermark)
         reasons += unknown
     if lowest is None and not reasons:
@@ -136,8 +180,10 @@ def _with_gone(
     """
     unknown: list[Reason] = []
     which: GoneCommit | None = None
-    for epoch, one in sorted(standing.gone.items()):
-        end: EpochEnd = high_watermark if epoch == standing.leader_epoch else standing.ends.get(epoch, _NOT_ASKED)
+    for epoch, one in sorted(standing.irregular.gone.items()):
+        end: EpochEnd = (
+            high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _NOT_ASKED)
+        )
         if isinstance(end, Unknown):
             unknown += [Reason("F6", f"{who(one.group)}, gone since: {reason.text}") for reason in end.reasons]
         elif end is None or (epoch == standing.leader_epoch and one.offset > high_watermark):
@@ -145,7 +191,7 @@ def _with_gone(
             unknown.append(Reason("F6", f"{text} than this one (seen {one.seen}); {forget_hint(one.group)}"))
         elif lowest is None or (min(one.offset, end), one.group) < lowest:
             lowest, which = (min(one.offset, end), one.group), one
-    if (never := standing.unproven) is not None:
+    if (never := standing.irregular.unproven) is not None:
         text = f"{who(never.group)} is gone since it committed {never.offset:,} here (seen {never.seen}), and nothing"
         unknown.append(Reason("F6", f"{text} says of which log that was; {forget_hint(never.group)}"))
     return lowest, which, unknown
@@ -154,27 +200,26 @@ def _with_gone(
 def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     """Return why commits do not belong to this log (F5): the highest commit of each kind."""
     reasons: list[Reason] = []
-    best, beyond, ahead = standing.best, standing.refused, standing.ahead
-    if best is not None and best.high > high_watermark:
-        highest = Refused(best.high, None, best.high_by)
-        beyond = highest if beyond is None or highest.rank < beyond.rank else beyond
-    for epoch, (offset, group) in sorted(standing.epochs.items()):
+    commits, irregular = standing.commits, standing.irregular
+    beyond, ahead = irregular.refused, irregular.ahead
+    if commits is not None and commits.high > high_watermark:
+        beyond = highest(Refused(commits.high, None, commits.high_by), beyond)
+    for epoch, (offset, group) in sorted(irregular.epochs.items()):
         if epoch == standing.leader_epoch or offset > high_watermark:
             continue
-        end = standing.ends.get(epoch, _NOT_ASKED)
+        end = irregular.ends.get(epoch, _NOT_ASKED)
         if isinstance(end, Unknown):
             reasons += end.reasons
         elif end is None:
-            one = Refused(offset, epoch, group)
-            ahead = one if ahead is None or one.rank < ahead.rank else ahead
+            ahead = highest(ahead, Refused(offset, epoch, group))
         elif offset > end:
             reasons.append(diverged_reason(group, offset, epoch, end))
     if ahead is not None and ahead.offset <= high_watermark:
         reasons.append(ahead_reason(ahead, standing.leader_epoch))
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
         reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
-    if standing.cut is not None and standing.bare:
-        reasons += standing.cut.reasons if isinstance(standing.cut, Unknown) else [_cut_reason(*standing.cut)]
+    if irregular.cut is not None and commits is not None and commits.bare:
+        reasons += irregular.cut.reasons if isinstance(irregular.cut, Unknown) else [_cut_reason(*irregular.cut)]
     return reasons
 
 
@@ -309,26 +354,19 @@ def _doubts(standing: Standing, *, empty: bool) -> list[Reason]:
     """
     reasons: list[Reason] = []
     for some in (standing.failed, standing.failed_topic):
-        if some:
-            reasons += _some(some)
-    if standing.missing_count and not empty:
-        reasons += _missing_reasons(standing)
-    for group in standing.absent:
-        reasons.append(Reason("F4", f"{who(group)} is required (groups.require) and has no commit here"))
-    return reasons
-
-
-def _missing_reasons(standing: Standing) -> list[Reason]:
-    reasons = [Reason("F2", text) for _group, text in sorted(standing.missing)]
-    if standing.missing_count > len(reasons):
-        reasons.append(Reason("F2", f"and {standing.missing_count - len(reasons):,} more groups without a commit here"))
-    return reasons
+        reasons += _some(some)
+    irregular = standing.irregular
+    if not empty:
+        reasons += [Reason("F2", text) for _group, text in irregular.missing]
+        if (more := irregular.missing_count - len(irregular.missing)) > 0:
+            reasons.append(Reason("F2", f"and {more:,} more groups without a commit here"))
+    text = "is required (groups.require) and has no commit here"
+    return reasons + [Reason("F4", f"{who(group)} {text}") for group in standing.absent]
 
 
 def _some(reasons: Collection[Reason]) -> list[Reason]:
     """Return the first few reasons in order, and how many more there are."""
     ordered = sorted(reasons)
-    if len(ordered) <= NAMED_AT_MOST:
-        return ordered
-    more = Reason(ordered[0].code, f"and {len(ordered) - NAMED_AT_MOST:,} more like these")
-    return [*ordered[:NAMED_AT_MOST], more]
+    if (more := len(ordered) - NAMED_AT_MOST) > 0:
+        ordered[NAMED_AT_MOST:] = [Reason(ordered[0].code, f"and {more:,} more like these")]
+    return ordered

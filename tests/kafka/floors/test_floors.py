@@ -17,7 +17,6 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC
 from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.progress import silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.kafka_groups import read_groups
@@ -351,7 +350,7 @@ def test_doubts_about_one_group_add_up(world: World) -> None:
         for failure, expected in ((frozenset[str](), {source}), (unsettled, None)):
             told.clear()
             reader.describe_members = lambda _groups, hear, _s, failure=failure: hear(group, failure)  # type: ignore[method-assign, misc, assignment]
-            read_groups(reader, [listed], {}, Sink({}), 1.0, silent, None, recall)
+            read_groups(reader, [listed], Sink({}), recall, 1.0)
             assert told[-1] == (group, expected)
     assert world.decide(policy, other).trim_to == 3, "a doubt about one topic changes nothing about another"
     assert world.decide(policy, source).action == "hold"

@@ -43,7 +43,6 @@ PURE = [
             "disks/water_level",
             "disks/watermarks",
             "observe/floors/fold",
-            "observe/floors/odd",
             "observe/floors/standing",
         ),
         *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),

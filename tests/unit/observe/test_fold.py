@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Floor, Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
-from retention_cli.observe.floors.fold import FloorFold, TopicScope
-from retention_cli.observe.floors.latest import Latest
+from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 
 ORDERS0 = TopicPartition("orders", 0)
 THREE = {"orders": TopicScope([5, 5, 5])}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
-from retention_cli.observe.floors.fold import FloorFold, TopicScope
-from retention_cli.observe.floors.latest import Latest
+from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
 

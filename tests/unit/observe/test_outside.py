@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup, Row
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Seen, checked, fold_outside, read_sources
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.rows import CommitRows
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.policy.settings import FloorSource, GroupRules
 from tests.support.reach import reach_at
@@ -80,7 +79,9 @@ def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> Floo
 def folded(*sources: FloorSource, recall: Recall | None = None, now_ms: int = NOW) -> FloorFold:
     fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])})
     fold.add("billing", {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]})
-    fold_outside(fold, sources, ["orders", "payments"], CLUSTER, recall or recalling(), reach_at(now_ms).reader)
+    recall = recall or recalling()
+    told = replace(recall, rules=GroupRules(sources=sources))
+    fold_outside(fold, CLUSTER, told, reach_at(now_ms).reader)
     return fold
 
 
@@ -102,8 +103,8 @@ def test_a_file_counts_where_it_has_positions(tmp_path: Path) -> None:
 
 def test_positions_are_floors_without_any_group(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
-    source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    fold_outside(fold, [source], ["orders"], CLUSTER, recalling(), reach_at(NOW).reader)
+    rules = GroupRules(sources=(a_file(tmp_path, "orders,0,7\norders,1,9\n"),))
+    fold_outside(fold, CLUSTER, replace(recalling(), rules=rules), reach_at(NOW).reader)
     assert fold.floor(ORDERS, 0, 100) == Floor(7, "file:flink")
 
 
@@ -117,9 +118,8 @@ def test_a_partition_without_a_position_is_unknown_and_says_what_to_do(tmp_path:
 def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     fold.add("file:flink", {"orders": [(0, 3, 5), (1, 3, 5)]})
-    fold_outside(
-        fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], CLUSTER, recalling(), reach_at(NOW).reader
-    )
+    rules = GroupRules(sources=(a_file(tmp_path, "orders,0,7\norders,1,9\n"),))
+    fold_outside(fold, CLUSTER, replace(recalling(), rules=rules), reach_at(NOW).reader)
     assert fold.floor(ORDERS, 0, 100) == Floor(3, "group:file:flink")
     assert floor_by(key_of("file", "flink")) == "file:flink"
 
@@ -166,12 +166,12 @@ def test_too_old_is_unknown(tmp_path: Path) -> None:
     assert floor(folded(source, now_ms=NOW + 7_200_000)) == said
 
 
-def test_what_is_read_for_spark_is_what_is_read_here(tmp_path: Path) -> None:
-    sources = [a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",))]
-    rows = CommitRows({"orders": 2, "payments": 1})
-    fold_outside(rows, sources, ["orders", "payments"], CLUSTER, recalling(), reach_at(NOW).reader)
+def test_a_fold_with_rows_has_each_consumer_as_rows(tmp_path: Path) -> None:
+    sources = (a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",)))
+    fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])}, with_rows=True)
+    fold_outside(fold, CLUSTER, replace(recalling(), rules=GroupRules(sources=sources)), reach_at(NOW).reader)
     key = key_of("file", "flink")
-    found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in rows.take()}
+    found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in fold.rows or ()}
     assert found == {
         (key, "orders", 0, "commit", 7),
         (key, "orders", 1, "missing", None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retention_cli.observe.floors.fold import Commit
-from retention_cli.plan.lost import GoneCommits, lost_of
+from retention_cli.plan.lost import GoneCommits, lost_of, lost_of_gone
 
 LOSING = {"orders": {0: (4, 10), 2: (0, 5)}}
 
@@ -26,10 +26,10 @@ def test_consumer_loses_records_between_its_position_and_the_target(rows: list[C
 
 
 def test_deleted_commits_count_as_lost_positions() -> None:
-    gone = GoneCommits()
-    gone.add("live", {"orders": [(0, 4, 1)]})
-    gone.recall("part", {"orders": [(0, 6, 1)]}, "before")
-    gone.recall("part", {"orders": [(2, 4, None)]}, "before")
-    gone.add_gone("old", {"invoices": [(0, 0, 1)]}, "2026-11-01")
-    gone.add_gone("older", {"orders": [(0, 0, 1)]}, "2026-11-01")
-    assert gone.lost(LOSING) == {"part": 4 + 1, "older": 6}
+    gone: GoneCommits = [
+        ("part", {"orders": [(0, 6, 1)]}),
+        ("part", {"orders": [(2, 4, None)]}),
+        ("old", {"invoices": [(0, 0, 1)]}),
+        ("older", {"orders": [(0, 0, 1)]}),
+    ]
+    assert lost_of_gone(LOSING, gone) == {"part": 4 + 1, "older": 6}

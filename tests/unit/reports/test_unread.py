@@ -6,7 +6,7 @@ import pytest
 
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Sample, TopicPartition
-from retention_cli.observe.floors.rows import CommitRow, Kind
+from retention_cli.observe.floors.fold import CommitRow, Kind
 from retention_cli.reports.offsets import Log, Unread, by_partition, by_topic, unread_of
 
 SAMPLES = (Sample(1_000, 20), Sample(2_000, 50), Sample(3_000, 60))
