@@ -43,7 +43,7 @@ MUTANTS: Final = (
     Mutant(
         "commits: a group's error is an empty group",
         _COMMITS,
-        "if answer.error_code == _GROUP_ID_NOT_FOUND:",
+        "if answer.error_code == GROUP_ID_NOT_FOUND:",
         "if answer.error_code:",
     ),
     Mutant("recheck: a rewind is let be", _RECONCILE, "if fresh.min_commit < planned.min_commit:", "if False:"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeAclsRequest
 
@@ -58,11 +58,8 @@ async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
         raise error
     rules = [one for resource in response.resources for one in resource.acls if one.operation in _WRITES]
     allowed = {one.principal for one in rules if one.permission_type == _ALLOW}
-    return Writers(tuple(sorted(allowed - {one.principal for one in rules if _denied_everywhere(one)})))
-
-
-def _denied_everywhere(rule: Any) -> bool:
-    return bool(rule.permission_type == _DENY and rule.host == "*")
+    denied = {one.principal for one in rules if one.permission_type == _DENY and one.host == "*"}
+    return Writers(tuple(sorted(allowed - denied)))
 
 
 async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", "no", "there"]:

@@ -11,7 +11,7 @@ from typing import Final
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.wire.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 
@@ -20,7 +20,6 @@ _ROWS_A_RESPONSE: Final = 20_000
 _FIRST_BATCH: Final = 16
 _IN_FLIGHT: Final = 4
 """Requests in flight per coordinator: their answers are the largest of all."""
-_GROUP_ID_NOT_FOUND: Final = 69
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +38,14 @@ class GroupCommits:
 class CommitsUnknown:
     """A group whose offsets could not all be read. ``topics`` are those in doubt, None: any.
 
-    ``read`` are its commits on all other topics, None if none were read.
+    ``read`` are its commits on all other topics, None if none were read. ``retriable``: asking again may succeed.
     """
 
     group: str
     text: str
     topics: frozenset[str] | None
     read: GroupCommits | None = None
+    retriable: bool = False
 
 
 OnCommits = Callable[[GroupCommits | CommitsUnknown], None]
@@ -58,12 +58,14 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     (require_stable), and coordinators that move or load are looked up again (F3). A group that no longer exists has
     no offsets.
     """
-    waiting: dict[str, _Failure] = {name: _Failure("was not asked", None, retriable=True) for name in groups}
+    waiting: dict[str, CommitsUnknown] = {
+        name: CommitsUnknown(name, "was not asked", None, retriable=True) for name in groups
+    }
     batch_size = _FIRST_BATCH
     while waiting:
         coordinators, errors = await find_coordinators(wire, list(waiting), deadline)
         for name, error in errors.items():
-            waiting[name] = _Failure(str(error), None, retriable=error.retriable)
+            waiting[name] = CommitsUnknown(name, str(error), None, retriable=error.retriable)
         queues: dict[int, deque[str]] = {}
         for name, broker in coordinators.items():
             queues.setdefault(broker, deque()).append(name)
@@ -77,23 +79,15 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
         for name, failure in list(waiting.items()):
             if late or not failure.retriable:
                 del waiting[name]
-                on_group(CommitsUnknown(name, failure.text, failure.topics, failure.read))
+                on_group(failure)
         if waiting:
             await wire.sleep(0.25)
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    text: str
-    topics: frozenset[str] | None
-    retriable: bool
-    read: GroupCommits | None = None
 
 
 class _Round:
     """One pass over the waiting groups. Groups that were read leave ``waiting``, failed ones stay with their error."""
 
-    def __init__(self, waiting: dict[str, _Failure], on_group: OnCommits, batch_size: int) -> None:
+    def __init__(self, waiting: dict[str, CommitsUnknown], on_group: OnCommits, batch_size: int) -> None:
         self.batch_size = batch_size
         self._waiting = waiting
         self._on_group = on_group
@@ -106,7 +100,7 @@ class _Round:
     def on_reply(self, batch: list[str], reply: Answer | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
             for name in batch:
-                self._waiting[name] = _Failure(str(reply), None, retriable=reply.retriable)
+                self._waiting[name] = CommitsUnknown(name, str(reply), None, retriable=reply.retriable)
             return
         rows = 0
         for group in reply.groups:
@@ -115,10 +109,10 @@ class _Round:
 
     def _take(self, name: str, answer: GroupAnswer) -> int:
         """Report a group, or keep its failure; return the number of rows in its answer."""
-        if answer.error_code == _GROUP_ID_NOT_FOUND:
+        if answer.error_code == GROUP_ID_NOT_FOUND:
             self._done(GroupCommits(name, {}))
         elif (error := error_named(answer.error_code)) is not None:
-            self._waiting[name] = _Failure(str(error), None, retriable=error.retriable)
+            self._waiting[name] = CommitsUnknown(name, str(error), None, retriable=error.retriable)
         elif answer.failed is not None:
             self._waiting[name] = _row_failure(name, answer, *answer.failed)
         else:
@@ -130,14 +124,14 @@ class _Round:
             self._on_group(commits)
 
 
-def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, code: int) -> _Failure:
+def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, code: int) -> CommitsUnknown:
     """Return a group's failure for the errors of some partitions: it is unknown for their topics alone (F3)."""
     error = error_named(code) or RequestFailedError("failed", retriable=True)
     failed = answer.failed_topics
     commits = {topic: rows for topic, rows in answer.commits.items() if topic not in failed}
     unset = {topic: rows for topic, rows in answer.no_position.items() if topic not in failed}
     read = GroupCommits(name, commits, unset)
-    return _Failure(f"{topic}-{partition}: {error}", failed, retriable=error.retriable, read=read)
+    return CommitsUnknown(name, f"{topic}-{partition}: {error}", failed, retriable=error.retriable, read=read)
 
 
 async def takes_batches(wire: Wire, broker: int) -> bool:

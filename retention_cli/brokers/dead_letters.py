@@ -12,7 +12,7 @@ from typing import Any, Final
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.topic_configs import Values, read_group_values
+from retention_cli.brokers.topic_configs import Values, read_values
 from retention_cli.brokers.wire.connections import Wire
 
 _TOPIC: Final = "errors.deadletterqueue.topic.name"
@@ -29,7 +29,7 @@ async def pointing_letters(wire: Wire, groups: Sequence[str], deadline: float) -
     """
     if not groups or not await _has_dead_letters(wire, deadline):
         return {}
-    read = await read_group_values(wire, groups, [_TOPIC, _COPY], deadline)
+    read = await read_values(wire, "group", groups, [_TOPIC, _COPY], deadline)
     found = {name: why(values) for name, values in read.items()}
     return {name: text for name, text in found.items() if text is not None}
 

@@ -14,7 +14,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.connections import Job, Wire, error_named, failure_of
 from retention_cli.brokers.wire.protocol import (
     ConsumerGroupDescribeRequest,
     ShareGroupDescribeRequest,
@@ -31,7 +31,7 @@ _KINDS: Final[dict[str, GroupKind]] = {
     "streams": "streams",
 }
 _GROUPS_A_REQUEST: Final = 100
-_GROUP_ID_NOT_FOUND: Final = 69
+GROUP_ID_NOT_FOUND: Final = 69
 _DEAD: Final = "Dead"
 """What brokers before 3.8 answer for a group that they do not find."""
 _NOT_FOUND: Final = RequestFailedError("it is listed, but the call for its type does not find it", retriable=True)
@@ -63,11 +63,8 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
     found: dict[str, ListedGroup] = {}
     errors: dict[int, RequestFailedError] = {}
 
-    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
-        if isinstance(reply, RequestFailedError):
-            errors[broker] = reply
-            return
-        if (failed := error_named(reply.error_code)) is not None:
+    def on_reply(broker: int, reply: Any) -> None:
+        if (failed := failure_of(reply)) is not None:
             errors[broker] = failed
             return
         for group in reply.groups:
@@ -221,7 +218,7 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
                 on_answer(name, reply)
             return
         for row in reply.groups:
-            if row.error_code == _GROUP_ID_NOT_FOUND or getattr(row, "group_state", "") == _DEAD:
+            if row.error_code == GROUP_ID_NOT_FOUND or getattr(row, "group_state", "") == _DEAD:
                 on_answer(row.group_id, _NOT_FOUND)
             elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
                 on_answer(row.group_id, error)
@@ -262,14 +259,11 @@ def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
                 topics.update(ConsumerProtocolSubscription.decode(member.member_metadata).topics)
             if member.member_assignment:
                 assignment = ConsumerProtocolAssignment.decode(member.member_assignment)
-                topics.update(topic for topic, _ in (_pair(one) for one in assignment.assigned_partitions))
+                rows = assignment.assigned_partitions
+                topics.update(one.topic if hasattr(one, "topic") else one[0] for one in rows)
         except _UNDECODABLE:
             return silent
     return frozenset(topics)
-
-
-def _pair(assigned: Any) -> tuple[str, Any]:
-    return (assigned.topic, assigned.partitions) if hasattr(assigned, "topic") else (assigned[0], assigned[1])
 
 
 def consumer_topics(group: Any) -> MembersRead | RequestFailedError:

@@ -9,8 +9,8 @@ from typing import Any
 from kafka.protocol.admin import DescribeLogDirsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Leaders
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.log_offsets import Leaders, by_leader, by_topic
+from retention_cli.brokers.wire.connections import Job, Wire, error_named, failure_of
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 
 
@@ -18,30 +18,14 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
     """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
     sizes: dict[TopicPartition, int] = {}
     problems: list[str] = []
-    wanted: dict[int, dict[str, list[int]]] = {}
-    for tp, partition in leaders.items():
-        if partition.leader is not None:
-            wanted.setdefault(partition.leader, {}).setdefault(tp.topic, []).append(tp.partition)
-    work = {
-        broker: [
-            Job(
-                DescribeLogDirsRequest(
-                    topics=[
-                        DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=partitions)
-                        for name, partitions in topics.items()
-                    ]
-                ),
-                broker,
-            )
-        ]
-        for broker, topics in wanted.items()
-    }
+    folder_of = DescribeLogDirsRequest.DescribableLogDirTopic
+    work = {}
+    for broker, partitions in by_leader(leaders, leaders)[0].items():
+        topics = [folder_of(topic=name, partitions=some) for name, some in by_topic(partitions).items()]
+        work[broker] = [Job(DescribeLogDirsRequest(topics=topics), broker)]
 
-    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
-        if isinstance(reply, RequestFailedError):
-            problems.append(f"broker {broker}: {reply}")
-            return
-        if (error := error_named(getattr(reply, "error_code", 0))) is not None:
+    def on_reply(broker: int, reply: Any) -> None:
+        if (error := failure_of(reply)) is not None:
             problems.append(f"broker {broker}: {error}")
             return
         for folder in reply.results:
@@ -93,10 +77,8 @@ async def read_log_dirs(wire: Wire, brokers: Iterable[int]) -> dict[int, list[Lo
     missing = RequestFailedError("it did not answer", retriable=True)
     found: dict[int, list[LogDirState] | RequestFailedError] = dict.fromkeys(brokers, missing)
 
-    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
-        if isinstance(reply, RequestFailedError):
-            found[broker] = reply
-        elif (error := error_named(getattr(reply, "error_code", 0))) is not None:
+    def on_reply(broker: int, reply: Any) -> None:
+        if (error := failure_of(reply)) is not None:
             found[broker] = error
         elif not reply.results:
             found[broker] = RequestFailedError(

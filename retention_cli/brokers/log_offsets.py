@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -56,13 +56,13 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     """
     found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, _LEFT_OUT) for one in wanted]
     work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
-    by_leader: dict[int, list[TopicPartition]] = {}
+    led: dict[int, list[TopicPartition]] = {}
     homeless: list[TopicPartition] = []
     for number, one in enumerate(wanted):
         if number == 0 or one.keys() != wanted[number - 1].keys():
-            by_leader, homeless = _by_leader(one, leaders)
+            led, homeless = by_leader(one, leaders)
         found[number].update(dict.fromkeys(homeless, _NO_LEADER))
-        for leader, partitions in by_leader.items():
+        for leader, partitions in led.items():
             for cut in _slices(partitions, one, leaders):
                 work.setdefault(leader, []).append(Job(None, (number, cut)))
 
@@ -101,7 +101,7 @@ _Slice = dict[str, list[tuple[int, int, int]]]
 
 
 def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leaders) -> Iterator[_Slice]:
-    for chunk in _chunks(partitions):
+    for chunk in chunked(partitions):
         cut: _Slice = {}
         for tp in chunk:
             spec = wanted[tp]
@@ -119,79 +119,83 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
 
 
 async def epoch_ends(
-    wire: Wire,
-    wanted: Sequence[tuple[TopicPartition, int]],
-    leaders: Leaders,
-    on_answer: Callable[[TopicPartition, int, Answer], None],
-) -> None:
-    """Ask leaders where leader epochs end (OffsetForLeaderEpoch); call ``on_answer`` with (partition, epoch, answer).
+    wire: Wire, wanted: Sequence[tuple[TopicPartition, int]], leaders: Leaders
+) -> dict[tuple[TopicPartition, int], Answer]:
+    """Ask leaders where leader epochs end (OffsetForLeaderEpoch), by partition and epoch.
 
     The answer is ``NotFound`` if the log has no record of the epoch, unless it is the current one. The leader then
-    returns the highest earlier epoch that has records, and ``on_answer`` is called with that epoch's end, too.
+    returns the highest earlier epoch that has records, and that epoch's end is returned, too.
     """
+    found: dict[tuple[TopicPartition, int], Answer] = dict.fromkeys(wanted, _LEFT_OUT)
     rounds: list[dict[TopicPartition, int]] = []
     for tp, epoch in wanted:  # a partition may be in a request only once
-        for one in rounds:
-            if tp not in one:
-                one[tp] = epoch
-                break
-        else:
-            rounds.append({tp: epoch})
+        free = next((one for one in rounds if tp not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[tp] = epoch
+
+    def on_reply(asked: Mapping[TopicPartition, int], reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            found.update(dict.fromkeys(asked.items(), reply))
+            return
+        for topic in reply.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.topic, row.partition)
+                epoch, named = asked[tp], row.leader_epoch
+                failed = error_named(row.error_code)
+                if failed is None and 0 <= named < epoch:
+                    found[tp, named] = Found(row.end_offset)
+                is_known = row.end_offset >= 0 and named in (epoch, _UNNAMED)
+                found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
+
     for epochs in rounds:
-        by_leader, homeless = _by_leader(list(epochs), leaders)
-        for tp in homeless:
-            on_answer(tp, epochs[tp], RequestFailedError("has no leader", retriable=True))
-
-        def jobs(partitions: list[TopicPartition], epochs: dict[TopicPartition, int]) -> Iterator[Job[Any]]:
-            for chunk in _chunks(partitions):
-                yield Job(_epoch_request(chunk, epochs, leaders), (chunk, epochs))
-
-        def on_reply(about: tuple[Sequence[TopicPartition], dict[TopicPartition, int]], reply: Any) -> None:
-            chunk, epochs = about
-            if isinstance(reply, RequestFailedError):
-                for tp in chunk:
-                    on_answer(tp, epochs[tp], reply)
-                return
-            for topic in reply.topics:
-                for row in topic.partitions:
-                    tp = TopicPartition(topic.topic, row.partition)
-                    asked, named = epochs[tp], row.leader_epoch
-                    failed = error_named(row.error_code)
-                    if failed is None and 0 <= named < asked:
-                        on_answer(tp, named, Found(row.end_offset))
-                    known = row.end_offset >= 0 and named in (asked, _UNNAMED)
-                    on_answer(tp, asked, failed or (Found(row.end_offset) if known else _NOT_FOUND))
-
-        await wire.fan_out({b: jobs(tps, epochs) for b, tps in by_leader.items()}, on_reply)
+        led, homeless = by_leader(epochs, leaders)
+        found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
+        work = {}
+        for leader, tps in led.items():
+            parts = [{tp: epochs[tp] for tp in some} for some in chunked(tps)]
+            work[leader] = [Job(_epoch_request(one, leaders), one) for one in parts]
+        await wire.fan_out(work, on_reply)
+    return found
 
 
-def _epoch_request(chunk: Sequence[TopicPartition], epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
+def _epoch_request(epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
     topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     rows: dict[str, list[Any]] = {}
-    for tp in chunk:
+    for tp, epoch in epochs.items():
         rows.setdefault(tp.topic, []).append(
             topic_class.OffsetForLeaderPartition(
-                partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
+                partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epoch
             )
         )
     topics = [topic_class(topic=name, partitions=parts) for name, parts in rows.items()]
     return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
-def _by_leader(
+def by_leader(
     partitions: Iterable[TopicPartition], leaders: Leaders
 ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-    by_leader: dict[int, list[TopicPartition]] = {}
+    """Return partitions by their leaders, and those that have none."""
+    led: dict[int, list[TopicPartition]] = {}
     homeless = []
     for tp in partitions:
         leader = leaders[tp].leader
         if leader is None:
             homeless.append(tp)
         else:
-            by_leader.setdefault(leader, []).append(tp)
-    return by_leader, homeless
+            led.setdefault(leader, []).append(tp)
+    return led, homeless
 
 
-def _chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partitions' numbers by topic, as requests name them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def chunked(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    """Yield as many partitions at a time as one request should name."""
     for i in range(0, len(partitions), PARTITIONS_A_REQUEST):
         yield partitions[i : i + PARTITIONS_A_REQUEST]

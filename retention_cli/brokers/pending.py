@@ -8,35 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from retention_cli.brokers.commits import takes_batches
+from retention_cli.brokers.commits import CommitsUnknown, takes_batches
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
 from retention_cli.brokers.wire.commit_answers import Answer, request_by_name
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.core.model import TopicPartition
 
-_GROUP_ID_NOT_FOUND: Final = 69
 _UNSTABLE: Final = 88
-
-
-@dataclass(frozen=True, slots=True)
-class PendingOffsets:
-    """A group with offsets that a transaction may still set. ``topics`` are theirs, None: that could not be read."""
-
-    group: str
-    text: str
-    topics: frozenset[str] | None
 
 
 async def read_pending(
     wire: Wire, groups: Sequence[str], topics: Mapping[str, int], deadline: float
-) -> list[PendingOffsets]:
+) -> list[CommitsUnknown]:
     """Return the groups that have a pending offset on ``topics`` (with their partition counts), or may have one.
+
+    The topics of each are those with offsets that a transaction may still set; None: that could not be read.
 
     Until the deadline (of ``time.monotonic``) transactions are waited for. Call it before the groups' commits are read:
     what is no longer pending then is in the answer to "all offsets".
@@ -44,7 +35,7 @@ async def read_pending(
     Raises:
         BrokerError: no broker answered.
     """
-    waiting = {name: PendingOffsets(name, "was not asked", None) for name in await _suspects(wire, groups, deadline)}
+    waiting = {name: CommitsUnknown(name, "was not asked", None) for name in await _suspects(wire, groups, deadline)}
 
     def on_reply(name: str, reply: Answer | RequestFailedError) -> None:
         if (found := _judged(name, reply)) is None:
@@ -54,7 +45,7 @@ async def read_pending(
 
     while waiting and topics:
         coordinators, errors = await find_coordinators(wire, list(waiting), deadline)
-        waiting.update({name: PendingOffsets(name, str(error), None) for name, error in errors.items()})
+        waiting.update({name: CommitsUnknown(name, str(error), None) for name, error in errors.items()})
         work: dict[int, list[Job[str]]] = {}
         for name, broker in coordinators.items():
             sent = request_by_name(name, topics, batched=await takes_batches(wire, broker))
@@ -68,22 +59,22 @@ async def read_pending(
     return list(waiting.values()) if topics else []
 
 
-def _judged(name: str, reply: Answer | RequestFailedError) -> PendingOffsets | None:
+def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | None:
     if isinstance(reply, RequestFailedError):
-        return PendingOffsets(name, str(reply), None)
+        return CommitsUnknown(name, str(reply), None)
     if len(reply.groups) != 1:
-        return PendingOffsets(name, f"its coordinator named it {len(reply.groups)} times", None)
+        return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
     answer = reply.groups[0]
-    if answer.error_code == _GROUP_ID_NOT_FOUND:
+    if answer.error_code == GROUP_ID_NOT_FOUND:
         return None
     if (error := error_named(answer.error_code)) is not None:
-        return PendingOffsets(name, str(error), None)
+        return CommitsUnknown(name, str(error), None)
     if answer.failed is None:
         return None
     topic, partition, code = answer.failed
     failed = error_named(code)
     topics = answer.failed_topics if code == _UNSTABLE else None
-    return PendingOffsets(name, f"{topic}-{partition}: {failed}", topics)
+    return CommitsUnknown(name, f"{topic}-{partition}: {failed}", topics)
 
 
 async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
 from retention_cli.brokers import (
@@ -167,7 +167,7 @@ class ClusterReader:
 
     def read_pending(
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
-    ) -> list[pending.PendingOffsets]:
+    ) -> list[commits.CommitsUnknown]:
         """Return the groups with an offset on ``topics`` that a transaction may still set, after waiting for them."""
         return self._wire.run(pending.read_pending, self._wire, list(names), topics, self._deadline(patience_s))
 
@@ -195,14 +195,7 @@ class ClusterReader:
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: log_offsets.Leaders
     ) -> dict[tuple[TopicPartition, int], log_offsets.Answer]:
         """Look up where leader epochs end, each at its partition's leader."""
-        missing = RequestFailedError("the broker left it out of its answer", retriable=True)
-        found: dict[tuple[TopicPartition, int], log_offsets.Answer] = dict.fromkeys(wanted, missing)
-
-        def on_answer(tp: TopicPartition, epoch: int, answer: log_offsets.Answer) -> None:
-            found[tp, epoch] = answer
-
-        self._wire.run(log_offsets.epoch_ends, self._wire, wanted, leaders, on_answer)
-        return found
+        return self._wire.run(log_offsets.epoch_ends, self._wire, wanted, leaders)
 
     def topic_configs_soon(
         self, topics: Sequence[str], patience_s: float | None = None
@@ -218,7 +211,7 @@ class ClusterReader:
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
         """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
-        return self._wire.run(topic_configs.read_topic_values, self._wire, topics, keys, self._deadline())
+        return self._wire.run(topic_configs.read_values, self._wire, "topic", topics, keys, self._deadline())
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
@@ -274,17 +267,6 @@ class ClusterReader:
             on_read=on_read,
             stop=stop,
         )
-
-    def stream_columns(
-        self,
-        ranges: Mapping[TopicPartition, records.Range],
-        *,
-        event_time: Mapping[str, record_columns.EventTimeOf],
-    ) -> Generator[tuple[TopicPartition, record_columns.Columns], None, dict[TopicPartition, record_columns.Ended]]:
-        """Yield the data records of each range; see :func:`retention_cli.brokers.record_columns.stream_columns`."""
-        from retention_cli.brokers import record_columns
-
-        return record_columns.stream_columns(self.settings, ranges, event_time=event_time, patience_s=self.timeout_s)
 
     def read_whole(
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]

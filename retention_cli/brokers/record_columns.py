@@ -6,22 +6,20 @@ a partition are in offset order.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.records import Range, chunks, open_consumer
+from retention_cli.brokers.records import Range, chunks, consumer, polled
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.extras import numpy
 from retention_cli.core.model import TopicPartition
 
-_POLL_S: Final = 0.25
 MESSAGES_AT_ONCE: Final = 10_000
 RECORDS_A_SLICE: Final = 65_536
 RECORDS_WAITING: Final = 500_000
@@ -94,53 +92,6 @@ def read_columns(
     Returns:
         How reading each partition ended. The columns of failed partitions are valid.
     """
-    steps = _steps(settings, ranges, on_columns, event_time, patience_s, on_read, stop)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return dict(done.value)
-
-
-def stream_columns(
-    settings: ConnectionSettings,
-    ranges: Mapping[TopicPartition, Range],
-    *,
-    event_time: Mapping[str, EventTimeOf],
-    patience_s: float,
-) -> Generator[tuple[TopicPartition, Columns], None, dict[TopicPartition, Ended]]:
-    """Yield the columns that :func:`read_columns` reads, and return its result. Reading pauses between yields."""
-    handed: list[tuple[TopicPartition, Columns]] = []
-    steps = _steps(
-        settings,
-        ranges,
-        lambda tp, columns: handed.append((tp, columns)),
-        event_time,
-        patience_s,
-        lambda _offsets: None,
-        lambda: False,
-    )
-    with contextlib.closing(steps):
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                yield from handed
-                return dict(done.value)
-            yield from handed
-            handed.clear()
-
-
-def _steps(
-    settings: ConnectionSettings,
-    ranges: Mapping[TopicPartition, Range],
-    on_columns: OnColumns,
-    event_time: Mapping[str, EventTimeOf],
-    patience_s: float,
-    on_read: Callable[[int], None],
-    stop: Callable[[], bool],
-) -> Generator[None, None, dict[TopicPartition, Ended]]:
-    """Read, and yield after every poll, when few columns have been returned since the last yield."""
     result = {tp: Ended(one.start) for tp, one in ranges.items()}
     starts = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
     result |= {tp: Ended(start, STOPPED) for tp, start in starts.items()}
@@ -150,11 +101,8 @@ def _steps(
         reading = _Reading(on_columns, on_read)
         for tp, start in chunk.items():
             reading.open(tp, start, ranges[tp].end, event_time.get(tp.topic))
-        consumer = open_consumer(settings, _FETCHING)
-        try:
-            yield from reading.run(consumer, patience_s, stop)
-        finally:
-            consumer.close()
+        with consumer(settings, _FETCHING) as one:
+            reading.run(one, patience_s, stop)
         result |= reading.ended
     return result
 
@@ -242,22 +190,16 @@ class _Reading:
         """Add a partition to read."""
         self._open[tp.topic, tp.partition] = _Waiting(tp, start, end, event_time)
 
-    def run(self, consumer: Any, patience_s: float, stop: Callable[[], bool]) -> Iterator[None]:
-        """Read until each partition is at its end or has failed; pause after every poll."""
-        from confluent_kafka import KafkaException
+    def run(self, consumer: Any, patience_s: float, stop: Callable[[], bool]) -> None:
+        """Read until each partition is at its end or has failed."""
         from confluent_kafka import TopicPartition as Assigned
 
         consumer.assign([Assigned(*place, one.position) for place, one in self._open.items()])
         heard = time.monotonic()
         while self._open:
-            paused = time.monotonic()
-            yield
-            heard += time.monotonic() - paused  # the caller's time does not count as the brokers' silence
-            try:
-                first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
-                messages = [] if first is None else [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
-            except KafkaException as error:
-                self._fail(RequestFailedError(client_problem(error.args[0]), retriable=True))
+            messages = polled(consumer, MESSAGES_AT_ONCE)
+            if isinstance(messages, RequestFailedError):
+                self._fail(messages)
                 return
             runs: dict[_Place, list[Any]] = defaultdict(list)
             for message in messages:

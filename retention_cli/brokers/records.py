@@ -5,14 +5,15 @@ Only committed data is read: no transaction markers, no aborted records, and non
 
 from __future__ import annotations
 
-import logging
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.librdkafka import quiet_client
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.model import TopicPartition
@@ -172,17 +173,13 @@ def search_records(
 
     starts = {tp: search.start for tp, search in searches.items()}
     ended = read_messages(settings, starts, deadline, on_record, scan=False)
-    for tp, search in searches.items():
-        if tp not in found:
-            end = ended.get(tp)
-            if isinstance(end, RequestFailedError):
-                found[tp] = end
-            elif end is not None:
-                found[tp] = Reached(min(end, search.end), stopped=False)
-            elif count[tp]:  # the deadline: the records that were read are older
-                found[tp] = Reached(position[tp], stopped=True)
-            else:
-                found[tp] = RequestFailedError("no record could be read in time", retriable=True)
+    late = RequestFailedError("no record could be read in time", retriable=True)
+    for tp in [one for one in searches if one not in found]:
+        end = ended.get(tp, late)
+        if isinstance(end, int):
+            found[tp] = Reached(min(end, searches[tp].end), stopped=False)
+        else:  # at the deadline, the records that were read are older
+            found[tp] = Reached(position[tp], stopped=True) if end is late and count[tp] else end
     return {
         tp: one if isinstance(one, RequestFailedError) else replace(one, epochs=epochs[tp]) for tp, one in found.items()
     }
@@ -204,31 +201,22 @@ def read_ranges(
     done: set[TopicPartition] = set()
 
     def within(tp: TopicPartition, message: Message) -> bool:
-        if message.offset() >= ranges[tp].end or on_record(tp, message):
+        end = ranges[tp].end
+        if message.offset() >= end or on_record(tp, message) or message.offset() + 1 >= end:
             done.add(tp)
-            return True
-        if message.offset() + 1 >= ranges[tp].end:
-            done.add(tp)
-            return True
-        return False
+        return tp in done
 
     waiting = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
     ended = read_messages(settings, waiting, deadline, within, scan=scan)
     late = RequestFailedError("there was no time to read its records", retriable=True)
-    result: dict[TopicPartition, RequestFailedError | None] = {}
-    for tp in ranges:
-        end = ended.get(tp)
-        if tp in done or tp not in waiting:
-            result[tp] = None
-        elif isinstance(end, RequestFailedError):
+    result: dict[TopicPartition, RequestFailedError | None] = dict.fromkeys(ranges)
+    for tp in [one for one in waiting if one not in done]:
+        end = ended.get(tp, late)
+        if isinstance(end, RequestFailedError):
             result[tp] = end
-        elif end is None:
-            result[tp] = late
         elif end < ranges[tp].end:  # the broker no longer leads, or the log was cut: the rest was not read
             text = f"the log was read to {end:,}, and gave no more, though it went on to {ranges[tp].end:,}"
             result[tp] = RequestFailedError(text, retriable=True)
-        else:
-            result[tp] = None
     return result
 
 
@@ -265,23 +253,18 @@ def read_messages(
     ended: dict[TopicPartition, int | RequestFailedError] = {}
     for chunk in chunks(starts):
         # A new consumer for each: one that gets other topics looks up their leaders only once a second.
-        consumer = open_consumer(settings, _A_SCAN if scan else _A_FEW)
-        try:
-            ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
-        finally:
-            consumer.close()
+        with consumer(settings, _A_SCAN if scan else _A_FEW) as one:
+            ended |= _read_chunk(one, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
     return ended
 
 
-def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Any:
-    """Return a consumer of committed records without a group; ``fetching`` are settings of how much it fetches."""
+@contextmanager
+def consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Iterator[Any]:
+    """Yield a consumer of committed records without a group; ``fetching`` are settings of how much it fetches."""
     from confluent_kafka import Consumer, KafkaException
 
-    quiet = logging.getLogger("retention_cli.brokers.records")
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
     config = {
-        **settings.for_librdkafka(),
+        **quiet_client(settings),
         "group.id": "kretain-reads-without-a-group",  # required by the client; nothing is ever committed
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -292,18 +275,32 @@ def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> 
         "receive.message.max.bytes": _LARGEST_ANSWER,  # by default a record above 100 MB never comes
         **fetching,
         "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
-        "log_level": 0,
     }
     try:
-        return Consumer(config, logger=quiet)
+        opened = Consumer(config)
     except KafkaException as error:
         raise RequestFailedError(client_problem(error.args[0]), retriable=False) from None
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def polled(consumer: Any, at_once: int) -> list[Any] | RequestFailedError:
+    """Return the messages that a consumer has by now, or has first; an error if it has failed for good."""
+    from confluent_kafka import KafkaException
+
+    try:
+        first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
+        return [] if first is None else [first, *consumer.consume(num_messages=at_once, timeout=0)]
+    except KafkaException as error:
+        return RequestFailedError(client_problem(error.args[0]), retriable=True)
 
 
 def _read_chunk(
     consumer: Any, starts: Mapping[TopicPartition, int], deadline: float | None, on_record: OnRecord, at_once: int
 ) -> dict[TopicPartition, int | RequestFailedError]:
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
     from confluent_kafka import TopicPartition as Assigned
 
     ended: dict[TopicPartition, int | RequestFailedError] = {}
@@ -311,13 +308,9 @@ def _read_chunk(
     waiting = set(starts)
     consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, start in starts.items()])
     while waiting and (deadline is None or time.monotonic() < deadline):
-        try:
-            first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
-            messages = [] if first is None else [first, *consumer.consume(num_messages=at_once, timeout=0)]
-        except KafkaException as error:
-            failed = RequestFailedError(client_problem(error.args[0]), retriable=True)
-            ended.update(dict.fromkeys(waiting, failed))
-            break
+        messages = polled(consumer, at_once)
+        if isinstance(messages, RequestFailedError):
+            return ended | dict.fromkeys(waiting, messages)
         done = []
         for message in messages:
             tp = names.get((message.topic(), message.partition()))

@@ -8,7 +8,6 @@ until the restore is finished, it holds the topic's floor.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import Any, Final, Self
 
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.security.settings import MASK, ConnectionSettings
+from retention_cli.brokers.librdkafka import quiet_client, without_secrets
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 
 _POLL_S: Final = 0.25
@@ -52,7 +52,7 @@ class RestoreGroup:
     def __enter__(self) -> Self:
         from confluent_kafka import Consumer
 
-        config = {**_connection(self._settings), "group.id": self.name, "enable.auto.commit": False}
+        config = {**quiet_client(self._settings), "group.id": self.name, "enable.auto.commit": False}
         self._consumer = Consumer({**config, "isolation.level": "read_committed"})
         self._hasty = Consumer({**config, "isolation.level": "read_uncommitted"})
         return self
@@ -99,7 +99,7 @@ class RestoreGroup:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
 
-        client = AdminClient(_connection(self._settings))
+        client = AdminClient(quiet_client(self._settings))
         asked = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
         try:
             asked[self.name].result(self._timeout_s + 5)
@@ -146,7 +146,7 @@ class Republisher:
         limit = min(int(self._timeout_s * 1000), _LONGEST_MS)
         self._producer = Producer(
             {
-                **_connection(self._settings),
+                **quiet_client(self._settings),
                 "transactional.id": self._id,
                 "compression.type": "zstd",
                 "linger.ms": 20,
@@ -240,17 +240,8 @@ class Republisher:
         return _error(said, f"{self._topic}-{self._partition} could not be written to", self._settings)
 
 
-def _connection(settings: ConnectionSettings) -> dict[str, Any]:
-    quiet = logging.getLogger("retention_cli.brokers.republisher")
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
-    return {**settings.for_librdkafka(), "log_level": 0, "logger": quiet}
-
-
 def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
-    text = client_problem(said)
-    for secret in settings.secrets():
-        text = text.replace(" ".join(secret.split()), MASK)
+    text = without_secrets(client_problem(said), settings)
     if said.name().endswith("AUTHORIZATION_FAILED"):
         return UnauthorizedError(
             f"{what}: this user may not ({said.name()}): it needs WRITE on the topic, WRITE and DESCRIBE on "

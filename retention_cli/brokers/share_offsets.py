@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, OnCommits
 from retention_cli.brokers.dead_letters import pointing_letters
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.wire.commit_answers import Commit
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
-
-_GROUP_ID_NOT_FOUND: Final = 69
 
 
 async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnCommits, deadline: float) -> None:
@@ -39,7 +37,7 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
         answers = [one for one in reply.groups if one.group_id == name]
         if len(answers) != 1:
             told[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
-        elif answers[0].error_code == _GROUP_ID_NOT_FOUND:
+        elif answers[0].error_code == GROUP_ID_NOT_FOUND:
             told[name] = GroupCommits(name, {})
         elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
             told[name] = CommitsUnknown(name, str(failed), None)

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
@@ -17,9 +17,8 @@ from retention_cli.core.model import TimestampType
 _TIERED: Final = "remote.storage.enable"
 _KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIERED]
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
-_TOPIC: Final = 2
-_BROKER: Final = 4
-_GROUP: Final = 32
+Kind = Literal["topic", "broker", "group"]
+_RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
 
 Values = Mapping[str, str | None]
@@ -44,27 +43,14 @@ async def read_topic_configs(
     wire: Wire, topics: Sequence[str], deadline: float
 ) -> dict[str, TopicConfig | RequestFailedError]:
     """Return each topic's settings, or why they could not be read. If a broker fails, another one is asked."""
-    found = await read_topic_values(wire, topics, _KEYS, deadline)
+    found = await read_values(wire, "topic", topics, _KEYS, deadline)
     return {name: one if isinstance(one, RequestFailedError) else _config(one) for name, one in found.items()}
 
 
-async def read_topic_values(
-    wire: Wire, topics: Sequence[str], keys: Sequence[str], deadline: float
+async def read_values(
+    wire: Wire, kind: Kind, names: Sequence[str], keys: Sequence[str], deadline: float
 ) -> dict[str, Values | RequestFailedError]:
-    """Return the named settings of each topic, defaults included, or why they could not be read."""
-    return await _read_values(wire, _TOPIC, topics, keys, deadline)
-
-
-async def read_group_values(
-    wire: Wire, groups: Sequence[str], keys: Sequence[str], deadline: float
-) -> dict[str, Values | RequestFailedError]:
-    """Return the named settings of each group, defaults included, or why they could not be read."""
-    return await _read_values(wire, _GROUP, groups, keys, deadline)
-
-
-async def _read_values(
-    wire: Wire, kind: int, names: Sequence[str], keys: Sequence[str], deadline: float
-) -> dict[str, Values | RequestFailedError]:
+    """Return the named settings of each topic or group, defaults included, or why they could not be read."""
     found: dict[str, Values | RequestFailedError] = {}
     waiting: Sequence[str] = names
     turn = 0
@@ -85,7 +71,7 @@ async def read_broker_values(
 ) -> dict[int, Values | RequestFailedError]:
     """Return the named settings of each broker, or why they could not be read: only the broker itself has them."""
     found: dict[int, Values | RequestFailedError] = dict.fromkeys(brokers, _LEFT_OUT)
-    work = {broker: [Job(_request(_BROKER, [str(broker)], keys), broker)] for broker in found}
+    work = {broker: [Job(_request("broker", [str(broker)], keys), broker)] for broker in found}
 
     def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -101,7 +87,7 @@ _LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", re
 
 
 async def _read_once(
-    wire: Wire, kind: int, every: Sequence[str], keys: Sequence[str], turn: int
+    wire: Wire, kind: Kind, every: Sequence[str], keys: Sequence[str], turn: int
 ) -> dict[str, Values | RequestFailedError]:
     found: dict[str, Values | RequestFailedError] = dict.fromkeys(every, _LEFT_OUT)
     brokers = wire.brokers()
@@ -120,10 +106,13 @@ async def _read_once(
     return found
 
 
-def _request(kind: int, names: Sequence[str], keys: Sequence[str]) -> Any:
+def _request(kind: Kind, names: Sequence[str], keys: Sequence[str]) -> Any:
     resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
-        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names]
+        resources=[
+            resource(resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=list(keys))
+            for name in names
+        ]
     )
 
 

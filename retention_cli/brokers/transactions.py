@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.log_offsets import Leaders, by_leader, by_topic, chunked
 from retention_cli.brokers.wire.connections import Job, Wire
 from retention_cli.core.model import TopicPartition
-
-_PARTITIONS_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +46,8 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
                     tp = TopicPartition(topic.name, one.partition_index)
                     found[tp] = OpenTransaction(first.producer_id, first.last_timestamp)
 
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp, one in leaders.items():
-        if one.leader is not None:
-            by_leader.setdefault(one.leader, []).append(tp)
-    work = {
-        leader: [
-            Job(_producers_of(some[at : at + _PARTITIONS_AT_ONCE]), None)
-            for at in range(0, len(some), _PARTITIONS_AT_ONCE)
-        ]
-        for leader, some in by_leader.items()
-    }
+    led, _ = by_leader(leaders, leaders)
+    work = {leader: [Job(_producers_of(some), None) for some in chunked(tps)] for leader, tps in led.items()}
     await wire.fan_out(work, on_producers)
     named = await _named(wire, {one.producer for one in found.values()}) if found else {}
     return {
@@ -68,10 +57,8 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
 
 
 def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
-    topics: dict[str, list[int]] = {}
-    for tp in partitions:
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    rows = [DescribeProducersRequest.TopicRequest(name=name, partition_indexes=some) for name, some in topics.items()]
+    request = DescribeProducersRequest.TopicRequest
+    rows = [request(name=name, partition_indexes=some) for name, some in by_topic(partitions).items()]
     return DescribeProducersRequest(topics=rows)
 
 

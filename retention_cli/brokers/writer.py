@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.security.settings import MASK, ConnectionSettings
+from retention_cli.brokers.librdkafka import quiet_client, without_secrets
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.commands import grant_line
 
@@ -84,7 +84,7 @@ class ClusterWriter:
 
         self._check(spec.name)
         try:
-            client = AdminClient({**self._connection(), "socket.timeout.ms": int(self._timeout_s * 1000)})
+            client = AdminClient({**quiet_client(self._settings), "socket.timeout.ms": int(self._timeout_s * 1000)})
             new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
             asked = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
             asked[spec.name].result(self._timeout_s + 5)
@@ -94,7 +94,9 @@ class ClusterWriter:
                 return False
             raise self._error(said, f"topic {spec.name} could not be made", "CREATE", spec.name) from None
         except (TimeoutError, ValueError, TypeError) as error:
-            raise BrokerError(f"topic {spec.name} could not be made: {self._clean(error)}") from None
+            raise BrokerError(
+                f"topic {spec.name} could not be made: {without_secrets(error, self._settings)}"
+            ) from None
         return True
 
     def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
@@ -144,26 +146,18 @@ class ClusterWriter:
             while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in short waits, so that Ctrl-C works
                 pass
         except (KafkaException, SystemError) as error:
-            # A fatal error is raised by the client; if delivery reports are pending, as the cause of a SystemError.
-            said = error if isinstance(error, KafkaException) else error.__cause__
-            if not isinstance(said, KafkaException):
+            said = _cause(error)
+            if said is None:
                 raise
-            if said.args[0].name() == "_FATAL":  # the client ended earlier, and has not yet reported why
-                said = self._why_it_ended() or said
+            if said.name() == "_FATAL":  # the client ended earlier, and has not yet reported why
+                try:
+                    self._producer.poll(_FLUSH_S)
+                except (KafkaException, SystemError) as earlier:
+                    said = _cause(earlier) or said
             self._producer = None
-            failed = self._error(said.args[0], f"topic {topic} could not be written to", "WRITE", topic)
+            failed = self._error(said, f"topic {topic} could not be written to", "WRITE", topic)
             return [failed if one is late else one for one in results]
         return results
-
-    def _why_it_ended(self) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
-            self._producer.poll(_FLUSH_S)
-        except (KafkaException, SystemError) as error:
-            said = error if isinstance(error, KafkaException) else error.__cause__
-            return said if isinstance(said, KafkaException) else None
-        return None
 
     def _check(self, topic: str) -> None:
         if topic not in self._topics:
@@ -176,7 +170,7 @@ class ClusterWriter:
             limit = int(self._timeout_s * 1000)
             self._producer = Producer(
                 {
-                    **self._connection(),
+                    **quiet_client(self._settings),
                     "enable.idempotence": True,  # and with it acks=all
                     "compression.type": "zstd",
                     "linger.ms": 2,
@@ -188,19 +182,13 @@ class ClusterWriter:
             )
         return self._producer
 
-    def _connection(self) -> dict[str, Any]:
-        quiet = logging.getLogger("retention_cli.brokers.writer")
-        quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False
-        return {**self._settings.for_librdkafka(), "log_level": 0, "logger": quiet}
-
     def _hear(self, error: Any) -> None:
         """Keep the client's latest connection error: it explains why nothing arrives."""
         if error.name() != "_ALL_BROKERS_DOWN":
             self._heard = client_problem(error)
 
     def _error(self, said: Any, what: str, operation: str, topic: str) -> BrokerError:
-        text = self._clean(client_problem(said, operation))
+        text = without_secrets(client_problem(said, operation), self._settings)
         match said.name():
             case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
                 grant = grant_line(operation.replace("_", ""), "topic", topic)
@@ -211,13 +199,17 @@ class ClusterWriter:
                 self._producer = None  # it would keep that state even after the topic is created
                 return RequestFailedError(f"{what}: it is not there: kretain init makes it", retriable=False)
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
-                heard = f" ({self._clean(self._heard)})" if self._heard else ""
+                heard = f" ({without_secrets(self._heard, self._settings)})" if self._heard else ""
                 text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"
         return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
 
-    def _clean(self, said: object) -> str:
-        """Return an error's text in one line, without the connection's secrets."""
-        text = " ".join(str(said).split())
-        for secret in self._settings.secrets():
-            text = text.replace(" ".join(secret.split()), MASK)
-        return text
+
+def _cause(error: BaseException) -> Any:
+    """Return the client's own error, None if it is another's.
+
+    A fatal one is raised by the client; if delivery reports are pending, as the cause of a SystemError.
+    """
+    from confluent_kafka import KafkaException
+
+    said = error if isinstance(error, KafkaException) else error.__cause__
+    return said.args[0] if isinstance(said, KafkaException) else None

@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from typing import Final
+
+_AWAKE_AND_ASLEEP: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has a clock of its own for that; elsewhere CLOCK_MONOTONIC goes on in sleep."""
 
 
-class Clock(Protocol):
-    """A clock that can also wait."""
+class Clock:
+    """This machine's clock, which can also wait. Tests have others."""
 
     def monotonic(self) -> float:
         """Return monotonic seconds since an arbitrary start, for deadlines."""
-        ...
+        return time.monotonic()
 
     def since_boot(self) -> float:
         """Return seconds since an arbitrary start, those that the machine slept included, for the age of facts.
 
         :meth:`monotonic` may stand still while a machine sleeps: what was read before would be fresh after.
         """
-        ...
-
-    def wall_ms(self) -> int:
-        """Return this machine's time in Unix ms, for cutoffs and for the ledger."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-
-_AWAKE_AND_ASLEEP: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux has a clock of its own for that; elsewhere CLOCK_MONOTONIC goes on in sleep."""
-
-
-class SystemClock:
-    """This machine's clock."""
-
-    def monotonic(self) -> float:
-        """Return ``time.monotonic()``."""
-        return time.monotonic()
-
-    def since_boot(self) -> float:
-        """See :meth:`Clock.since_boot`."""
         return time.clock_gettime(_AWAKE_AND_ASLEEP)
 
     def wall_ms(self) -> int:
-        """Return this machine's time in Unix ms."""
+        """Return this machine's time in Unix ms, for cutoffs and for the ledger."""
         return time.time_ns() // 1_000_000
 
     def sleep(self, seconds: float) -> None:
@@ -53,4 +32,4 @@ class SystemClock:
         time.sleep(seconds)
 
 
-SYSTEM: Final = SystemClock()
+SYSTEM: Final = Clock()

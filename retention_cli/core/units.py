@@ -112,12 +112,7 @@ def parse_time_ms(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         raise UnitError(f"{_shown(text)} names no time zone: add Z for UTC, or an offset such as +02:00")
-    return _unix_ms(moment)
-
-
-def _unix_ms(moment: dt.datetime) -> int:
-    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return since // dt.timedelta(milliseconds=1)
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
 
 
 def format_time(ms: int) -> str:

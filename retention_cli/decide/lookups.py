@@ -78,8 +78,3 @@ class Lookups:
             if not data:
                 self._made[plain] = wanted
         return wanted
-
-
-def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
-    """Return the times whose ``offset_at`` the decision of one partition needs; see :meth:`Lookups.of`."""
-    return Lookups(facts.topic, settings, now_ms).of(facts)

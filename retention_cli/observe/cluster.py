@@ -31,6 +31,7 @@ from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.proven_reads import Reading
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import FullRead, Observation, RecheckRead, Request, SliceRead
 from retention_cli.observe.times import read_times
@@ -190,19 +191,11 @@ class _Reading:
                 request.clock_ms,
             )
         if self._decides:
-            read_times(
-                self._reader,
-                facts,
-                self._settings,
-                leaders,
-                remembered.partitions,
-                lost=self._memory.lost,
-                now_ms=request.now_ms,
-                without=self.unsettled,
-                deadline=deadline,
-                scan_all=isinstance(request, SliceRead) or (isinstance(request, FullRead) and request.scan_all),
-                progress=self._progress,
-            )
+            scan_all = isinstance(request, SliceRead) or (isinstance(request, FullRead) and request.scan_all)
+            until = None if scan_all else deadline
+            known = remembered.partitions
+            reading = Reading(self._reader, leaders, self._settings, known, request.now_ms, until, self._progress)
+            read_times(reading, facts, lost=self._memory.lost, without=self.unsettled)
         self._progress("metadata, again")
         facts = self._compare(facts, metadata, self._reader.metadata(self._topics, self._numbers()))
         remembered.add(facts, ends)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Leaders
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.log_offsets import Answer
 from retention_cli.brokers.records import (
     CREATE_TIME,
     Message,
@@ -26,12 +25,10 @@ from retention_cli.core.model import (
     TopicPartition,
     Unknown,
 )
-from retention_cli.core.progress import Progress
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP
 from retention_cli.memory.event_scan import EventScan, read_time
-from retention_cli.memory.partition import PartitionMemory
-from retention_cli.observe.proven_reads import of_another_log, read_proven, soon
+from retention_cli.observe.proven_reads import Reading, of_another_log
 from retention_cli.policy.settings import EventSource, Settings
 
 
@@ -49,25 +46,9 @@ class EventTimes:
 
 @dataclass(frozen=True, slots=True)
 class RecordScanner:
-    """Reads the event times of records, each record once: the position is remembered.
+    """Reads the event times of records, each record once: the position is remembered."""
 
-    Args:
-        reader: the cluster.
-        leaders: each partition's leader.
-        settings: each topic's settings.
-        memory: each partition's memory; updated.
-        now_ms: now, for G4 (Unix ms).
-        deadline: when to stop reading records, by the reader's clock; None: read all of them.
-        progress: called with the number of records read.
-    """
-
-    reader: ClusterReader
-    leaders: Leaders
-    settings: Mapping[str, Settings]
-    memory: Mapping[TopicPartition, PartitionMemory]
-    now_ms: int
-    deadline: float | None
-    progress: Progress
+    reading: Reading
 
     def scan(
         self,
@@ -84,7 +65,7 @@ class RecordScanner:
                 found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because("R2", "no log start")
                 continue
             said = self._said_source(tp, sources[tp], one)
-            scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, one.log_start)
+            scans[tp] = EventScan.from_bytes(self.reading.memory[tp].scan, said, one.log_start)
             if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
                 scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
             ends[tp] = stable
@@ -107,7 +88,7 @@ class RecordScanner:
 
     def _said_source(self, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
         """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
-        settings = self.settings[tp.topic]
+        settings = self.reading.settings[tp.topic]
         said = str(source) if source != TIMESTAMP else f"{source} ({read_under(facts, settings)})"
         if not settings.ignore_future:
             return said
@@ -122,13 +103,14 @@ class RecordScanner:
     ) -> dict[TopicPartition, RequestFailedError]:
         ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
         total = sum(one.end - one.start for one in ranges.values())
-        left = sum(1 for _ in ranges)
         read = 0
         ceilings = {
-            tp: self.now_ms + self.settings[tp.topic].max_ahead_ms if self.settings[tp.topic].ignore_future else None
+            tp: self.reading.now_ms + self.reading.settings[tp.topic].max_ahead_ms
+            if self.reading.settings[tp.topic].ignore_future
+            else None
             for tp in ranges
         }
-        adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], self.settings[tp.topic]) for tp in ranges}
+        adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], self.reading.settings[tp.topic]) for tp in ranges}
         epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
 
         def on_record(tp: TopicPartition, message: Message) -> None:
@@ -138,25 +120,29 @@ class RecordScanner:
             add(message.offset(), time_of(message, source, settings), ceiling)
             read += 1
             if not read & 4095:
-                self.progress("event times in records", read, total)
+                self.reading.progress("event times in records", read, total)
 
-        if left:
-            self.progress("event times in records", 0, total)
+        if ranges:
+            self.reading.progress("event times in records", 0, total)
         stopped: dict[TopicPartition, RequestFailedError] = {}
         try:
-            for tp, error in self.reader.read_ranges(ranges, self.deadline, on_record, scan=True).items():
+            for tp, error in self.reading.reader.read_ranges(
+                ranges, self.reading.deadline, on_record, scan=True
+            ).items():
                 if error is None:
                     scans[tp].reached(ends[tp])
                 else:
                     stopped[tp] = error
         finally:  # also after Ctrl-C: the next run continues from here
-            for tp, why in of_another_log(self.reader, epochs, self.leaders).items():
+            for tp, why in of_another_log(self.reading.reader, epochs, self.reading.leaders).items():
                 stopped[tp] = RequestFailedError(why, retriable=True)
                 start = facts[tp].log_start  # back to the remembered scan
                 said = scans[tp].source
-                scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start)
+                scans[tp] = EventScan.from_bytes(
+                    self.reading.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start
+                )
             for tp in ranges:
-                self.memory[tp].set_scan(scans[tp].as_bytes())
+                self.reading.memory[tp].set_scan(scans[tp].as_bytes())
         return stopped
 
     def _find_prefixes(
@@ -170,9 +156,9 @@ class RecordScanner:
         """Find the longest prefix in which every record is older than maxEventTime − E."""
         searches = {}
         for tp, scan in scans.items():
-            newest, keep_ms = scan.newest, self.settings[tp.topic].event_time_ms
+            newest, keep_ms = scan.newest, self.reading.settings[tp.topic].event_time_ms
             start = facts[tp].log_start
-            settings = self.settings[tp.topic]
+            settings = self.reading.settings[tp.topic]
             if newest is None or keep_ms is None or isinstance(start, Unknown):
                 found.prefix[tp] = EventPrefix(0)
                 unreadable = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
@@ -184,11 +170,10 @@ class RecordScanner:
         while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
             def on_record(tp: TopicPartition, message: Message) -> bool:
-                time_ms = time_of(message, sources[tp], self.settings[tp.topic])
+                time_ms = time_of(message, sources[tp], self.reading.settings[tp.topic])
                 return searches[tp].take(message.offset(), time_ms)
 
-            until = soon(self.reader, self.deadline, len(gaps))
-            for tp, error in read_proven(self.reader, gaps, until, on_record, self.leaders).items():
+            for tp, error in self.reading.read_proven(gaps, on_record).items():
                 searches[tp].gap_read(error)
         for tp, one in searches.items():
             note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])

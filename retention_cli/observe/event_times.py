@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.records import Message, Range
 from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicPartition, Unknown
-from retention_cli.core.progress import Progress
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
-from retention_cli.memory.partition import PartitionMemory
-from retention_cli.observe.event_records import EventTimes, RecordScanner, read_under, stamp_of, without_event_time
-from retention_cli.observe.proven_reads import read_proven, soon
-from retention_cli.policy.settings import EventSource, Settings
+from retention_cli.observe.event_records import (
+    EventTimes,
+    RecordScanner,
+    read_under,
+    stamp_of,
+    without_event_time,
+)
+from retention_cli.observe.proven_reads import Reading
+from retention_cli.policy.settings import EventSource
 
 _WINDOWS: Final = (128, 2_048, 32_768)
 """How many offsets before L are read for "the last 100 data records": more if the first ones hold only markers."""
@@ -24,32 +27,16 @@ _WINDOWS: Final = (128, 2_048, 32_768)
 
 @dataclass(frozen=True, slots=True)
 class EventTimeReader:
-    """Reads the event times of partitions. Their ends must have been read before.
+    """Reads the event times of partitions. Their ends must have been read before."""
 
-    Args:
-        reader: the cluster.
-        leaders: each partition's leader.
-        settings: each topic's settings.
-        memory: each partition's memory; updated.
-        now_ms: now, for G4 (Unix ms).
-        deadline: when to stop reading records, by the reader's clock; None: read all of them.
-        progress: called with the number of records read.
-    """
-
-    reader: ClusterReader
-    leaders: Leaders
-    settings: Mapping[str, Settings]
-    memory: Mapping[TopicPartition, PartitionMemory]
-    now_ms: int
-    deadline: float | None
-    progress: Progress
+    reading: Reading
 
     def read(self, facts: Mapping[TopicPartition, PartitionFacts]) -> EventTimes:
         """Return the event times of the partitions that have a source for them (R2); others are left out."""
         stamped: dict[TopicPartition, PartitionFacts] = {}
         scanned: dict[TopicPartition, EventSource] = {}
         for tp, one in facts.items():
-            source = source_of(one, self.settings[tp.topic])
+            source = source_of(one, self.reading.settings[tp.topic])
             if source == TIMESTAMP:
                 stamped[tp] = one
             elif isinstance(source, EventSource):
@@ -60,21 +47,20 @@ class EventTimeReader:
             poisoned = [tp for tp in stamped if self._is_poisoned(tp, found.newest[tp])]
             scanned |= dict.fromkeys(poisoned, TIMESTAMP)
         if scanned:
-            records = RecordScanner(
-                self.reader, self.leaders, self.settings, self.memory, self.now_ms, self.deadline, self.progress
-            )
-            records.scan({tp: facts[tp] for tp in scanned}, scanned, found)
+            RecordScanner(self.reading).scan({tp: facts[tp] for tp in scanned}, scanned, found)
         return found
 
     # -- the broker's own timestamps -------------------------------------------------------
 
     def _from_stamps(self, facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes) -> None:
         """Use MAX_TIMESTAMP if it is a data record's, otherwise the largest time known for certain."""
-        self.progress("largest event times")
-        answers = self.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], self.leaders)[0]
+        self.reading.progress("largest event times")
+        answers = self.reading.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], self.reading.leaders)[0]
         silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
         if silent:  # brokers were seen to answer so right after a commit
-            answers |= self.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], self.leaders)[0]
+            answers |= self.reading.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], self.reading.leaders)[
+                0
+            ]
         found.stamps.update(answers)
         unsure: dict[TopicPartition, Found] = {}
         windows: list[TopicPartition] = []
@@ -95,12 +81,12 @@ class EventTimeReader:
 
     def _known(self, tp: TopicPartition, facts: PartitionFacts) -> EventMax | None:
         """Return the largest time that is remembered, if it was read under the settings of now (M0)."""
-        under = read_under(facts, self.settings[tp.topic])
-        return None if under is None else self.memory[tp].newest_of(under)
+        under = read_under(facts, self.reading.settings[tp.topic])
+        return None if under is None else self.reading.memory[tp].newest_of(under)
 
     def _remember(self, tp: TopicPartition, facts: PartitionFacts, newest: EventMax) -> None:
-        if (under := read_under(facts, self.settings[tp.topic])) is not None:
-            self.memory[tp].add_newest(newest, under)
+        if (under := read_under(facts, self.reading.settings[tp.topic])) is not None:
+            self.reading.memory[tp].add_newest(newest, under)
 
     def _check(
         self,
@@ -112,26 +98,24 @@ class EventTimeReader:
         data: set[TopicPartition] = set()
 
         def on_record(tp: TopicPartition, message: Message) -> bool:
-            told = stamp_of(message, self.settings[tp.topic])
+            told = stamp_of(message, self.reading.settings[tp.topic])
             if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
                 data.add(tp)
             return True
 
         ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
-        until = soon(self.reader, self.deadline, len(ranges))
-        ended = read_proven(self.reader, ranges, until, on_record, self.leaders)
-        data -= {tp for tp, error in ended.items() if error is not None}
-        for tp in data:
+        ended = self.reading.read_proven(ranges, on_record)
+        failed = {tp: error for tp, error in ended.items() if error is not None}
+        for tp in data - failed.keys():
             newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
             self._remember(tp, facts[tp], newest)
-            self.memory[tp].add_data(newest.offset or 0)
+            self.reading.memory[tp].add_data(newest.offset or 0)
             found.newest[tp] = newest
-        failed = {tp: error for tp, error in ended.items() if error is not None}
         for tp, error in failed.items():
             found.newest[tp] = Unknown.because(
                 "R2", f"the record with the largest timestamp could not be read: {error}"
             )
-        return [tp for tp in unsure if tp not in data and tp not in failed]
+        return [tp for tp in unsure if tp not in found.newest]
 
     def _from_windows(
         self,
@@ -145,7 +129,7 @@ class EventTimeReader:
         first: dict[TopicPartition, int] = {}
 
         def on_record(tp: TopicPartition, message: Message) -> None:
-            stamp = stamp_of(message, self.settings[tp.topic])
+            stamp = stamp_of(message, self.reading.settings[tp.topic])
             first[tp] = min(message.offset(), first.get(tp, message.offset()))
             if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
                 best[tp] = EventMax(stamp, message.offset())
@@ -155,8 +139,7 @@ class EventTimeReader:
             ranges = {tp: window for tp in waiting if (window := _window(facts[tp], size)) is not None}
             if not ranges:
                 break
-            until = soon(self.reader, self.deadline, len(ranges))
-            for tp, error in read_proven(self.reader, ranges, until, on_record, self.leaders).items():
+            for tp, error in self.reading.read_proven(ranges, on_record).items():
                 if error is not None:
                     best.pop(tp, None)
                     found.newest[tp] = Unknown.because("R2", f"the newest records could not be read: {error}")
@@ -178,10 +161,10 @@ class EventTimeReader:
 
     def _is_poisoned(self, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
         """Return whether the largest time is in the future, and the policy ignores future times (G4)."""
-        settings = self.settings[tp.topic]
+        settings = self.reading.settings[tp.topic]
         if not settings.ignore_future or not isinstance(newest, EventMax):
             return False
-        return newest.time_ms > self.now_ms + settings.max_ahead_ms
+        return newest.time_ms > self.reading.now_ms + settings.max_ahead_ms
 
 
 def _within(facts: PartitionFacts, offset: int) -> bool:

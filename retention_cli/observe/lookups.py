@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound, Spec
@@ -21,7 +22,8 @@ Facts = Mapping[TopicPartition, PartitionFacts]
 KnownData = Callable[[TopicPartition], Container[int]]
 """Returns the offsets of a partition that are known to have a data record."""
 
-V = TypeVar("V")
+_Call = Sequence[Mapping[TopicPartition, Spec]]
+"""Look-ups that are asked about at the same time."""
 
 _PARTITIONS_A_CALL: Final = 2_500
 _CALLS_UNDER_WAY: Final = 6
@@ -62,56 +64,81 @@ def look_up(
     wanted: dict[TopicPartition, Wanted] = {}
     ancient: list[Answered] = []
 
-    def calls_to_make() -> Iterator[list[dict[TopicPartition, int]]]:
-        for part in _parts(asked):
+    def calls_to_make() -> Iterator[_Call]:
+        waiting = iter(asked)
+        while part := dict(islice(waiting, _PARTITIONS_A_CALL)):
             wanted.update(part)
             ancient.extend(_before_1970(facts, part))
             yield _rounds(part)
 
-    silent: dict[TopicPartition, list[int]] = {}
-    fronts: dict[TopicPartition, list[tuple[int, int]]] = {}
-    marked: dict[TopicPartition, list[tuple[int, int]]] = {}
-    unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
-    calls = _Calls(reader, leaders, calls_to_make())
-    for call in calls:
-        unanswered: dict[TopicPartition, Spec] = {}
+    open_ones = _Open(facts, wanted, known_data)
+    urgent = deque[_Call]()
+    for call in _answered(reader, leaders, calls_to_make(), urgent):
+        before = set(open_ones.silent)
         for tp, spec, answer in call:
-            start, times = facts[tp].log_start, wanted[tp]
-            front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
-            if not isinstance(spec, int):
-                yield from _by_newest(facts[tp], tp, times, silent.pop(tp), answer, unsettled)
-            elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
-                if isinstance(answer, Found) and answer.offset == start:
-                    yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
-                else:
-                    fronts[tp] = [(spec, start)]
-            elif isinstance(answer, Found):
-                found = LookUp(answer.offset, None, answer.timestamp)
-                if spec in times.times:
-                    yield Answered(tp, spec, found)
-                if spec in times.data:
-                    if answer.offset in known_data(tp):
-                        yield Answered(tp, spec, found, data=True)
-                    else:
-                        marked.setdefault(tp, []).append((spec, answer.offset))
-            elif isinstance(answer, NotFound):
-                silent.setdefault(tp, []).append(spec)
-                unanswered[tp] = "max-timestamp"
+            yield from open_ones.take(tp, spec, answer)
+        unanswered: dict[TopicPartition, Spec] = {}
+        for tp in [one for one in open_ones.silent if one not in before]:
+            if tp in maxima:
+                yield from open_ones.take(tp, "max-timestamp", maxima[tp])
             else:
-                text = f"the offset at a time could not be looked up: {answer}"
-                yield from _both(times, Answered(tp, spec, Unknown.because("lookup", text)))
-        for tp in [one for one in unanswered if one in maxima]:
-            del unanswered[tp]
-            yield from _by_newest(facts[tp], tp, wanted[tp], silent.pop(tp), maxima[tp], unsettled)
+                unanswered[tp] = "max-timestamp"
         if unanswered:
-            calls.next([unanswered])
+            urgent.append([unanswered])
     yield from ancient
-    for one in _search(reader, facts, fronts, leaders, None, deadline):
+    for one in _search(reader, facts, open_ones.fronts, leaders, None, deadline):
         yield from _both(wanted[one.tp], one._replace(data=False))
-    if marked:
-        yield from _search(reader, facts, marked, leaders, scan_records, deadline)
-    for one in _search(reader, facts, unsettled, leaders, scan_records, deadline):
+    if open_ones.marked:
+        yield from _search(reader, facts, open_ones.marked, leaders, scan_records, deadline)
+    for one in _search(reader, facts, open_ones.unsettled, leaders, scan_records, deadline):
         yield from _both(wanted[one.tp], one._replace(data=False))
+
+
+_Searches = dict[TopicPartition, list[tuple[int, int]]]
+"""What must be settled by reading records: times (Unix ms), each with the offset to read from."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """What brokers' answers leave open.
+
+    ``silent`` are times for which a broker has no record, until MAX_TIMESTAMP is known; ``fronts`` those that the first
+    record decides (G9), ``marked`` those whose answer may be a transaction marker, ``unsettled`` the ambiguous ones.
+    """
+
+    facts: Facts
+    wanted: Mapping[TopicPartition, Wanted]
+    known_data: KnownData
+    silent: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    fronts: _Searches = field(default_factory=dict)
+    marked: _Searches = field(default_factory=dict)
+    unsettled: _Searches = field(default_factory=dict)
+
+    def take(self, tp: TopicPartition, spec: Spec, answer: Answer) -> Iterator[Answered]:
+        """Yield what an answer settles, and keep what it leaves open."""
+        start, times = self.facts[tp].log_start, self.wanted[tp]
+        front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
+        if not isinstance(spec, int):
+            yield from _by_newest(self.facts[tp], tp, times, self.silent.pop(tp), answer, self.unsettled)
+        elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
+            if isinstance(answer, Found) and answer.offset == start:
+                yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
+            else:
+                self.fronts[tp] = [(spec, start)]
+        elif isinstance(answer, Found):
+            found = LookUp(answer.offset, None, answer.timestamp)
+            if spec in times.times:
+                yield Answered(tp, spec, found)
+            if spec in times.data:
+                if answer.offset in self.known_data(tp):
+                    yield Answered(tp, spec, found, data=True)
+                else:
+                    self.marked.setdefault(tp, []).append((spec, answer.offset))
+        elif isinstance(answer, NotFound):
+            self.silent.setdefault(tp, []).append(spec)
+        else:
+            text = f"the offset at a time could not be looked up: {answer}"
+            yield from _both(times, Answered(tp, spec, Unknown.because("lookup", text)))
 
 
 def _before_1970(facts: Facts, part: Mapping[TopicPartition, Wanted]) -> Iterator[Answered]:
@@ -131,46 +158,28 @@ def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
         yield one._replace(data=True)
 
 
-class _Calls:
-    """Look-ups in calls of a few thousand partitions: while one call's answers are handled, brokers work on the next.
+def _answered(
+    reader: ClusterReader, leaders: Leaders, calls: Iterator[_Call], urgent: deque[_Call]
+) -> Iterator[Iterator[tuple[TopicPartition, Spec, Answer]]]:
+    """Make calls of a few thousand partitions: while one call's answers are handled, brokers work on the next ones.
 
-    Iterating yields each call's answers, as (partition, what was asked, answer).
+    Yield each call's answers, as (partition, what was asked, answer). ``urgent`` calls come before others.
     """
-
-    def __init__(
-        self, reader: ClusterReader, leaders: Leaders, calls: Iterable[Sequence[Mapping[TopicPartition, Spec]]]
-    ) -> None:
-        self._reader, self._leaders = reader, leaders
-        self._first: deque[Sequence[Mapping[TopicPartition, Spec]]] = deque()
-        self._then = iter(calls)
-
-    def next(self, asked: Sequence[Mapping[TopicPartition, Spec]]) -> None:
-        """Add a call, before those that have not begun."""
-        self._first.append(asked)
-
-    def __iter__(self) -> Iterator[Iterator[tuple[TopicPartition, Spec, Answer]]]:
-        under_way: deque[tuple[Sequence[Mapping[TopicPartition, Spec]], Pending[list[dict[TopicPartition, Answer]]]]]
-        under_way = deque()
-        while True:
-            while len(under_way) < _CALLS_UNDER_WAY:
-                asked = self._first.popleft() if self._first else next(self._then, None)
-                if asked is None:
-                    break
-                under_way.append((asked, self._reader.list_offsets_soon(asked, self._leaders)))
-            if not under_way:
-                return
-            asked, pending = under_way.popleft()
-            yield (
-                (tp, specs[tp], answer)
-                for specs, answers in zip(asked, pending.result(), strict=True)
-                for tp, answer in answers.items()
-            )
-
-
-def _parts(asked: Iterable[tuple[TopicPartition, V]]) -> Iterator[dict[TopicPartition, V]]:
-    waiting = iter(asked)
-    while part := dict(islice(waiting, _PARTITIONS_A_CALL)):
-        yield part
+    under_way: deque[tuple[_Call, Pending[list[dict[TopicPartition, Answer]]]]] = deque()
+    while True:
+        while len(under_way) < _CALLS_UNDER_WAY:
+            call = urgent.popleft() if urgent else next(calls, None)
+            if call is None:
+                break
+            under_way.append((call, reader.list_offsets_soon(call, leaders)))
+        if not under_way:
+            return
+        call, pending = under_way.popleft()
+        yield (
+            (tp, specs[tp], answer)
+            for specs, answers in zip(call, pending.result(), strict=True)
+            for tp, answer in answers.items()
+        )
 
 
 def _rounds(asked: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:

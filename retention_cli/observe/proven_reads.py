@@ -7,38 +7,58 @@ not know it yet, and read records of another log: nothing is trimmed because of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
 from retention_cli.core.model import TopicPartition
+from retention_cli.core.progress import Progress
 from retention_cli.memory.lineage import other_log
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.policy.settings import Settings
 
 
-def read_proven(
-    reader: ClusterReader,
-    ranges: Mapping[TopicPartition, Range],
-    deadline: float | None,
-    on_record: OnRecord,
-    leaders: Leaders,
-    *,
-    scan: bool = False,
-) -> dict[TopicPartition, RequestFailedError | None]:
-    """Read ranges as :meth:`ClusterReader.read_ranges` does; records of another log are an error, too (M1).
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading records takes.
 
-    In that case, discard the partition's records that ``on_record`` was called with.
+    Args:
+        reader: the cluster.
+        leaders: each partition's leader.
+        settings: each topic's settings.
+        memory: each partition's memory; updated.
+        now_ms: now, for all cutoffs (Unix ms).
+        deadline: when to stop reading records, by the reader's clock; None: read all of them.
+        progress: called with what is being read.
     """
-    epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
 
-    def noting(tp: TopicPartition, message: Message) -> bool | None:
-        note_epoch(epochs[tp], message)
-        return on_record(tp, message)
+    reader: ClusterReader
+    leaders: Leaders
+    settings: Mapping[str, Settings]
+    memory: Mapping[TopicPartition, PartitionMemory]
+    now_ms: int
+    deadline: float | None
+    progress: Progress
 
-    ended = reader.read_ranges(ranges, deadline, noting, scan=scan)
-    for tp, why in of_another_log(reader, epochs, leaders).items():
-        ended[tp] = RequestFailedError(why, retriable=True)
-    return ended
+    def read_proven(
+        self, ranges: Mapping[TopicPartition, Range], on_record: OnRecord
+    ) -> dict[TopicPartition, RequestFailedError | None]:
+        """Read a few records of each range; records of another log are an error, too (M1).
+
+        In that case, discard the partition's records that ``on_record`` was called with.
+        """
+        epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
+
+        def noting(tp: TopicPartition, message: Message) -> bool | None:
+            note_epoch(epochs[tp], message)
+            return on_record(tp, message)
+
+        ended = self.reader.read_ranges(ranges, soon(self.reader, self.deadline, len(ranges)), noting)
+        for tp, why in of_another_log(self.reader, epochs, self.leaders).items():
+            ended[tp] = RequestFailedError(why, retriable=True)
+        return ended
 
 
 def of_another_log(

@@ -15,21 +15,19 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
-from retention_cli.core.files import beside, read_file
+from retention_cli.core.files import beside
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
-from retention_cli.policy.load import problems_of, unknown_keys
+from retention_cli.policy.load import nearest_key, problems_of, read_text_file, unknown_keys
 from retention_cli.policy.schema import keys_of
 from retention_cli.policy.strict_model import StrictModel
 from retention_cli.policy.yaml_file import Document, read_document
@@ -145,15 +143,11 @@ def load_fleet(path: Path) -> FleetFile:
     Raises:
         FleetFileError: it can't be read or is invalid; the error has every problem found.
     """
-    source = str(path)
     try:
-        raw = read_file(path)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise FleetFileError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError:
-        raise FleetFileError([PolicyProblem(source, None, "", "is not UTF-8 text")]) from None
-    return parse_fleet(text, source, "sha256:" + hashlib.sha256(raw).hexdigest(), path.parent)
+        text, digest = read_text_file(path)
+    except PolicyError as error:
+        raise FleetFileError(error.problems) from None
+    return parse_fleet(text, str(path), digest, path.parent)
 
 
 def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
@@ -190,9 +184,9 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
 def _reworded(problem: PolicyProblem) -> PolicyProblem:
     """Return a problem with texts for clusters: the policy's schema writes of topics if a list is missing or empty."""
     if problem.key == "clusters" and problem.text.startswith("is not a list"):
-        return PolicyProblem(problem.source, problem.line, problem.key, "is not a list: each starts with '- name: …'")
+        return replace(problem, text="is not a list: each starts with '- name: …'")
     if problem.key == "clusters" and problem.text.startswith("is empty"):
-        return PolicyProblem(problem.source, problem.line, problem.key, "is empty: a fleet has clusters")
+        return replace(problem, text="is empty: a fleet has clusters")
     return problem
 
 
@@ -206,12 +200,9 @@ def _unknown_keys(document: Document) -> list[PolicyProblem]:
 
 
 def _hint(name: str, allowed: list[str], *, at_top: bool) -> str:
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), allowed, n=1, cutoff=0.6)
     if at_top and name in keys_of(ClusterModel):
         return "is not a key here; it belongs into an entry of clusters"
-    return (
-        f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
-    )
+    return nearest_key(name.replace("_", "-"), allowed)
 
 
 def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:

@@ -12,12 +12,13 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from retention_cli.core.file_problems import json_problem, schema_problem
 from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.strict_json import JsonContentError, parse_json
 from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin
@@ -77,9 +78,11 @@ def parse_value(raw: bytes) -> dict[str, Any]:
         LiveValueError: it isn't one.
     """
     try:
-        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
-    except LiveValueError:
-        raise
+        data = parse_json(raw.decode("utf-8"))
+    except JsonContentError as error:
+        raise LiveValueError(
+            "sets a key twice" if error.twice else f"is not JSON: {error} is no number there"
+        ) from None
     except UnicodeDecodeError:
         raise LiveValueError("is not UTF-8") from None
     except RecursionError:
@@ -91,17 +94,6 @@ def parse_value(raw: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise LiveValueError("is not a JSON object of settings")
     return data
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise LiveValueError("sets a key twice")
-    return found
-
-
-def _no_number(word: str) -> NoReturn:
-    raise LiveValueError(f"is not JSON: {word} is no number there")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,17 +47,26 @@ def load_policy(path: Path) -> Policy:
     Raises:
         PolicyError: it can't be read or isn't right; every problem that was found, in the file's order.
     """
+    text, digest = read_text_file(path)
+    return parse_policy(text, str(path), digest)
+
+
+def read_text_file(path: Path) -> tuple[str, str]:
+    """Return a file's text and its checksum (``sha256:…``).
+
+    Raises:
+        PolicyError: it can't be read, or is not UTF-8.
+    """
     source = str(path)
     try:
         raw = read_file(path)
     except OSError as error:
         raise PolicyError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from error
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig"), "sha256:" + hashlib.sha256(raw).hexdigest()
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise PolicyError([PolicyProblem(source, line, "", "is not UTF-8 text: is it the right file?")]) from None
-    return parse_policy(text, source, "sha256:" + hashlib.sha256(raw).hexdigest())
 
 
 def parse_policy(text: str, source: str, digest: str) -> Policy:
@@ -246,8 +255,14 @@ def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
         return f"is not a key here; it belongs to the file's top level, under disks: {{{key}: …}}"
     elif key in keys_of(FileModel):
         return "is not a key here; it belongs to the file's top level"
-    # KIP-68 names the broker-wide settings Log.retention.…
-    near = difflib.get_close_matches(key.lower().removeprefix("log."), allowed, n=1, cutoff=0.6)
+    return nearest_key(
+        key.lower().removeprefix("log."), allowed
+    )  # KIP-68 names the broker-wide settings Log.retention.…
+
+
+def nearest_key(key: str, allowed: list[str]) -> str:
+    """Return what to say of an unknown key: the one that was perhaps meant, or all that are allowed."""
+    near = difflib.get_close_matches(key.lower(), allowed, n=1, cutoff=0.6)
     return (
         f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
     )

@@ -8,9 +8,9 @@ from typing import Final
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.near import nearest, told, unmatched
 from retention_cli.policy.settings import Settings
 from retention_cli.policy.shown import plain, shown
+from retention_cli.policy.suggestions import first_few, nearest, unmatched
 
 _WITHOUT_R6: Final = Reason(
     "R6",
@@ -104,6 +104,6 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     if not any(selection.settings_for(name) is not None for name in names):
         if selection.topics:
             raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
-        raise NothingMatchesError(*map(str, told(missing)))
+        raise NothingMatchesError(*map(str, first_few(missing)))
     notes = [Reason("policy", str(problem)) for problem in missing]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes

@@ -17,8 +17,8 @@ from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy
-from retention_cli.policy.near import told, unmatched
 from retention_cli.policy.settings import Settings
+from retention_cli.policy.suggestions import first_few, unmatched
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     topics = [name for name, topic in metadata.topics.items() if not topic.internal]
     missing = unmatched(policy, topics)
     if len(missing) == len(policy.entries):
-        return Findings(told(missing))
+        return Findings(first_few(missing))
     findings = check_alone(policy)
     policy = with_live(reader, policy)
     findings.notes += [note.text for note in policy.live.notes]

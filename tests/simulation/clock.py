@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from retention_cli.core.clock import Clock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 
 
-class SimClock:
+class SimClock(Clock):
     """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act."""
 
     def __init__(self, kafka: SimKafka, hub: Hub) -> None:

@@ -168,8 +168,8 @@ class SimReader(RecordReads):
 
     def read_pending(
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
-    ) -> list[pending.PendingOffsets]:
-        found: list[pending.PendingOffsets] = self._sim.run(
+    ) -> list[commits.CommitsUnknown]:
+        found: list[commits.CommitsUnknown] = self._sim.run(
             pending.read_pending, list(names), topics, self._until(patience_s)
         )
         return found

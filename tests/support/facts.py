@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Floor, LookUp, Maybe, PartitionFacts, Reason, Sample, TopicFacts, Unknown
-from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.policy.settings import Settings
+from tests.support.lookups import wanted_lookups
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.core.clock import SystemClock
+from retention_cli.core.clock import Clock
 from retention_cli.observe.floors.sources.interface import Reach
 
 
 @dataclass
-class StillClock(SystemClock):
+class StillClock(Clock):
     """It is always ``now_ms``."""
 
     now_ms: int

@@ -33,7 +33,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Job
-from retention_cli.core.clock import SYSTEM, Clock, SystemClock
+from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.stores import Memories
@@ -105,7 +105,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
 
 
 @dataclass
-class LateClock(SystemClock):
+class LateClock(Clock):
     """This machine's clock, later by what has ``passed``; ``meanwhile`` is called where somebody waits."""
 
     passed: list[float] = field(default_factory=list)

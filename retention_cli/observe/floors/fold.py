@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from retention_cli.core.consumers import floor_by
+from retention_cli.core.consumers import floor_by, who
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
 from retention_cli.observe.floors.standing import (
@@ -22,7 +22,6 @@ from retention_cli.observe.floors.standing import (
     Irregular,
     Refused,
     Standing,
-    failed_reason,
     floor_of,
     gone_without_commit_text,
     highest,
@@ -221,7 +220,7 @@ class FloorFold:
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""
-        self.fail_all(failed_reason(group, text), topics, group)
+        self.fail_all(Reason("F3", f"{who(group)} could not be read: {text}"), topics, group)
 
     def fail_all(self, reason: Reason, topics: Iterable[str] | None = None, group: str = "") -> None:
         """Make every floor unknown, or every one of these topics (F8, F9, or a listing that failed)."""

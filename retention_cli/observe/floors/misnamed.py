@@ -6,7 +6,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.memory.interface import Memory
 from retention_cli.policy.model import Policy
-from retention_cli.policy.near import groups_not_there, names_groups
+from retention_cli.policy.suggestions import groups_not_there, names_groups
 
 
 def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Memory, now_ms: int) -> list[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
@@ -26,11 +26,6 @@ _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 Read = Consumers | SourceError
-
-
-def _module_of(source: FloorSource) -> Any:
-    """Return a source's module: ``read(source, reach)`` gives its consumers, or raises a :class:`SourceError`."""
-    return import_module(f"{__package__}.sources.{source.kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ def read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[Read]:
 
     def read(index: int, source: FloorSource) -> None:
         try:
-            results[index] = _module_of(source).read(source, reach)
+            results[index] = import_module(f"{__package__}.sources.{source.kind}").read(source, reach)
         except SourceError as error:
             results[index] = error
         except _OF_LIBRARIES as error:  # this source is unknown, and no other
@@ -138,7 +133,7 @@ def fold_outside(
     found = read_sources(sources, Reach(reader, metadata, fold.topics)) if given is None else given
     reading = checked(sources, found, metadata.topics)
     for key, one in reading.consumers.items():
-        if not proves_itself(key):
+        if not key.startswith(key_of("replica", "")):  # its positions are proven anew each time (F6)
             recall.complete(fold, key, one.rows)
         for topic, text in one.unreadable.items():
             fold.fail(key, text, [topic])
@@ -167,11 +162,6 @@ def owns(source: FloorSource, key: str) -> bool:
     if kind != "zookeeper":
         return name == source.name
     return matches(source.groups, name) and not matches(source.ignored, name)
-
-
-def proves_itself(key: str) -> bool:
-    """Return whether a consumer's positions are proven anew each time: they are not remembered (F6)."""
-    return key.startswith(key_of("replica", ""))
 
 
 def describe(source: FloorSource) -> str:

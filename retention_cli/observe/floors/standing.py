@@ -278,11 +278,6 @@ def leftover_reason(group: str, offset: int) -> Reason:
     return Reason("F5", text)
 
 
-def failed_reason(group: str, text: str) -> Reason:
-    """Return the reason for a group that could not be read (F3)."""
-    return Reason("F3", f"{who(group)} could not be read: {text}")
-
-
 def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, int | None]]) -> str:
     """Return what to do about a group that reads a topic and has no commit on a partition of it (F2)."""
     partition, offset, _epoch = max(rows)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.core.clock import SYSTEM, Clock, SystemClock
+from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.shared_topic import STATE_TOPIC
@@ -82,7 +82,7 @@ def test_clock_minutes_off_holds_every_rule_by_time(world: World, ahead_ms: int,
     assert report.clock == "checked"
 
 
-class AheadClock(SystemClock):
+class AheadClock(Clock):
     """A machine's clock that is 40 days ahead."""
 
     def wall_ms(self) -> int:

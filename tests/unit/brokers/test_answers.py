@@ -12,7 +12,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from retention_cli.brokers import groups
-from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Failure, _Round
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Round
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
@@ -32,7 +32,7 @@ class Taken:
     """One pass over the groups' answers, as :func:`read_commits` makes it."""
 
     def __init__(self, *names: str) -> None:
-        self.waiting = {name: _Failure("was not asked", None, retriable=True) for name in names}
+        self.waiting = {name: CommitsUnknown(name, "was not asked", None, retriable=True) for name in names}
         self.told: list[GroupCommits | CommitsUnknown] = []
         self.round = _Round(self.waiting, self.told.append, 16)
 

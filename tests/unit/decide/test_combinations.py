@@ -6,10 +6,10 @@ import pytest
 
 from retention_cli.core.model import EventMax, EventPrefix, Floor, LookUp, PartitionFacts, Sample
 from retention_cli.decide.decision import decide
-from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.policy.settings import EventSource, Settings
 from tests.support import combinations as c
 from tests.support.facts import topic
+from tests.support.lookups import wanted_lookups
 
 THEN = 1_800_000_000_000
 NOW = THEN + c.DECIDED_MS

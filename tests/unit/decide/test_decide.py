@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import INFINITE_MS, Floor, LookUp, Reason, Unknown, Usage, Watermark
 from retention_cli.decide.decision import decide, unread_below, weigh
-from retention_cli.decide.lookups import Wanted, wanted_lookups
+from retention_cli.decide.lookups import Wanted
 from retention_cli.decide.triggers import TRIGGERS, NotAsked
 from retention_cli.decide.triggers.consumed import live_retention
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
+from tests.support.lookups import wanted_lookups
 
 R1 = Settings(consumed_after_ms=24 * HOUR)
 R4 = Settings(forced_age_ms=24 * HOUR)

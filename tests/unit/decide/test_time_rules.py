@@ -10,11 +10,11 @@ from retention_cli.core.model import EventMax, EventPrefix, LookUp, PartitionFac
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.decide.guards.wall_clock import written_by
-from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.memory.samples import thinned
 from retention_cli.policy.settings import EventSource, Settings
 from tests.support.facts import HOUR, NOW, Log, topic
+from tests.support.lookups import wanted_lookups
 
 OLD = NOW - 48 * HOUR
 EVENT = Settings(event_time_ms=24 * HOUR, unconsumed="trim")

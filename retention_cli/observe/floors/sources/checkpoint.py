@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from retention_cli.observe.floors.sources import strict_json
 from retention_cli.observe.floors.sources.interface import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -21,7 +20,7 @@ from retention_cli.observe.floors.sources.interface import (
     Reach,
     SourceError,
 )
-from retention_cli.observe.floors.sources.positions import check_age
+from retention_cli.observe.floors.sources.positions import check_age, parse
 from retention_cli.observe.floors.sources.stored import Storage
 from retention_cli.policy.live import TOPIC_NAME
 from retention_cli.policy.settings import FloorSource
@@ -134,7 +133,7 @@ def _text_if_there(checkpoint: Storage, log: str, name: str) -> tuple[list[str],
     if len(content) > _MAX_BYTES or not any(lines):
         raise SourceError(f"{checkpoint.shown}: {name} is damaged: {'too large' if any(lines) else 'cut short'}")
     if log == "commits":
-        strict_json.parse("\n".join(lines))
+        parse("\n".join(lines))
     return lines, written_ms
 
 
@@ -143,7 +142,7 @@ def _batch(checkpoint: Storage, number: int, begun: Sequence[str]) -> _Batch:
     name = f"offsets/{number}"
     lines, written_ms = _text(checkpoint, "offsets", name)
     if lines[0].strip():
-        strict_json.parse(lines[0], 2)
+        parse(lines[0], 2)
     sources = [line.strip() for line in lines[1:]]
     highest = max(map(int, begun), default=0)
     if not highest < len(sources) <= _MAX_SOURCES:
@@ -169,7 +168,7 @@ def _beginnings(checkpoint: Storage, begun: Sequence[str]) -> list[_Offsets]:
 def _kafka_offsets(text: str, name: str, line: int) -> _Offsets | None:
     """Return a source's offsets by topic and partition; None if the source is not Kafka's."""
     try:
-        data = strict_json.parse(text, line)
+        data = parse(text, line)
     except SourceError as error:
         raise SourceError(f"{name}, {error}") from None
     some = list(data.values()) if isinstance(data, dict) else [None]

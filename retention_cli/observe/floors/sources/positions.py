@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from retention_cli.core.strict_json import JsonContentError, parse_json
 from retention_cli.core.units import UnitError, format_age, parse_time_ms
-from retention_cli.observe.floors.sources import strict_json
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, Position, SourceError
 from retention_cli.policy.shown import shown
 
@@ -68,11 +69,26 @@ def check_age(at_ms: int, now_ms: int, max_age_ms: int | None, ahead_ms: int = 6
         raise SourceError(f"its positions are dated {ahead} ahead of this clock: check both clocks")
 
 
+def parse(text: str, first_line: int = 1) -> Any:
+    """Return what a JSON text holds; ``first_line`` is the text's own, for errors.
+
+    Raises:
+        SourceError: it is not JSON, is nested too deeply, or an object has a key twice.
+    """
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        raise SourceError(f"line {error.lineno + first_line - 1}: it is not JSON, or was cut short") from None
+    except (ValueError, RecursionError) as error:
+        twice = isinstance(error, JsonContentError) and error.twice
+        raise SourceError("it has a key twice" if twice else "it is not JSON that can be read") from None
+
+
 _Row = tuple[str, str, int, int]
 
 
 def _from_json(text: str) -> tuple[int, Iterable[_Row]]:
-    data = strict_json.parse(text)
+    data = parse(text)
     if not isinstance(data, dict) or set(data) != {"at", "positions"}:
         raise SourceError('it is not {"at": …, "positions": […]}')
     if not isinstance(data["positions"], list):

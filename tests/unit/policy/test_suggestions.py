@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kretain import errors as exits
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
-from retention_cli.policy.near import groups_not_there, nearest
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
+from retention_cli.policy.suggestions import groups_not_there, nearest
 
 TOPICS = ("clicks", "flights", "orders.eu.created", "orders.us.created", "payments-eu", "payments-us", "__near")
 

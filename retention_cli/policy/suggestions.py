@@ -7,6 +7,7 @@ import heapq
 import re
 from collections.abc import Collection, Iterable
 from functools import partial
+from os.path import commonprefix
 from typing import Final
 
 from retention_cli.policy.errors import PolicyProblem
@@ -57,27 +58,21 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
 
 
 def _required(policy: Policy) -> Collection[str]:
-    required = dict.fromkeys(policy.groups.require)
-    for entry in policy.entries:
-        required.update(dict.fromkeys(entry.values.get("groups.require", ())))
-    return required
+    of_entries = (name for entry in policy.entries for name in entry.values.get("groups.require", ()))
+    return dict.fromkeys((*policy.groups.require, *of_entries))
 
 
 def _patterns(policy: Policy) -> list[tuple[str, Collection[str]]]:
     groups = policy.groups
     return [
-        ("groups.ignore", _ignored(policy)),
+        ("groups.ignore", () if groups.ignore == DEFAULT_IGNORED_GROUPS else groups.ignore),
         ("groups.latest", groups.latest),
         ("groups.by.commits", groups.by_commits),
         ("groups.stale.epochs", groups.stale_epochs),
     ]
 
 
-def _ignored(policy: Policy) -> Collection[str]:
-    return () if policy.groups.ignore == DEFAULT_IGNORED_GROUPS else policy.groups.ignore
-
-
-def told(problems: list[PolicyProblem]) -> list[PolicyProblem]:
+def first_few(problems: list[PolicyProblem]) -> list[PolicyProblem]:
     """Return the first few problems, and how many more there are."""
     more = len(problems) - NAMED
     if more <= 0:
@@ -96,7 +91,7 @@ def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
         head, tail = _spelled(pattern)
         cuts = {_cut(name, head, tail).lower(): name for name in sorted(names, reverse=True) if name[:2] != "__"}
         spelled = (head + (tail or "")).lower()
-        likely = heapq.nlargest(_COMPARED, cuts, key=partial(_common_suffix, spelled)) if spelled else ()
+        likely = heapq.nlargest(_COMPARED, cuts, key=partial(_in_common, spelled)) if spelled else ()
         for cut in difflib.get_close_matches(spelled, likely, n=1):
             ratio = difflib.SequenceMatcher(None, spelled, cut).ratio()
             if ratio > best:
@@ -109,28 +104,18 @@ def _spelled(pattern: str) -> tuple[str, str | None]:
     if pattern.startswith("re:"):
         begins = _BEGINS.match(pattern, 3)
         return (begins[1].replace("\\", "") if begins is not None else ""), ""
-    parts = _SIGNS.split(pattern)
-    return parts[0], (parts[-1] if len(parts) > 1 else None)
+    head, *more = _SIGNS.split(pattern)
+    return head, more[-1] if more else None
 
 
 def _cut(name: str, head: str, tail: str | None) -> str:
-    if tail is None:
-        return name
-    return name[: len(head)] + (name[-len(tail) :] if tail else "")
+    return name if tail is None else name[: len(head)] + name[len(name) - len(tail) :]
 
 
-def _common_suffix(one: str, other: str) -> int:
+def _in_common(one: str, other: str) -> int:
     """Return how many letters two names share at their beginnings and ends: a typo changes only what is between."""
-    return _common_prefix(one, other) + _common_prefix(one[::-1], other[::-1])
-
-
-def _common_prefix(one: str, other: str) -> int:
-    number = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        number += 1
-    return number
+    pairs = (one, other), (one[::-1], other[::-1])
+    return sum(len(commonprefix(pair)) for pair in pairs)  # noqa: RUF071  (letters, not paths)
 
 
 def _problem(policy: Policy, entry: Entry, near: str | None) -> PolicyProblem:

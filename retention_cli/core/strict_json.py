@@ -1,0 +1,37 @@
+"""JSON that somebody else wrote: nothing twice, and no NaN. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+
+class JsonContentError(ValueError):
+    """It is JSON by its grammar, but has a key twice (``twice``) or a number that JSON does not know."""
+
+    def __init__(self, word: str, *, twice: bool = False) -> None:
+        super().__init__(word)
+        self.twice = twice
+
+
+def parse_json(text: str) -> Any:
+    """Return what a JSON text holds.
+
+    Raises:
+        JsonContentError: an object has a key twice, or it has NaN or Infinity.
+        JSONDecodeError: it is not JSON.
+        ValueError: a number has thousands of digits.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise JsonContentError("", twice=True)
+    return found
+
+
+def _no_number(word: str) -> NoReturn:
+    raise JsonContentError(word)
