@@ -153,7 +153,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "F2: a share group that has read nothing is no group",
-        "brokers/share_offsets.py",
+        "brokers/share_groups.py",
         "unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset",
         "pass",
     ),
@@ -163,7 +163,7 @@ MUTANTS: Final = (
         "if recheck is not None and recheck.clock is not None:",
         "if False:",
     ),
-    Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(fold, key, one.rows)", "bool(key)"),
+    Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(fold, key, rows)", "bool(key)"),
     Mutant(
         "F7: a source that failed is let be",
         _OUTSIDE,

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
@@ -162,7 +162,7 @@ def _topic(
     data: bytes, position: int, known: dict[tuple[int, int, bytes], PartitionMetadata]
 ) -> tuple[TopicMetadata, int]:
     name, position = string(data, position)
-    topic_id, internal = _id_text(data[position : position + 16]), data[position + 16] != 0
+    topic_id, internal = topic_id_text(data[position : position + 16]), data[position + 16] != 0
     count, position = length(data, position + 17)
     partitions: dict[int, PartitionMetadata] = {}
     for _ in range(count):
@@ -181,12 +181,8 @@ def _topic(
     return topic, after_tags(data, position + 4)  # after its operations
 
 
-def topic_id_text(topic_id: Any) -> str | None:
+def topic_id_text(raw: bytes) -> str | None:
     """Return a topic id as Kafka's tools print it (base64url, 22 characters), None for the zero id."""
-    return None if topic_id is None else _id_text(topic_id.bytes)
-
-
-def _id_text(raw: bytes) -> str | None:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else None
 
 

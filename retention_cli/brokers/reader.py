@@ -15,7 +15,7 @@ from retention_cli.brokers import (
     metadata,
     pending,
     records,
-    share_offsets,
+    share_groups,
     topic_configs,
 )
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
@@ -173,7 +173,7 @@ class ClusterReader:
 
     def read_share_offsets(self, names: Sequence[str], on_group: commits.OnCommits) -> None:
         """Call ``on_group`` with each share group's start offsets, or why these are unknown."""
-        self._wire.run(share_offsets.read_share_offsets, self._wire, names, on_group, self._deadline())
+        self._wire.run(share_groups.read_share_offsets, self._wire, names, on_group, self._deadline())
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
         """Call ``on_group`` with each group's stable committed offsets, or why these are unknown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
@@ -14,10 +14,9 @@ from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Rows
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.sources.interface import Consumers, Reach, SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
@@ -29,19 +28,10 @@ Read = Consumers | SourceError
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A consumer as it was read: its positions in the shape of commits, and more as its source gave it."""
-
-    rows: Rows
-    reads: frozenset[str] | None = frozenset()
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class OutsideReading:
     """What the sources gave: consumers by key, and the sources that failed with the reason."""
 
-    consumers: Mapping[str, Seen]
+    consumers: Consumers
     failed: Mapping[FloorSource, str]
 
 
@@ -77,7 +67,7 @@ def checked(
     A position on a partition that this cluster does not have makes a source unsound. But ZooKeeper has nodes of topics
     that are long gone, and a query may read other clusters' topics, too.
     """
-    consumers: dict[str, Seen] = {}
+    consumers: dict[str, Consumer] = {}
     failed: dict[FloorSource, str] = {}
     for source, read in zip(sources, found, strict=True):
         if isinstance(read, SourceError):
@@ -85,11 +75,7 @@ def checked(
         elif (problem := _foreign(source, read, topics)) is not None:
             failed[source] = problem
         else:
-            for name, one in read.items():
-                key = key_of(source.kind, name)
-                there = one.positions.items()
-                rows: Rows = {topic: [(number, at, None) for number, at in some] for topic, some in there}
-                consumers[key] = Seen(rows, one.reads, one.unreadable)
+            consumers |= {key_of(source.kind, name): one for name, one in read.items()}
     return OutsideReading(consumers, failed)
 
 
@@ -133,15 +119,16 @@ def fold_outside(
     found = read_sources(sources, Reach(reader, metadata, fold.topics)) if given is None else given
     reading = checked(sources, found, metadata.topics)
     for key, one in reading.consumers.items():
+        rows = one.rows
         if not key.startswith(key_of("replica", "")):  # its positions are proven anew each time (F6)
-            recall.complete(fold, key, one.rows)
+            recall.complete(fold, key, rows)
         for topic, text in one.unreadable.items():
             fold.fail(key, text, [topic])
         if one.reads is None:
             fold.fail(key, "it has live members, and which topics they read is unknown", None)
-        fold.add(key, one.rows, one.reads or ())
+        fold.add(key, rows, one.reads or ())
         if listener is not None:
-            listener(GroupCommits(key, one.rows))
+            listener(GroupCommits(key, rows))
     gone = list(recall.memory.gone_groups(reading.consumers, recall.since_ms, outside=True))
     for key, seen_ms, rows in gone:
         if any(owns(source, key) for source in sources if source not in reading.failed):

@@ -221,9 +221,8 @@ def test_only_a_group_known_to_be_empty_has_no_members(state: str, *, may: bool)
 
 
 def test_a_topic_without_an_id_can_not_be_told_from_its_namesake() -> None:
-    assert topic_id_text(None) is None
-    assert topic_id_text(uuid.UUID(int=0)) is None
-    assert topic_id_text(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert topic_id_text(bytes(16)) is None
+    assert topic_id_text(uuid.UUID(int=1).bytes) == "AAAAAAAAAAAAAAAAAAAAAQ"
     facts = bare_facts(TopicMetadata("t", None, internal=False))
     assert isinstance(facts.topic_id, Unknown)
     assert facts.topic_id.reasons[0].code == "topic-id"

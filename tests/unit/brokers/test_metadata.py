@@ -68,7 +68,7 @@ def test_answers_are_decoded_as_the_client_does(
     assert ours.topics == {
         one.name: TopicMetadata(
             one.name,
-            topic_id_text(one.topic_id),
+            one.topic_id and topic_id_text(one.topic_id.bytes),
             one.is_internal,
             {
                 row.partition_index: PartitionMetadata(
@@ -100,7 +100,7 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
     data = b"\0\0\0\0" + b"\x02" + broker + b"\x02c" + b"\0\0\0\x05" + b"\x02" + topic + tags
     found = decode(data, 12)
     assert (found.cluster_id, found.brokers) == ("c", frozenset({5}))
-    topic_id = topic_id_text(uuid.UUID(int=1))
+    topic_id = topic_id_text(uuid.UUID(int=1).bytes)
     assert found.topics == {
         "t": TopicMetadata("t", topic_id, internal=False, partitions={0: PartitionMetadata(5, 2, (5,))})
     }

@@ -18,9 +18,9 @@ from retention_cli.core.consumers import floor_by, key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup, Rows
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
-from retention_cli.observe.floors.outside import Seen, checked, fold_outside, read_sources
+from retention_cli.observe.floors.outside import checked, fold_outside, read_sources
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.sources.interface import SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.policy.settings import FloorSource, GroupRules
 from tests.support.reach import reach_at
 
@@ -195,7 +195,7 @@ def said_of(source: FloorSource) -> str:
 def test_a_command_prints_what_a_file_holds() -> None:
     [found] = read_sources([a_command("printf", r"orders,0,7\norders,1,9\n")], reach_at(NOW))
     reading = checked([a_command()], [found], TOPICS)
-    assert reading.consumers == {key_of("command", "prod"): Seen({"orders": [(0, 7, None), (1, 9, None)]})}
+    assert reading.consumers == {key_of("command", "prod"): Consumer({"orders": [(0, 7), (1, 9)]})}
 
 
 def test_a_command_that_fails_is_told_without_what_it_said() -> None:

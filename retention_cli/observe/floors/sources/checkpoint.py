@@ -73,7 +73,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
                 "checkpoint copied; it can be told again when its next batch is done"
             )
         met = {topic for one in last.offsets for topic in one}
-        stands = last.offsets if last.whole else [*last.offsets, *_without(_beginnings(checkpoint, begun), met)]
+        stands = last.offsets if last.whole else [*last.offsets, *_beginnings(checkpoint, begun, without=met)]
     positions, torn = _furthest_behind(stands)
     reads = torn | {topic for one in (*under_way.offsets, *stands) for topic in one}.difference(positions)
     if not positions and not reads:
@@ -96,10 +96,6 @@ def _furthest_behind(stands: Sequence[_Offsets]) -> tuple[dict[str, list[Positio
                 torn.add(topic)
             found[topic] = {n: min(offset, before[n]) for n, offset in partitions.items() if n in before}
     return {topic: sorted(here.items()) for topic, here in found.items() if here}, torn
-
-
-def _without(stands: Sequence[_Offsets], topics: Collection[str]) -> list[_Offsets]:
-    return [{topic: rows for topic, rows in one.items() if topic not in topics} for one in stands]
 
 
 def _last_batch(checkpoint: Storage, log: str) -> int | None:
@@ -152,8 +148,8 @@ def _batch(checkpoint: Storage, number: int, begun: Sequence[str]) -> _Batch:
     return _Batch([one for one in read if one is not None], "-" not in sources, written_ms)
 
 
-def _beginnings(checkpoint: Storage, begun: Sequence[str]) -> list[_Offsets]:
-    """Return where the Kafka sources began."""
+def _beginnings(checkpoint: Storage, begun: Sequence[str], without: Collection[str] = ()) -> list[_Offsets]:
+    """Return where the Kafka sources began, ``without`` some topics."""
     found = []
     for index in begun:
         name = f"sources/{index}/0"
@@ -161,7 +157,8 @@ def _beginnings(checkpoint: Storage, begun: Sequence[str]) -> list[_Offsets]:
             continue
         lines = [line for line in text[0] if line.strip()]
         offsets = _kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None  # of files there is a line for each
-        found += [] if offsets is None else [offsets]
+        if offsets is not None:
+            found.append({topic: rows for topic, rows in offsets.items() if topic not in without})
     return found
 
 

@@ -28,6 +28,11 @@ class Consumer(NamedTuple):
     reads: frozenset[str] | None = frozenset()
     unreadable: Mapping[str, str] = MappingProxyType({})
 
+    @property
+    def rows(self) -> Mapping[str, Sequence[tuple[int, int, int | None]]]:
+        """Its positions in the shape of commits: without a leader epoch."""
+        return {topic: [(number, at, None) for number, at in some] for topic, some in self.positions.items()}
+
 
 Consumers = Mapping[str, Consumer]
 """A source's consumers by name: one for a file or a command, each group for ZooKeeper."""

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,18 +148,15 @@ class _Tree:
     def _all(self, paths: Iterable[str], ask: Callable[[str], Any], none: Any) -> dict[str, Any]:
         """Return the answer for each path, ``none`` for one that does not exist."""
         found: dict[str, Any] = {}
-        for some in _pieces(list(paths), _AT_ONCE):
-            asked = [(path, ask(path)) for path in some]
+        every = list(paths)
+        for start in range(0, len(every), _AT_ONCE):
+            asked = [(path, ask(path)) for path in every[start : start + _AT_ONCE]]
             for path, answer in asked:
                 try:
                     found[path] = answer.get(timeout=max(0.0, self._deadline - time.monotonic()))
                 except self._gone:
                     found[path] = none
         return found
-
-
-def _pieces(items: list[str], size: int) -> Iterator[list[str]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _subscription(content: bytes | None) -> frozenset[str] | None:

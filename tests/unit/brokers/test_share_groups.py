@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from retention_cli.brokers.dead_letters import why
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.share_groups import why
 from retention_cli.brokers.topic_configs import Values
 
 NAME, COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
