@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kretain.embedded import jars, reaper
+from kretain.embedded import reaper
 from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
+from tests.support import ivy
 from tests.support.world import wait_until
 
 VERSION = "3.0.0"
@@ -35,7 +36,7 @@ class S3:
 def s3_server(folder: Path) -> Iterator[S3]:
     """Run a server with the bucket ``backup``; whatever happens to the tests, it ends."""
     java = find_java()
-    lib = jars.resolve("s3proxy", VERSION, print, group="org.gaul")
+    lib = ivy.resolved("org.gaul", "s3proxy", VERSION)
     port = free_ports(1)[0]
     (folder / "objects" / "backup").mkdir(parents=True)
     settings = {

@@ -19,9 +19,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from kretain.embedded import jars
 from kretain.embedded.java import find_java
 from kretain.embedded.node import free_ports
+from tests.support import ivy
 from tests.support.spark.clusters import HOST, SparkProcesses, asked, own_folder, spark_home
 from tests.support.world import wait_until
 
@@ -101,7 +101,7 @@ def hadoop() -> list[str]:
 
 def hadoop_jars() -> Path:
     """The folder with all of Hadoop's jars."""
-    return jars.resolve("hadoop-minicluster", VERSION, print, group="org.apache.hadoop")
+    return ivy.resolved("org.apache.hadoop", "hadoop-minicluster", VERSION)
 
 
 def _configure(folder: Path) -> str:

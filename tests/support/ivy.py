@@ -1,0 +1,48 @@
+"""Jars of servers that tests run beside Kafka, resolved by the Ivy in PySpark's wheel.
+
+jgo does not read a version that a dependency's POM takes from its parent's (``project.parent.version``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
+
+
+def resolved(group: str, artifact: str, version: str) -> Path:
+    """Return a folder with the jars of an artifact and of all that it needs, downloaded once."""
+    root = jars.cache_dir() / "jars"
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / f"{artifact}-{version}"
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    (ivy,) = Path(spec.origin).parent.joinpath("jars").glob("ivy-*.jar")
+    with jars.locked(root / ".lock"):
+        if not target.is_dir():
+            part = root / f".{target.name}.part"
+            command = [
+                *(str(find_java().executable), "-jar", str(ivy), "-cache", str(root / ".ivy")),
+                *(
+                    "-dependency",
+                    group,
+                    artifact,
+                    version,
+                    "-confs",
+                    "default",
+                    "-types",
+                    "jar",
+                    "bundle",
+                    "maven-plugin",
+                ),
+                *("-retrieve", f"{part}/[artifact]-[revision](-[classifier]).[ext]"),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            assert (part / f"{artifact}-{version}.jar").is_file(), done.stdout + done.stderr
+            assert "FAILED DOWNLOADS" not in done.stdout, done.stdout
+            part.rename(target)
+    return target
