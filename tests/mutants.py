@@ -131,12 +131,12 @@ MUTANTS: Final = (
         "return True",
     ),
     Mutant("Spark: parts are of two revisions", _GIANT, "        if not cutter.is_outdated:", "        if True:"),
-    Mutant("Spark: a cut is not told", _GIANT, "[tp for tp in logs.cuts if logs.get(tp) is not None]", "[]"),
+    Mutant("Spark: a cut is not told", _GIANT, "[TopicPartition(*tp) for one in slices for tp in one.cuts]", "[]"),
     Mutant(
         "Spark: what others saw since is let be",
         "memory/ledger_groups.py",
-        'elif self._outdated or self._meta("revision") != self._revision:',
-        "elif False:",
+        'apart = self._outdated or self._meta("revision") != self._revision',
+        "apart = False",
     ),
     Mutant(
         "Spark: a group is not seen again",

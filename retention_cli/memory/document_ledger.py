@@ -9,7 +9,7 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import merged
 from retention_cli.memory.interface import Commits, Last, RecalledGroup
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.ledger_file import Key
+from retention_cli.memory.ledger_file import Head, Key
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.shared_cache import SharedCache
 
@@ -29,11 +29,9 @@ class DocumentLedger(Ledger):
         super()._prepare(there=there)
         self._cache = SharedCache(self.db)
 
-    def saw_group(
-        self, name: str, commits: Commits, now_ms: int, since_ms: int, digest: bytes | None = None
-    ) -> RecalledGroup:
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms, digest)
+        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms)
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
@@ -71,7 +69,8 @@ class DocumentLedger(Ledger):
             case docs.GroupDocument():
                 stored = self._stored_group(document.name)
                 self._ages.merge_born(document.name, document.born_ms, known=stored is not None)
-                self._put_group(document.name, document.group if stored is None else stored.merged(document.group))
+                group = document.group if stored is None else stored.merged(document.group)
+                self._put_group(document.name, Head.of(group), group.as_bytes())
                 self._cache.told(document.name, document.group.seen_ms)
             case docs.DiskDocument():
                 known = self._stored_disk(document.name)

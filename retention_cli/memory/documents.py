@@ -28,12 +28,11 @@ from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.earlier import pack, unpack
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.ledger_upgrade import with_last_epoch
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.replica import ROW_BYTES
 from retention_cli.memory.samples import SAMPLE_BYTES
 
-VERSION: Final = 2
+VERSION: Final = 3
 PARTITIONS_A_DOCUMENT: Final = 32
 """Keeps a message below 500 kB in practice, and below a broker's limit at worst."""
 _AT_MOST_BYTES: Final = 1 << 26
@@ -147,7 +146,8 @@ def encode(document: Document, written: Written) -> bytes:
                 **({"widths": [list(one) for one in document.widths]} if document.widths else {}),
             }
         case GroupDocument():
-            body = {"group": document.name, "born": document.born_ms, **document.group.as_data()}
+            memory = base64.b64encode(document.group.as_bytes()).decode()
+            body = {"group": document.name, "born": document.born_ms, "memory": memory}
         case DiskDocument():
             body = {"disk": document.name, "looks": base64.b64encode(document.disk.packed).decode()}
         case ClockDocument():
@@ -177,7 +177,7 @@ def _parsed(value: bytes) -> Any:
         raise DocumentError("it has a character that is none")
     data = json.loads(text)
     version = data["v"]
-    if not isinstance(version, int) or version < 1:
+    if not isinstance(version, int) or version < VERSION:
         raise DocumentError(f"it has version {version!r}")
     if version > VERSION:
         raise NewerDocumentError(f"a newer kretain wrote it (version {version}, this one knows {VERSION})")
@@ -196,7 +196,7 @@ def _document(key: str, data: Any) -> Document:
     if (group := group_of(key)) is not None:
         if data["group"] != group:
             raise DocumentError(f"it is about group {data['group']}")
-        found = GroupMemory.from_data(data)
+        found = GroupMemory.from_bytes(base64.b64decode(data["memory"], validate=True))
         _whole(found.seen_ms)
         return GroupDocument(group, found, _whole(data.get("born", 0)))
     if (disk := disk_of(key)) is not None:
@@ -208,7 +208,7 @@ def _document(key: str, data: Any) -> Document:
     if named is None:
         raise DocumentError("its key is none that this kretain knows")
     topic_id, numbers = named
-    memories = dict(_memories(data["partitions"]) if data["v"] > 1 else _older_memories(data["partitions"]))
+    memories = dict(_memories(data["partitions"]))
     if data["id"] != topic_id or not all(number in numbers for number in memories):
         raise DocumentError(f"it is about topic id {data['id']}, or about other partitions")
     widths = tuple((_whole(count), _whole(seen_ms)) for count, seen_ms in data.get("widths", ()))
@@ -267,10 +267,3 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
                 front=None if front is None else Front(_whole(front[0]), bool(front[1])),
             ),
         )
-
-
-def _older_memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
-    """Yield the memories in rows of version 1: only their samples say which log they are of (M1)."""
-    for number, samples, *_more in rows:
-        memory = with_last_epoch(base64.b64decode(samples, validate=True))
-        yield _whole(number), memory or PartitionMemory()

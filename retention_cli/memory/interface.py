@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.partition import PartitionMemory
+
+if TYPE_CHECKING:
+    from retention_cli.memory.positions import Logs
 
 Commits = Mapping[str, Sequence[tuple[int, int, int | None]]]
 """A group's commits by topic: partition, committed offset, and the commit's leader epoch, None if it has none."""
@@ -26,36 +29,8 @@ Last = tuple[str, int, Rows]
 """A group that is gone: its name, when it was last seen (Unix ms), and its last commits."""
 
 
-class LogNow(NamedTuple):
-    """What a pass knows of a partition's log, to judge the commits on it (F5).
-
-    ``unknown_epochs`` are leader epochs of commits that the leader does not know, ``unasked_epochs`` those that it
-    could not be asked about. ``cut`` is where the log was cut since the last pass, None if it was not. A commit that
-    was seen to count under a leader epoch above ``cut_until`` was seen after the cut; None if that is known of none.
-    ``last_epoch`` is the epoch of the log's last record, None if unknown.
-    """
-
-    high_watermark: int
-    leader_epoch: int
-    unknown_epochs: frozenset[int] = frozenset()
-    unasked_epochs: frozenset[int] = frozenset()
-    cut: int | None = None
-    last_epoch: int | None = None
-    cut_until: int | None = None
-
-    @property
-    def proves(self) -> int:
-        """The leader epoch whose end shows later whether the log below H is still the same."""
-        return self.leader_epoch if self.last_epoch is None else self.last_epoch
-
-
-LogOf = Callable[[tuple[str, int]], LogNow | None]
-"""Returns a partition's log, by topic and number; None if this pass has not read it."""
-NO_LOG: Final = -(2**63)
-"""An H below that of any log: of a log that is not plain."""
-PlainLogs = Callable[[str], tuple[Sequence[int], Sequence[int]]]
-"""Returns a topic's plain logs, by partition number: H, and :attr:`LogNow.proves`. A log is plain if a commit on it
-counts wherever it is not beyond H; of others H is :data:`NO_LOG`, and :data:`LogOf` is to be asked."""
+LogsOf = Callable[[], "Logs"]
+"""Returns what this pass has read of logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +89,7 @@ class Memory(Protocol):
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
         ...
 
-    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+    def judge(self, logs_of: LogsOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
         """Judge which of the commits seen count and which are refused, by what was read of their logs since.
 
         ``topics`` are those whose logs were read, ``cuts`` the partitions whose logs were cut since the last pass.
@@ -173,7 +148,7 @@ class NoMemory:
         del present, since_ms, outside
         return ()
 
-    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+    def judge(self, logs_of: LogsOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
         """Do nothing: no commit is kept."""
 
 

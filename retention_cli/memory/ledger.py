@@ -17,8 +17,8 @@ from retention_cli.memory.aged import seen_before
 from retention_cli.memory.ages import Ages, StoredAges
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.ledger_file import Key
-from retention_cli.memory.ledger_groups import Head, LedgerGroups
+from retention_cli.memory.ledger_file import Head, Key
+from retention_cli.memory.ledger_groups import LedgerGroups
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.partition_rows import (
     INSERT,
@@ -196,34 +196,32 @@ class Ledger(LedgerGroups):
         }
         disks = {name: one for name, one in self._disks.items() if one.changed}
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
-        self._expand_columns()  # an interrupted pass has not judged them
         if not self._unsaved() and not touched and not seen_again:
             return []
         with self.transaction():
             # What we read and did not change is outdated, too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
             if self._outdated:
-                self._expand_judged()
                 self._expand_taken()
             changed = {key: one for key, one in self._partitions.items() if one.changed}
-            partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
+            partitions, groups, judged = changed, self._groups, self._judged
             if self._outdated:
+                partitions, groups, judged = self._merged(changed), self._merged_groups(), {}
                 for name, disk in disks.items():
                     disk.take(self._stored_disk(name) or DiskMemory())
-            self._write(partitions, groups, touched, disks, now_ms)
+            self._write(partitions, groups, judged, touched, disks, now_ms)
         for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
             one.changed = False
         taken = {row[0] for part in self._taken for row in rows_in(part)}
+        self._heads |= {name: Head.of(group) for name, group in groups.items()}  # merging may have added to them
         self._ages.written()
         for disk in disks.values():
             disk.changed = False
-        for name, group in groups.items():  # merging may have added to them
-            self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
         for name, seen in touched.items():
             head = self._heads[name]
             self._heads[name] = head._replace(seen_ms=max(seen, head.seen_ms))
-        written = [*sorted({topic_id for topic_id, _ in changed} | taken), *self._groups, *self._judged]
+        written = [*sorted({topic_id for topic_id, _ in changed} | taken), *groups, *judged]
         self._groups, self._judged, self._taken = {}, {}, []
         self._touched = {}
         return written
@@ -261,8 +259,8 @@ class Ledger(LedgerGroups):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        groups = bool(self._groups or self._unjudged or self._judged or self._taken)
-        return looked or groups or self._ages.changed or any(one.changed for one in self._partitions.values())
+        waiting = bool(looked or self._groups or self._judged or self._taken or self._ages.changed)
+        return waiting or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
@@ -275,15 +273,12 @@ class Ledger(LedgerGroups):
 
     def _join_others(self) -> None:
         """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
-        self._expand_columns()
-        self._expand_judged()
         self._expand_taken()
-        groups = self._merged({})[1]
+        self._groups, self._judged = self._merged_groups(), {}
         self._ages.forget_read()
         self._read_heads()
         self._ages.known_by_others(self._heads)
-        for name, group in groups.items():
-            self._adopt(name, group)
+        self._heads |= {name: Head.of(group) for name, group in self._groups.items()}
         self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
         for name, disk in self._disks.items():
             disk.take(self._stored_disk(name) or DiskMemory())
@@ -294,7 +289,7 @@ class Ledger(LedgerGroups):
 
     def _read_heads(self) -> None:
         """Read the :class:`Head` of each group."""
-        self._heads = {name: Head(*one) for name, one in self._stored_heads().items()}
+        self._heads = self._stored_heads()
 
     # -- the file ------------------------------------------------------------------------
 
@@ -321,24 +316,26 @@ class Ledger(LedgerGroups):
             if row[0] in topic_ids:
                 yield (row[0], row[1]), partition_of(row)
 
-    def _merged(
-        self, changed: Mapping[Key, PartitionMemory]
-    ) -> tuple[dict[Key, PartitionMemory], dict[str, GroupMemory]]:
-        """Return what to write, merged with what another process has written since we read."""
-        partitions = {
+    def _merged(self, changed: Mapping[Key, PartitionMemory]) -> dict[Key, PartitionMemory]:
+        """Return partitions to write, merged with what another process has written since we read."""
+        return {
             key: mine if (theirs := self._stored_partition(key)) is None else mine.merged(theirs)
             for key, mine in changed.items()
         }
-        groups = {
+
+    def _merged_groups(self) -> dict[str, GroupMemory]:
+        """Return groups to write, merged likewise."""
+        waiting = {name: self._group(name) for name in (*self._groups, *self._judged)}
+        return {
             name: group if (stored := self._stored_group(name)) is None else group.merged(stored)
-            for name, group in self._groups.items()
+            for name, group in waiting.items()
         }
-        return partitions, groups
 
     def _write(
         self,
         changed: Mapping[Key, PartitionMemory],
         groups: Mapping[str, GroupMemory],
+        judged: Mapping[str, bytes],
         touched: Mapping[str, int],
         disks: Mapping[str, DiskMemory],
         now_ms: int,
@@ -355,9 +352,9 @@ class Ledger(LedgerGroups):
             ((topic_id, self._names[topic_id], now_ms) for topic_id in ids if topic_id in self._names),
         )
         for name, group in groups.items():
-            self._put_group(name, group)
-        for name, judged in self._judged.items():
-            self._put_document(name, judged)
+            self._put_group(name, Head.of(group), group.as_bytes())
+        for name, document in judged.items():
+            self._put_group(name, self._heads[name], document)
         for name, seen in touched.items():
             self._touch_group(name, seen)
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
@@ -366,7 +363,7 @@ class Ledger(LedgerGroups):
         self._bump()
         taken = ((row[0], row[1]) for part in self._taken for row in rows_in(part))
         told = chain(changed, taken, ((topic_id, 0) for topic_id in grown))
-        self._to_tell(told, (*groups, *self._judged), touched, disks)
+        self._to_tell(told, (*groups, *judged), touched, disks)
 
     def _to_tell(
         self,

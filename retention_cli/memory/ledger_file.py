@@ -15,15 +15,13 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from retention_cli.core.file_problems import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.memory.ages import TABLES
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.judged_group import JudgedGroup
-from retention_cli.memory.ledger_upgrade import upgrade
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.partition_rows import (
     INSERT,
@@ -36,9 +34,7 @@ from retention_cli.memory.partition_rows import (
 )
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 5
-"""Since 4 a group's document may be one of columns; 5 has two more tables (:mod:`.ages`), and ``newest_under``."""
-_FIRST_WITH_LINEAGE: Final = 3
+SCHEMA_VERSION: Final = 6
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
@@ -85,6 +81,23 @@ Key = tuple[str, int]
 """A topic's id and a partition."""
 
 
+class Head(NamedTuple):
+    """A group's row without its document: when it was last seen (Unix ms), and the digest of its commits.
+
+    ``plain``: there is nothing to recall of it. ``open`` are the topics with a commit that was not judged yet.
+    """
+
+    seen_ms: int
+    digest: bytes
+    plain: bool
+    open: frozenset[str]
+
+    @classmethod
+    def of(cls, group: GroupMemory) -> Head:
+        """Return what a group's row says of it."""
+        return cls(group.seen_ms, group.digest, group.plain, group.open_topics)
+
+
 class LedgerFile:
     """An open ledger file: its rows, written in atomic transactions.
 
@@ -99,7 +112,7 @@ class LedgerFile:
         make_folder(folder)
         self.path = folder / FILE_NAME
         self._used = threading.RLock()
-        self.began_anew = self.upgraded = False
+        self.began_anew = False
         self._revision = 0
         self._known_id = known_id
         with self._errors():
@@ -148,24 +161,13 @@ class LedgerFile:
                     self._execute_all(SCHEMA + TABLES)
                     self._introduce()
                     self.began_anew = True
-        elif version < _FIRST_WITH_LINEAGE:
-            with self.transaction():
-                if self._pragma("user_version") < _FIRST_WITH_LINEAGE:
-                    upgrade(self.db, SCHEMA + TABLES, put_partition=self._put_partition, put_group=self._put_group)
-                    self._introduce()
-                    self.upgraded = True
+        elif version < SCHEMA_VERSION:
+            raise StateError(f"{self.path} was written by a kretain before its first release: move it away")
         self.db.execute("BEGIN")  # one snapshot: others may write meanwhile
         try:
             self._check()
         finally:
             self.db.execute("COMMIT")
-        if version < SCHEMA_VERSION:  # whatever this run writes, an older kretain could not read it
-            with self.transaction():
-                if self._pragma("user_version") < SCHEMA_VERSION:  # else a newer one was faster: it stays the file's
-                    if version >= _FIRST_WITH_LINEAGE:
-                        self._execute_all(TABLES)
-                        self.db.execute("ALTER TABLE partitions ADD COLUMN newest_under TEXT")
-                    self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def _introduce(self) -> None:
         about = [("id", uuid.uuid4().hex), ("folder", self.path.parent.name)]
@@ -245,51 +247,37 @@ class LedgerFile:
 
     # -- groups ----------------------------------------------------------------------------
 
-    def _stored_heads(self) -> dict[str, tuple[int, bytes, bool, frozenset[str]]]:
-        """Return, by group, when it was seen, its digest, whether it is plain, and the topics with open commits.
+    def _stored_heads(self) -> dict[str, Head]:
+        """Return each group's :class:`Head`.
 
         Raises:
             ValueError: a row is not what was written.
         """
-        found: dict[str, tuple[int, bytes, bool, frozenset[str]]] = {}
+        found: dict[str, Head] = {}
         rows = self.db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
         for name, noted, *values in rows:
             if noted != checksum(name, *values):
                 raise ValueError(f"what it says of group {name!r} is not what was written")
             _doc, seen_ms, digest, plain, topics = values
-            found[name] = (seen_ms, digest, bool(plain), frozenset(topics.split("\n") if topics else ()))
+            found[name] = Head(seen_ms, digest, bool(plain), frozenset(topics.split("\n") if topics else ()))
         return found
 
-    def _stored_document(self, name: str) -> tuple[int, bytes] | None:
-        """Return when a group was seen (Unix ms), and its document, None if it is not remembered.
-
-        Raises:
-            ValueError: it is not what was written.
-        """
+    def _stored_group(self, name: str) -> GroupMemory | None:
         row = self.db.execute("SELECT seen_ms, doc_checksum, doc FROM groups WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
         if zlib.crc32(row[2]) != row[1]:
             raise ValueError(f"what it remembers of group {name!r} is not what was written")
-        return row[0], row[2]
-
-    def _stored_group(self, name: str) -> GroupMemory | None:
-        found = self._stored_document(name)
-        if found is None:
-            return None
-        group = GroupMemory.from_bytes(found[1])
-        group.seen_ms = found[0]
+        group = GroupMemory.from_bytes(row[2])
+        group.seen_ms = row[0]
         return group
 
-    def _put_group(self, name: str, one: GroupMemory) -> None:
-        self._put_document(name, JudgedGroup(one.seen_ms, one.digest, one.plain, one.open_topics, one.as_bytes()))
-
-    def _put_document(self, name: str, one: JudgedGroup) -> None:
-        doc = one.document
-        values = (zlib.crc32(doc), one.seen_ms, one.digest, int(one.plain), "\n".join(sorted(one.open)))
+    def _put_group(self, name: str, head: Head, document: bytes) -> None:
+        topics = "\n".join(sorted(head.open))
+        values = (zlib.crc32(document), head.seen_ms, head.digest, int(head.plain), topics)
         self.db.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, checksum(name, *values), *values, doc),
+            (name, checksum(name, *values), *values, document),
         )
 
     def _touch_group(self, name: str, seen_ms: int) -> None:

@@ -142,7 +142,7 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
     """
     if ledger.began_anew:
         text = f"the ledger {ledger.path} that the last trim used is gone: what it remembered no longer counts"
-    elif ledger.upgraded or (ledger.ledger_id == known.ledger_id and ledger.revision < known.revision):
+    elif ledger.ledger_id == known.ledger_id and ledger.revision < known.revision:
         text = f"the ledger {ledger.path} is older than the last trim: what was remembered since then is missing"
     else:
         return []

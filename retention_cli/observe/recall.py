@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
-from retention_cli.memory.interface import LogNow, Memory
+from retention_cli.memory.interface import Memory
 from retention_cli.memory.lineage import Cut, Ends, EpochEnds, epochs_of, prove
+from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.positions import Logs
 from retention_cli.policy.settings import Settings
 
 
@@ -80,7 +82,8 @@ class Remembered:
         if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
             odd = _odd_epochs(ends)
             logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
-            self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
+            cuts = Logs((tp, log) for tp, log in logs.items() if log is not None)
+            self.memory.judge(lambda: cuts, {tp.topic for tp in logs}, list(logs))
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts], *, all_samples: bool = False) -> None:
         """Fill in the samples of each partition whose policy needs them (G3), or of all; the last one is of now."""
@@ -107,16 +110,14 @@ class Remembered:
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
         odd = _odd_epochs(commit_epochs)
-        found: dict[tuple[str, int], LogNow | None] = {}
 
-        def log_of(place: tuple[str, int]) -> LogNow | None:
-            if place not in found:
-                one = facts.get(tp := TopicPartition(*place))
-                found[place] = None if one is None else self._log_now(tp, one.high_watermark, odd)
-            return found[place]
+        def logs() -> Logs:
+            read = ((tp, self._log_now(tp, one.high_watermark, odd)) for tp, one in facts.items())
+            return Logs((tp, log) for tp, log in read if log is not None)
 
         topics = {tp.topic for tp in self.partitions}
-        self.memory.judge(log_of, topics, [tp for tp in self.cuts if log_of(tp) is not None])
+        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, odd) is not None]
+        self.memory.judge(logs, topics, cuts)
 
     def _log_now(
         self,

@@ -208,5 +208,5 @@ def _seen(groups: dict[str, GroupMemory], topic: str, topic_id: str, partition: 
         if (position := group.open.get(place) or group.counted.get(place)) is not None:
             found.append(Seen(plain_name(name), position.offset, group.seen_ms, gone=False))
         elif (gone := group.gone.get(place)) is not None:
-            found.append(Seen(plain_name(name), gone.position.offset, gone.seen_ms, gone=True))
+            found.append(Seen(plain_name(name), gone.offset, gone.seen_ms, gone=True))
     return found

@@ -140,12 +140,7 @@ MUTANTS: Final = (
         "            reasons += end.reasons\n        elif end is None:\n            ahead",
         "            pass\n        elif end is None:\n            ahead",
     ),
-    Mutant(
-        "F6: who is gone is forgotten",
-        _MEMORY,
-        "            if position is not None:\n                self.gone[place]",
-        "            if False:\n                self.gone[place]",
-    ),
+    Mutant("F6: who is gone is forgotten", _MEMORY, ".joined(left.with_seen(self.seen_ms))", ""),
     Mutant(
         "F6: beyond its epoch counts",
         _STANDING,
@@ -155,10 +150,10 @@ MUTANTS: Final = (
     Mutant(
         "F6: a refused commit comes back",
         _MEMORY,
-        "            del self.refused[place]\n        for place in [place for place in self.gone",
-        "            self.gone[place] = Gone(self.refused.pop(place)._replace(proven=0), self.seen_ms)\n        for place in [place for place in self.gone",
+        "stood = self.counted.joined(self.open)",
+        "stood = self.counted.joined(self.open).joined(self.refused.with_proven(0))",
     ),
-    Mutant("F5: what was refused counts later", _MEMORY, "            elif verdict:", "            elif True:"),
+    Mutant("F5: what was refused counts later", "memory/positions.py", ".where(known & ~refused)", ".where(known)"),
     Mutant("M2: memories are never cut", "memory/lineage.py", "cut = end if end < reach else None", "cut = None"),
     Mutant(
         "M2: an epoch that is not known proves",

@@ -6,9 +6,10 @@ import sqlite3
 from pathlib import Path
 
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import Front
+from tests.support.groups import judge_ledger
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
 
@@ -29,7 +30,7 @@ def filled(folder: Path, groups: int = 3) -> Path:
             for number in range(groups):
                 rows = {topic: [(0, at // 100 + number, None), (1, 3, 2)] for topic in IDS if at < 2_000 or number}
                 ledger.saw_group(f"g{number}", rows, at, 0)
-            ledger.judge(lambda _place: LogNow(5_000, 3), tuple(IDS), ())
+            judge_ledger(ledger, lambda _place: LogNow(5_000, 3), tuple(IDS), ())
             ledger.save(at)
     with sqlite3.connect(folder / "ledger.sqlite") as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

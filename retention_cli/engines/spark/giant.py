@@ -41,11 +41,12 @@ from retention_cli.engines.spark.giant_tasks import (
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
+from retention_cli.memory.group import ReadCommits
 from retention_cli.memory.handover import Handed
-from retention_cli.memory.interface import NO_LOG, LogNow, NoMemory
+from retention_cli.memory.interface import NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.parts import Cutter
-from retention_cli.memory.read_commits import ReadCommits
+from retention_cli.memory.positions import Logs
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
@@ -63,7 +64,7 @@ CONNECTIONS: Final = 2
 _SHARES_AT_MOST: Final = 200
 _CUT_AGAIN: Final = 10
 _JUDGED_COMMITS: Final = 1_000_000
-"""So many commits are judged at a time: each takes some 20 bytes until then."""
+"""So many commits are judged at a time: each takes some 80 bytes until then."""
 
 
 @collection_paused()
@@ -126,7 +127,7 @@ def plan_giant(
     if isinstance(memory, Ledger) and target.memories is not None:
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
-        _remember(memory, target.memories, giant, found, since_ms=recall.since_ms)
+        _remember(memory, target.memories, giant, found)
     gone = [*own.gone, *(one for told in found.shares for one in told.gone)]
     seen = {**outside, **{group: None for told in found.shares for group in told.read}}
     losing: dict[str, dict[int, tuple[int, int]]] = {}
@@ -255,52 +256,31 @@ class _Found:
         return found
 
 
-class _Logs:
-    """The logs of all slices, to judge the commits on them (F5)."""
-
-    def __init__(self, slices: Sequence[SliceTold]) -> None:
-        self._columns = {topic: columns for one in slices for topic, columns in one.logs.items()}
-        self._odd = {(topic, number): log for one in slices for topic, number, log in one.odd}
-        self.topics = self._columns.keys() | {topic for topic, _ in self._odd}
-        self.cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
-
-    def get(self, place: tuple[str, int]) -> LogNow | None:
-        """Return a partition's log, None if it was not read (:data:`retention_cli.memory.interface.LogOf`)."""
-        topic, number = place
-        ends, epochs, last = self._columns.get(topic, ((), (), ()))
-        if place in self._odd or not 0 <= number < len(ends) or ends[number] < 0:
-            return self._odd.get(place)
-        return LogNow(ends[number], epochs[number], last_epoch=None if last[number] < 0 else last[number])
-
-    def plain(self, topic: str) -> tuple[list[int], list[int]]:
-        """Return the plain logs of a topic (:data:`retention_cli.memory.interface.PlainLogs`)."""
-        ends, epochs, last = self._columns.get(topic, ((), (), ()))
-        proves = [epoch if own < 0 else own for epoch, own in zip(epochs, last, strict=True)]
-        return [NO_LOG if end < 0 else end for end in ends], proves
-
-
-def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found, *, since_ms: int) -> None:
+def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found) -> None:
     """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6).
 
     Where Spark ran a share again, its commits may be later than log ends: a commit beyond these is no leftover. Then
     only the groups are remembered, as by a plan that was interrupted.
     """
-    logs = _Logs(found.slices if found.is_one_reading else ())
+    slices = found.slices if found.is_one_reading else ()
+    logs = Logs(special for one in slices for special in one.special)
+    for one in slices:
+        logs.take(one.logs)
+    cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
     with ledger.sparing():
         for told in found.shares:
             ledger.take_ages({(topic_id, count): at for topic_id, count, at in told.widths}, told.born)
         waiting = 0
         try:
             for name, raw in found.groups:
-                read = None if raw is None else ReadCommits.from_bytes(raw)
-                ledger.saw_read(name, read, giant.sent_ms, since_ms)
-                waiting += len(raw or b"") // 14  # a commit has about as many bytes
-                if waiting > _JUDGED_COMMITS and not logs.cuts:  # a cut is judged for all groups at once
-                    ledger.judge(logs.get, logs.topics, (), logs.plain)
+                ledger.saw_read(name, None if raw is None else ReadCommits.from_bytes(raw), giant.sent_ms)
+                waiting += len(raw or b"") // 6  # a commit has about as many bytes
+                if waiting > _JUDGED_COMMITS and not cuts:  # a cut is judged for all groups at once
+                    ledger.judge(lambda: logs, giant.topic_ids.keys(), ())
                     waiting = 0
-            for one in found.ledgers if found.is_one_reading else ():
-                ledger.take(one)
+            for changed in found.ledgers if found.is_one_reading else ():
+                ledger.take(changed)
         except ValueError as error:
             raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None
-        ledger.judge(logs.get, logs.topics, [tp for tp in logs.cuts if logs.get(tp) is not None], logs.plain)
+        ledger.judge(lambda: logs, giant.topic_ids.keys(), cuts)
         memories.save(SYSTEM.wall_ms())

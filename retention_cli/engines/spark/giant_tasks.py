@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,7 @@ from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.garbage import collection_paused
-from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import TaskWork, check_clock, clock_since, failure_text
 from retention_cli.engines.spark.connections import reader_of
@@ -33,10 +33,11 @@ from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
 from retention_cli.memory.handover import Handed, HandedMemories
-from retention_cli.memory.interface import LogNow, LogOf, NoMemory
-from retention_cli.memory.judged_group import is_plain
+from retention_cli.memory.interface import LogsOf, NoMemory
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.parts import changes
+from retention_cli.memory.positions import LogColumns, Logs
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
@@ -111,16 +112,16 @@ class ShareTold:
 class SliceTold:
     """What the client must know of a slice's logs, to judge commits on them (F5), and of its plan.
 
-    ``logs`` has H, leader epoch and the last record's epoch by topic and number, −1 where there is nothing, or where
-    ``odd`` has the log. ``cuts`` are where logs were cut. ``runs`` are those of the shares that it got.
+    ``special`` are logs that ``logs`` does not have (:class:`~retention_cli.memory.positions.Logs`). ``cuts`` are where
+    logs were cut. ``runs`` are those of the shares that it got.
     """
 
     runs: frozenset[str]
     managed: int
     sizes_problem: str | None
-    logs: dict[str, tuple[list[int], list[int], list[int]]]
-    odd: Sequence[tuple[str, int, LogNow]]
-    cuts: Sequence[tuple[str, int]]
+    logs: LogColumns = field(default_factory=dict)
+    special: Sequence[tuple[tuple[str, int], LogNow]] = ()
+    cuts: Sequence[tuple[str, int]] = ()
 
 
 SHARE_TOLD: Final = TypeAdapter(ShareTold)
@@ -231,13 +232,13 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
 class SliceLedger(Ledger):
     """The partitions of a slice. It has no groups: it keeps what they are to be judged by, for the client."""
 
-    logs: LogOf | None = None
+    logs: Logs | None = None
     cuts: Collection[TopicPartition] = ()
 
-    def judge(self, log_of: LogOf, topics: object, cuts: Collection[TopicPartition], plain: object = None) -> None:
+    def judge(self, logs_of: LogsOf, topics: object, cuts: Collection[TopicPartition]) -> None:
         """Keep the logs."""
-        del topics, plain
-        self.logs, self.cuts = log_of, cuts
+        del topics
+        self.logs, self.cuts = logs_of(), cuts
 
 
 def plan_slice(
@@ -277,29 +278,12 @@ def plan_slice(
     decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None))
     yield {"kind": "rows", "content": rows_of(decisions)}
     runs = frozenset(run for run, _ in arrived)
-    told = SliceTold(runs, managed_records(observation), observation.sizes_problem, {}, (), ())
+    told = SliceTold(runs, managed_records(observation), observation.sizes_problem)
     if memories is not None and isinstance(ledger := memories(giant.cluster), SliceLedger):
         memories.save(clock_ms())
-        told = _with_logs(told, decisions, ledger)
+        if (logs := ledger.logs) is not None:
+            cuts = [(*tp,) for tp in ledger.cuts]
+            told = replace(told, logs=logs.sent(), special=[*logs.special.items()], cuts=cuts)
         yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger if one.memory else b"")}
         memories.close()
     yield {"kind": "slice", "content": SLICE_TOLD.dump_json(told)}
-
-
-def _with_logs(told: SliceTold, decisions: Iterable[Decision], ledger: SliceLedger) -> SliceTold:
-    logs: dict[str, tuple[list[int], list[int], list[int]]] = {}
-    odd = []
-    if (log_of := ledger.logs) is None:
-        return told
-    for topic, number in (one.tp for one in decisions):
-        log = log_of((topic, number))
-        columns = logs.setdefault(topic, ([], [], []))
-        for column in columns:
-            column.extend([-1] * (number + 1 - len(column)))
-        if log is not None and is_plain(log):
-            last = -1 if log.last_epoch is None else log.last_epoch
-            for column, value in zip(columns, (log.high_watermark, log.leader_epoch, last), strict=True):
-                column[number] = value
-        elif log is not None:
-            odd.append((topic, number, log))
-    return replace(told, logs=logs, odd=odd, cuts=[(*tp,) for tp in ledger.cuts])

@@ -11,12 +11,13 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory.commit import Gone, Position
 from retention_cli.memory.disk import Look
 from retention_cli.memory.event_scan import EventScan
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.log_now import LogNow
+from retention_cli.memory.positions import Position
 from retention_cli.memory.replica import ReplicaSeen, pack, unpack
 from retention_cli.memory.stores import Kind
+from tests.support.groups import judge_ledger
 from tests.support.ledger_stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
 from tests.support.world import now_ms, reader_for
 
@@ -101,7 +102,7 @@ def test_deleted_group_is_remembered_with_its_last_commits(store: Store) -> None
         ledger.begin({"orders": orders})
         see(ledger, gone, {"orders": {0: 5, 1: 7}}, at)
         see(ledger, shrunk, {"orders": {0: 5, 1: 99}}, at)
-        ledger.judge(lambda _place: LogNow(50, 3), ("orders",), ())
+        judge_ledger(ledger, lambda _place: LogNow(50, 3), ("orders",), ())
         store.save(memories)
     with store.elsewhere("new-pod").opened() as (ledger, memories):
         ledger.begin({"orders": orders})
@@ -113,7 +114,7 @@ def test_deleted_group_is_remembered_with_its_last_commits(store: Store) -> None
         assert not [name for name, *_ in ledger.gone_groups([shrunk], at + 2 * 3_600_000) if name.startswith(stem)]
         store.save(memories)
     with store.opened() as (ledger, _):
-        assert ledger.groups()[shrunk].gone == {("orders", 0): Gone(Position(5, None, 3), at)}
+        assert ledger.groups()[shrunk].gone == {("orders", 0): Position(5, None, 3, at)}
 
 
 def test_two_concurrent_observers_lose_nothing(store: Store) -> None:
@@ -140,7 +141,7 @@ def test_two_concurrent_observers_lose_nothing(store: Store) -> None:
             assert found.keys() == {0, 1, 2}
             groups = ledger.groups()
             assert {f"{stem}-mine", f"{stem}-theirs"} <= groups.keys()
-            assert groups[f"{stem}-both"].live() == {("orders", 0): (6, None)}
+            assert groups[f"{stem}-both"].live.commits() == {("orders", 0): (6, None)}
             assert groups[f"{stem}-both"].gone.keys() == {("orders", 1)}
 
 
@@ -287,4 +288,4 @@ def test_forgotten_group_stays_forgotten_until_it_is_seen_again(store: Store) ->
         see(ledger, group, {"orders": {0: 6}}, now_ms())
         store.save(memories)
     with store.opened() as (ledger, _):
-        assert ledger.groups()[group].live() == {("orders", 0): (6, None)}
+        assert ledger.groups()[group].live.commits() == {("orders", 0): (6, None)}

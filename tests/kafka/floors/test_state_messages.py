@@ -69,10 +69,10 @@ def test_unreadable_message_is_replaced_when_more_is_known(store: Store, writer:
     with store.opened() as (ledger, memories):
         assert ledger.lost is None
         assert len(memories.notes) == 1
-        assert ledger.groups()[group].live() == {("orders", 0): (5, None)}
+        assert ledger.groups()[group].live.commits() == {("orders", 0): (5, None)}
         memories.save(now_ms())
     with store.elsewhere("other").opened() as (ledger, _):
-        assert ledger.groups()[group].live() == {("orders", 0): (5, None)}
+        assert ledger.groups()[group].live.commits() == {("orders", 0): (5, None)}
 
 
 @pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":2,"at":1,"since":0}')])
@@ -95,12 +95,12 @@ def test_message_of_a_newer_version_holds_and_is_not_overwritten(store: Store, w
         ledger.begin({"orders": topic_id})
         ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
         store.save(memories)
-    newer = zlib.compress(b'{"v": 3, "what": "who knows"}')
+    newer = zlib.compress(b'{"v": 4, "what": "who knows"}')
     writer.append(STATE_TOPIC, topic_id.encode(), newer)
     try:
         with store.opened() as (ledger, memories):
             assert ledger.lost is not None
-            assert "a newer kretain wrote it (version 3, this one knows 2)" in ledger.lost.reasons[0].text
+            assert "a newer kretain wrote it (version 4, this one knows 3)" in ledger.lost.reasons[0].text
             ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
             memories.save(now_ms())
             assert "remembered on this machine alone" in memories.notes[-1].text

@@ -10,8 +10,8 @@ from retention_cli.forecast.disks import R6, queue_of
 from retention_cli.forecast.loss import Place
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import Kept, PartitionForecast, Seen, Terms
-from retention_cli.memory.commit import Position
 from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.positions import Position, Positions
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, Log
 from tests.support.forecasts import disk, limits, queued
@@ -35,7 +35,7 @@ def before(hours: int, offset: int) -> GroupMemory:
     return GroupMemory(
         NOW - hours * HOUR,
         ids={tp.topic: str(FACTS.topic.topic_id)},
-        counted={(tp.topic, tp.partition): Position(offset, None)},
+        counted=Positions.at({(tp.topic, tp.partition): Position(offset, None)}),
     )
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import array
-import json
 import random
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tracemalloc
-import zlib
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -22,12 +19,8 @@ from hypothesis import strategies as st
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.core.state_dir import StateError
-from retention_cli.memory.commit import Position
-from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of
-from retention_cli.memory.interface import LogNow, Rows
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.ledger_file import SCHEMA_VERSION, LedgerFile
+from retention_cli.memory.ledger_file import SCHEMA_VERSION
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.partition_rows import INSERT, checksum, checksum_of_lines, row_of, values_of
 from retention_cli.memory.shared_cache import SharedCache
@@ -190,140 +183,19 @@ def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
         assert memories("c1").lost is None
 
 
-def older(folder: Path, version: int) -> None:
-    """Make a ledger as the versions before this one did."""
-    folder.mkdir()
-    flat = array.array("q", [10, 100, 3, 20, 150, 4, 30, 180, 4])
-    group = {
-        "seen": 900,
-        "digest": "00",
-        "ids": IDS,
-        "commits": {"orders": [[0, 5], [1, 900]], "clicks": [[0, 9]]},
-        "gone": {"clicks": [[1, [4, 800]]]},
-        "leftovers": {"orders": [[1, 900]]},
-    }
-    with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.executescript(
-            """
-            CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-            CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
-            CREATE TABLE partitions (topic_id TEXT NOT NULL, partition INTEGER NOT NULL, samples BLOB NOT NULL,
-                newest_ms INTEGER, newest_offset INTEGER, data_at TEXT NOT NULL, scan BLOB,
-                PRIMARY KEY (topic_id, partition));
-            CREATE TABLE groups (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL, digest BLOB NOT NULL,
-                plain INTEGER NOT NULL, doc BLOB NOT NULL);
-            INSERT INTO meta VALUES ('revision', 7), ('since_ms', 5), ('topics_ms', 6);
-            INSERT INTO topics VALUES ('id-1', 'orders', 5);
-            """
-        )
-        db.execute("INSERT INTO partitions VALUES ('id-1', 0, ?, 7, 3, '1,2', NULL)", (flat.tobytes(),))
-        doc = zlib.compress(json.dumps(group).encode())
-        db.execute("INSERT INTO groups VALUES ('billing', 900, x'00', 0, ?)", (doc,))
-        if version == 2:
-            db.execute("ALTER TABLE partitions ADD COLUMN replicas BLOB")
-            db.execute("CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID")
-        db.execute(f"PRAGMA user_version={version}")
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_older_ledger_is_taken_on_but_for_what_says_nothing_of_which_log(tmp_path: Path, version: int) -> None:
-    """M1: samples had a leader epoch, times, offsets and commits had none."""
-    older(tmp_path / "c1", version)
-    for _ in range(2):
-        with Ledger(tmp_path / "c1") as ledger:
-            ledger.begin(IDS)
-            memory = ledger.partition("orders", "id-1", 0)
-            assert memory == PartitionMemory(memory.packed, leader_epoch=4)
-            assert memory.samples == (Sample(20, 150), Sample(30, 180))
-            assert ledger.since_ms == 5
-            assert ledger.notes == []
-            assert list(ledger.gone_groups((), 0)) == [
-                ("billing", 900, {"clicks": [(1, 4, None), (0, 9, None)], "orders": [(0, 5, None)]})
-            ]
-
-
-def test_the_ledger_of_the_version_before_is_taken_on_as_it_is(tmp_path: Path) -> None:
-    """Its groups are documents of JSON, which are read as ever: what it remembers is what this version remembers."""
-    commits: Rows = {"orders": [(0, 5, 1), (1, 900, None)]}
-    groups = []
-    for version in (None, 3):
-        folder = tmp_path / str(version) / "c1"
-        with Ledger(folder) as ledger:
-            ledger.begin(IDS)
-            group = GroupMemory()
-            group.update(commits, IDS, digest_of(commits, IDS), 10)
-            group.judge(lambda _place: LogNow(900, 1))
-            ledger._see("billing", group)  # noqa: SLF001
-            one = ledger.partition("orders", "id-1", 0)
-            one.add_newest(EventMax(5, 3), "")  # as the version before has it: under which settings is not known
-            ledger.save(10)
-        with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
-            assert db.execute("SELECT hex(substr(doc, 1, 1)) FROM groups").fetchall() == [("78",)]  # zlib's mark
-            if version is not None:
-                before = "ALTER TABLE partitions DROP COLUMN newest_under; DROP TABLE widths; DROP TABLE born"
-                db.executescript(f"{before}; PRAGMA user_version={version}")
-        moved: Rows = {"orders": [(0, 6, 1), (1, 900, None)]}
-        with Ledger(folder) as ledger:
-            assert not ledger.upgraded
-            identity = ledger.ledger_id
-            ledger.begin(IDS)
-            assert ledger.partition("orders", "id-1", 0).newest_of("CreateTime") is None
-            assert ledger.ages({"orders": 1, "clicks": 2}, ["billing"], 20).covered("billing", "orders", 2) == 2
-            ledger.saw_group("billing", moved, 20, 0)
-            ledger.judge(lambda _place: LogNow(1_000, 2), ["orders"], [])
-            ledger.save(20)
-        with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
-            assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-            assert db.execute("SELECT hex(substr(doc, 1, 1)) FROM groups").fetchall() == [("03",)]
-        with Ledger(folder) as ledger:
-            assert ledger.ledger_id == identity
-            groups.append(ledger.groups())
-    assert groups[0] == groups[1]
-    assert groups[0]["billing"].counted == {("orders", 0): Position(6, 1, 2), ("orders", 1): Position(900, None, 1)}
-
-
-def test_a_newer_kretain_that_was_faster_keeps_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both found the version before. Lowered again, an older kretain would read what it can't."""
-    Ledger(tmp_path / "c1").close()
-    path, newer = tmp_path / "c1" / "ledger.sqlite", SCHEMA_VERSION + 1
-
-    def set_version(version: int) -> None:
-        with closing(sqlite3.connect(path)) as db:
-            db.execute(f"PRAGMA user_version={version}")
-
-    set_version(3)
-    asked = vars(LedgerFile)["_pragma"]
-
-    def slow(ledger: Ledger, name: str) -> int:
-        found: int = asked(ledger, name)
-        if (name, found) == ("user_version", 3):
-            set_version(newer)
-        return found
-
-    monkeypatch.setattr(Ledger, "_pragma", slow)
-    Ledger(tmp_path / "c1").close()
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (newer,)
-
-
-def test_an_older_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
-    older(tmp_path / "c1", 2)
-    known = NamedLedger("f" * 32, 3)
-    with Ledger(tmp_path / "c1", known) as ledger:
-        assert "is older than the last trim" in missing_since(ledger, known)[0].text
-
-
-def test_an_older_ledger_that_is_broken_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
-    older(tmp_path / "c1", 2)
+def test_a_ledger_of_an_older_version_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    """Nothing that could read it has been released: what it remembers is unknown, not new (F6)."""
+    filled(tmp_path / "c1")
     path = tmp_path / "c1" / "ledger.sqlite"
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE groups SET doc = x'1234'")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version={SCHEMA_VERSION - 1}")
+    before = path.read_bytes()
     for _ in range(2):
-        with pytest.raises(StateError, match="can't be used"), Ledger(tmp_path / "c1"):
+        with pytest.raises(StateError, match="before its first release"), Ledger(tmp_path / "c1"):
             pytest.fail("taken on")
-    with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
-        assert db.execute("SELECT count(*) FROM partitions").fetchone() == (1,)
+        with closing(Memories(tmp_path)) as memories:
+            assert memories("c1").lost is not None
+    assert path.read_bytes() == before
 
 
 @given(st.lists(st.lists(st.text(alphabet="ab'\"\\\n\u00e9\u2028", max_size=4), min_size=1, max_size=3), max_size=4))

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.decide.guards.wall_clock import written_by
-from retention_cli.memory.commit import Position
-from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.positions import Logs, Position, Positions
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack, samples_below, seen_past, thinned, without_falls
+from tests.support.groups import judge
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
     lambda steps: [
@@ -140,8 +140,8 @@ def seen(*passes: Looks, high_watermark: int = 1_000) -> GroupMemory:
     memory = GroupMemory()
     for number, (commits, ids) in enumerate(passes):
         rows = {topic: [(p, offset, None) for p, offset in one.items()] for topic, one in commits.items()}
-        memory.update(rows, ids, digest_of(rows, ids), 1000 + number)
-        memory.judge(lambda _place: LogNow(high_watermark, 4))
+        memory.update(Positions.of(rows), ids, digest_of(rows, ids), 1000 + number)
+        judge(memory, lambda _place: LogNow(high_watermark, 4))
         memory = GroupMemory.from_bytes(memory.as_bytes())
     return memory
 
@@ -190,17 +190,17 @@ def test_a_refused_commit_never_becomes_the_last_one_and_what_counted_before_it_
 def test_a_commit_that_was_never_judged_is_gone_without_an_epoch() -> None:
     """F6: it was never seen to count, so what it is worth is unknown."""
     memory = GroupMemory()
-    memory.update({"orders": [(0, 40, None)]}, IDS, b"1", 1)
-    memory.judge(lambda _place: None)
-    memory.update({}, IDS, b"2", 2)
+    memory.update(Positions.of({"orders": [(0, 40, None)]}), IDS, b"1", 1)
+    judge(memory, lambda _place: None)
+    memory.update(Positions.of({}), IDS, b"2", 2)
     assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(0, 40, None)]}
 
 
 def test_a_commit_of_a_leader_epoch_that_the_leader_does_not_know_is_refused() -> None:
     """F5: it comes of a leader that was elected away with its tail."""
     memory = GroupMemory()
-    memory.update({"orders": [(0, 40, 9), (1, 41, 8), (2, 42, 7)]}, IDS, b"1", 1)
-    memory.judge(lambda _place: LogNow(100, 9, frozenset({9}), frozenset({8})))
+    memory.update(Positions.of({"orders": [(0, 40, 9), (1, 41, 8), (2, 42, 7)]}), IDS, b"1", 1)
+    judge(memory, lambda _place: LogNow(100, 9, frozenset({9}), frozenset({8})))
     assert memory.refused.keys() == {("orders", 0)}
     assert memory.open.keys() == {("orders", 1)}
     assert memory.counted.keys() == {("orders", 2)}
@@ -208,10 +208,12 @@ def test_a_commit_of_a_leader_epoch_that_the_leader_does_not_know_is_refused() -
 
 def test_what_lies_beyond_a_cut_is_refused_and_what_was_read_before_it_stays_read() -> None:
     memory = seen(({"orders": {0: 900, 1: 300}}, IDS))
-    assert memory.refuse_beyond([("orders", 0), ("orders", 1)], lambda _place: LogNow(2_000, 5, cut=400))
+    assert memory.refuse_beyond(
+        [("orders", 0), ("orders", 1)], Logs((place, LogNow(2_000, 5, cut=400)) for place in memory.counted)
+    )
     assert memory.refused.keys() == {("orders", 0)}
-    assert memory.counted[("orders", 0)] == (400, None, 5)
-    assert memory.counted[("orders", 1)] == (300, None, 4)
+    assert memory.counted[("orders", 0)] == Position(400, None, 5)
+    assert memory.counted[("orders", 1)] == Position(300, None, 4)
 
 
 @given(walks, st.integers(0, 80), st.integers(0, 12_000))
@@ -267,21 +269,9 @@ def test_the_digest_is_the_same_for_the_same_commits_in_any_order_and_no_other()
 def test_a_commit_that_outlived_its_topic_is_refused_also_where_a_pass_saw_neither_topic() -> None:
     group = GroupMemory()
     for number, ids in enumerate(({"t": "old"}, {}, {"t": "new"})):
-        group.update({"t": [(0, 90, 0)]}, ids, bytes([number]), number)
-        group.judge(lambda _place: LogNow(110, 0))
+        group.update(Positions.of({"t": [(0, 90, 0)]}), ids, bytes([number]), number)
+        judge(group, lambda _place: LogNow(110, 0))
     assert group.refused == {("t", 0): Position(90, 0)}
-    assert not group.counted
-
-
-@pytest.mark.parametrize("own", [None, 0, 7])
-@pytest.mark.parametrize(("then", "leftovers"), [("id", {"t": [[0, 90]]}), ("older", {})])
-def test_what_an_older_version_held_as_another_logs_stays_refused(own: int | None, then: str, leftovers: dict) -> None:
-    """The first format kept no leader epochs: only the offset says whether it is the same commit."""
-    old = {"seen": 1, "digest": "00", "ids": {"t": then}, "commits": {"t": [[0, 90]]}, "gone": {}}
-    group = GroupMemory.from_bytes(GroupMemory.from_data({**old, "leftovers": leftovers}).as_bytes())
-    group.update({"t": [(0, 90, own)]}, {"t": "id"}, b"1", 2)
-    group.judge(lambda _place: LogNow(110, 7))
-    assert group.refused == {("t", 0): Position(90, own)}
     assert not group.counted
 
 
@@ -299,7 +289,7 @@ def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_rec
 
     def look(offset: int, topic_id: str) -> bool:
         rows = {"orders": [(0, offset, None)]}
-        group.update(rows, {"orders": topic_id}, b"", 1_000, outlives=outlives)
+        group.update(Positions.of(rows), {"orders": topic_id}, b"", 1_000, outlives=outlives)
         return ("orders", 0) in group.refused
 
     group = GroupMemory()
@@ -312,8 +302,8 @@ def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_rec
 def test_a_position_on_a_topic_that_is_not_there_is_not_of_the_one_that_comes() -> None:
     """F5, F7: ZooKeeper keeps nodes of topics that are long gone."""
     group = GroupMemory()
-    group.update({"orders": [(0, 7, None)]}, {}, b"", 1_000, outlives=True)
-    group.update({"orders": [(0, 7, None)]}, {"orders": "new"}, b"", 2_000, outlives=True)
+    group.update(Positions.of({"orders": [(0, 7, None)]}), {}, b"", 1_000, outlives=True)
+    group.update(Positions.of({"orders": [(0, 7, None)]}), {"orders": "new"}, b"", 2_000, outlives=True)
     assert ("orders", 0) in group.refused
     assert group.last_commits({"orders": "new"}, 0) == {}
 
@@ -322,12 +312,12 @@ def test_a_cut_that_was_seen_while_a_source_was_not_read_refuses_its_next_positi
     """M2, F7: where it stood before still counts, should it be gone by then (F6)."""
     ids = {"orders": "id"}
     group = GroupMemory()
-    group.update({"orders": [(0, 900, None)]}, ids, b"", 1_000, outlives=True)
-    group.judge(lambda _place: LogNow(1_000, 1))
+    group.update(Positions.of({"orders": [(0, 900, None)]}), ids, b"", 1_000, outlives=True)
+    judge(group, lambda _place: LogNow(1_000, 1))
     group.cut_unseen({"orders"})
     assert group.last_commits(ids, 0) == {"orders": [(0, 900, 1)]}
     again = GroupMemory.from_bytes(group.as_bytes())
-    again.update({"orders": [(0, 950, None)]}, ids, b"", 2_000, outlives=True)
+    again.update(Positions.of({"orders": [(0, 950, None)]}), ids, b"", 2_000, outlives=True)
     assert ("orders", 0) in again.refused
-    again.update({"orders": [(0, 960, None)]}, ids, b"", 3_000, outlives=True)
+    again.update(Positions.of({"orders": [(0, 960, None)]}), ids, b"", 3_000, outlives=True)
     assert ("orders", 0) not in again.refused

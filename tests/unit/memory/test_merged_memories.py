@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory.commit import Gone, Position
 from retention_cli.memory.event_scan import EventScan, further, read_scan
-from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.positions import Position, Positions
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
+from tests.support.groups import judge
 
 IDS = {"orders": "id-1", "payments": "id-2"}
 
@@ -33,16 +33,16 @@ def group(*looks: tuple[int, dict[str, dict[int, int]]], judged: bool = True) ->
     memory = GroupMemory()
     for seen_ms, commits in looks:
         rows = {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()}
-        memory.update(rows, IDS, digest_of(rows, IDS), seen_ms)
+        memory.update(Positions.of(rows), IDS, digest_of(rows, IDS), seen_ms)
         if judged:
-            memory.judge(lambda place: LogNow(END, 7) if place[0] in IDS else None)
+            judge(memory, lambda place: LogNow(END, 7) if place[0] in IDS else None)
     return memory
 
 
 def test_a_commit_on_a_topic_that_is_not_there_is_remembered_like_any_other() -> None:
     """A deleted topic, or one that we may not describe, has no id: the group is remembered all the same (F6)."""
     memory = group((1, {"orders": {0: 2}, "deleted": {0: 3}}), (2, {"orders": {0: 3}, "deleted": {0: 3}}))
-    assert memory.live() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
+    assert memory.live.commits() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
     assert memory.open.keys() == {("deleted", 0)}
     assert not memory.refused
 
@@ -52,8 +52,8 @@ def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
     earlier, later = group((10, {"orders": {0: 2, 1: 3}})), group((20, {"orders": {0: 3}}))
     both = later.merged(earlier)
     assert both == earlier.merged(later)
-    assert (both.seen_ms, both.live()) == (20, {("orders", 0): (3, None)})
-    assert both.gone == {("orders", 1): Gone(Position(3, None, 7), 10)}
+    assert (both.seen_ms, both.live.commits()) == (20, {("orders", 0): (3, None)})
+    assert both.gone == {("orders", 1): Position(3, None, 7, 10)}
     assert both.recalled(IDS, since_ms=0).gone == {"orders": [(1, 3, 7)]}
     assert not later.covers(earlier)
     assert both.covers(earlier)
@@ -62,13 +62,13 @@ def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
 
 def test_a_commit_that_came_back_is_no_longer_gone() -> None:
     earlier = group((10, {"orders": {0: 4}}), (11, {}))
-    assert earlier.gone == {("orders", 0): Gone(Position(4, None, 7), 10)}
+    assert earlier.gone == {("orders", 0): Position(4, None, 7, 10)}
     assert not earlier.merged(group((20, {"orders": {0: 2}}))).gone
 
 
 def test_what_is_gone_was_last_seen_by_whoever_saw_it_last() -> None:
     one, other = group((10, {"orders": {0: 3}}), (30, {})), group((20, {"orders": {0: 4}}), (25, {}))
-    assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): Gone(Position(4, None, 7), 20)}
+    assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): Position(4, None, 7, 20)}
 
 
 def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
@@ -96,11 +96,11 @@ def test_a_commit_that_was_refused_is_not_forgotten_because_of_a_fast_clock() ->
     assert both == refusing.merged(fast) == GroupMemory.from_bytes(both.as_bytes())
     assert not both.plain
     rows = {"orders": [(0, 9, None), (1, 3, None)]}
-    both.update(rows, IDS, digest_of(rows, IDS), 20)
-    both.judge(lambda _place: LogNow(100, 7))
+    both.update(Positions.of(rows), IDS, digest_of(rows, IDS), 20)
+    judge(both, lambda _place: LogNow(100, 7))
     assert both.recalled(IDS, since_ms=0).refused == {("orders", 0): (9, None)}
     moved = fast.merged(refusing)
-    moved.update({"orders": [(0, 8, None), (1, 3, None)]}, IDS, b"", 20)
+    moved.update(Positions.of({"orders": [(0, 8, None), (1, 3, None)]}), IDS, b"", 20)
     assert moved.open == {("orders", 0): Position(8, None)}
     assert not moved.refused
     assert not moved.doubted
@@ -111,15 +111,15 @@ def test_a_look_that_knows_of_another_is_later_by_any_clock() -> None:
     fast = group((30_000, {"orders": {0: 4}}))
     knowing = GroupMemory.from_bytes(fast.as_bytes())
     rows = {"orders": [(0, 2, None)]}
-    knowing.update(rows, IDS, digest_of(rows, IDS), 10)
-    knowing.judge(lambda _place: LogNow(END, 7))
+    knowing.update(Positions.of(rows), IDS, digest_of(rows, IDS), 10)
+    judge(knowing, lambda _place: LogNow(END, 7))
     both = fast.merged(knowing)
     assert both == knowing.merged(fast)
     assert both.last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
     hours_ahead = group((10_000_000, {"orders": {0: 4}}))
     after = GroupMemory.from_bytes(hours_ahead.as_bytes())
-    after.update(rows, IDS, digest_of(rows, IDS), 10)
-    after.judge(lambda _place: LogNow(END, 7))
+    after.update(Positions.of(rows), IDS, digest_of(rows, IDS), 10)
+    judge(after, lambda _place: LogNow(END, 7))
     assert hours_ahead.merged(after).last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
     assert after.seen_ms == 10_000_001  # it is remembered for so much longer: that only holds
 

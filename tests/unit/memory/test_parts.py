@@ -6,7 +6,6 @@ import sqlite3
 import tempfile
 import zlib
 from contextlib import closing
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,17 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.core.state_dir import cluster_folder
-from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_columns import columns_of
+from retention_cli.memory.group import GroupMemory, ReadCommits
 from retention_cli.memory.handover import Handed, HandedMemories
-from retention_cli.memory.interface import LogNow, Memory, NoMemory
+from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.parts import Cutter, changes
-from retention_cli.memory.read_commits import ReadCommits
+from retention_cli.memory.positions import Positions, packed
 from retention_cli.memory.stores import Memories
-from tests.support.group_commits import COMMITS, IDS, LOG, TOPICS
+from tests.support.groups import COMMITS, IDS, LOGS, Rows, judge_ledger
 
 NAMES = ("g", "h", "i")
-Rows = dict[str, list[tuple[int, int, int | None]]]
-LOGS = st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), LOG, max_size=9)
 GROUPS = st.dictionaries(st.sampled_from(NAMES), COMMITS, min_size=1)
 LOOKS = st.lists(st.tuples(st.none() | GROUPS, IDS, LOGS), min_size=2, max_size=5)
 """None: all groups stand where they stood."""
@@ -36,7 +33,7 @@ A, B = "id-a", "id-b"
 
 def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> dict[str, GroupMemory]:
     cuts = [TopicPartition(*place) for place, log in logs.items() if log.cut is not None]
-    ledger.judge(logs.get, {topic for topic, _ in logs}, cuts)
+    judge_ledger(ledger, logs.get, {topic for topic, _ in logs}, cuts)
     ledger.save(now_ms)
     return ledger.groups()
 
@@ -76,7 +73,7 @@ def test_tasks_and_the_client_remember_what_one_process_does(
                 assert {group for group, _ in task.reads or ()} == groups.keys() & mine
                 for group, read in task.reads or ():
                     arrived = None if read is None else ReadCommits.from_bytes(read.as_bytes())
-                    client.saw_read(group, arrived, now_ms, since_ms)
+                    client.saw_read(group, arrived, now_ms)
                 task.close()
             assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
         for kept in memories:
@@ -92,8 +89,8 @@ def test_commits_that_are_gone_when_a_task_reads_again_are_remembered(memories: 
     task.saw_group("g", {"a": [(0, 3, 4), (1, 7, 4)]}, 10, 0)
     task.saw_group("g", {"a": [(0, 3, 4)]}, 20, 0)
     for group, read in task.reads:
-        ledger.saw_read(group, read, 10, 0)
-    ledger.judge(lambda _place: LogNow(10, 4), {"a"}, [])
+        ledger.saw_read(group, read, 10)
+    judge_ledger(ledger, lambda _place: LogNow(10, 4), {"a"}, [])
     ledger.save(20)
     assert ledger.group("g").recalled({"a": A}, 0).gone == {"a": [(1, 7, None)]}
 
@@ -112,7 +109,7 @@ def memories(tmp_path: Path) -> Memories:
     for group in ("g", "h"):
         ledger.saw_group(group, {"a": [(0, 3, 4)]}, 5, 0)
     ledger.ages({"a": 2}, ["g", "h"], 5)
-    ledger.judge(lambda _place: LogNow(10, 4), {"a"}, [])
+    judge_ledger(ledger, lambda _place: LogNow(10, 4), {"a"}, [])
     ledger.save(5)
     return found
 
@@ -168,19 +165,18 @@ def test_what_others_have_written_meanwhile_is_merged(memories: Memories, tmp_pa
         other.begin({"a": A, "b": B})
         other.partition("a", A, 0).add_sample(Sample(20, 30))
         other.saw_group("g", {"a": [(0, 2, 4)]}, 20, 0)
-        other.judge(lambda _place: LogNow(30, 4), {"a"}, [])
+        judge_ledger(other, lambda _place: LogNow(30, 4), {"a"}, [])
         other.save(20)
     assert (before, cutter.is_outdated) == (False, True)
     ledger = memories.ledger("c")
     with ledger.sparing():
-        rows = {"a": [(0, 5, 4)]}
-        ledger.saw_read("g", ReadCommits(9, b"moved", columns_of(rows) or rows), 8, 0)
+        ledger.saw_read("g", ReadCommits(9, b"moved", Positions.of({"a": [(0, 5, 4)]})), 8)
         ledger.take(changes(part, handed.ledger))
-        ledger.judge(lambda _place: LogNow(12, 4), {"a"}, [])
+        judge_ledger(ledger, lambda _place: LogNow(12, 4), {"a"}, [])
         ledger.save(21)
     with Ledger(cluster_folder(tmp_path / "state", "c")) as again:
         assert [one.wall_ms for one in again.partitions_of(A)[0].samples] == [1, 9, 20]
-        assert again.group("g").live() == {("a", 0): (2, 4)}
+        assert again.group("g").live.commits() == {("a", 0): (2, 4)}
         assert again.group("g").seen_ms == 20
 
 
@@ -219,35 +215,21 @@ def rows_of(content: bytes) -> list[tuple[str, int]]:
         return db.execute("SELECT topic_id, partition FROM partitions").fetchall()
 
 
-def as_bytes(commits: Rows, read_ms: int) -> bytes:
-    """What a task tells of a group."""
-    return ReadCommits(read_ms, b"d", columns_of(commits) or commits).as_bytes()
-
-
-WHOLE = zlib.decompress(as_bytes({"a": [(0, 1, None), (3, 2**40, 7)], "b": []}, 17))
-TWICE = zlib.decompress(as_bytes({"a": [(0, 1, None), (0, 2, 3)]}, 17))
-
-
 @given(commits=COMMITS, read_ms=st.integers(0, 2**60))
 def test_commits_arrive_as_they_were_read(commits: Rows, read_ms: int) -> None:
-    found = ReadCommits.from_bytes(as_bytes(commits, read_ms))
-    assert (found.read_ms, found.digest) == (read_ms, b"d")
-    assert found.columns is not None
-    assert found.rows() == {topic: sorted(rows, key=itemgetter(0)) for topic, rows in commits.items()}
+    read = ReadCommits(read_ms, b"d", Positions.of(commits))
+    assert ReadCommits.from_bytes(read.as_bytes()) == read
+    assert read.commits.commits() == {(topic, row[0]): row[1:] for topic, rows in commits.items() for row in rows}
 
 
-@pytest.mark.parametrize(
-    "commits",
-    [
-        pytest.param({"": [(0, 0, None), (2**31 - 1, 2**63 - 1, 2**31 - 1)], "ü\n": [(5, 1, 0)]}, id="large, odd"),
-        pytest.param({"a": [(1, 5, None), (1, 6, 3)]}, id="a partition twice"),
-        pytest.param({"a": [(0, 2**63, None)]}, id="too large for a column"),
-        pytest.param({}, id="none"),
-    ],
-)
-def test_odd_commits_arrive(commits: Rows) -> None:
-    found = ReadCommits.from_bytes(as_bytes(commits, 1))
-    assert found.rows() == commits
+def test_of_a_partition_that_is_named_twice_the_last_commit_counts() -> None:
+    assert Positions.of({"a": [(1, 5, None), (0, 7, 2), (1, 2**62, 3)]}).commits() == {
+        ("a", 0): (7, 2),
+        ("a", 1): (2**62, 3),
+    }
+
+
+ROW = Positions.of({"a": [(0, 1, None)]})
 
 
 @pytest.mark.parametrize(
@@ -255,34 +237,18 @@ def test_odd_commits_arrive(commits: Rows) -> None:
     [
         b"",
         b"no zlib",
-        *map(
-            zlib.compress,
-            (
-                WHOLE[:-1],
-                WHOLE + b"\0",
-                WHOLE[:3],
-                WHOLE.replace(b'"a":2', b'"a":3'),
-                WHOLE.replace(b'"a":2,"b":0', b'"a":"2","b":""'),
-                WHOLE.replace(b'"a":2', b'"a":-'),
-                WHOLE.replace(b'"a":2,"b":0', b'"b":0,"a":2'),  # not in order: it would be taken for another topic's
-                WHOLE.replace(b'"a":2,"b":0', b'"a":3,"b":-'),
-                WHOLE.replace(b'"a":2', b'"a":1').replace(b'"b":0', b'"b":2'),
-                WHOLE.replace(b"[17", b'["7'),
-                WHOLE.replace(b"[[17,", b"[[1.,"),
-                WHOLE.replace(b'"64"', b'"xx"'),
-                WHOLE.replace(b"null", b"[[]]"),
-                WHOLE.replace(b"\3\0\0\0", b"\0\0\0\0", 1),  # a partition twice
-                TWICE.replace(b"[0,1,null]", b'[0,"",null]'),
-                TWICE.replace(b"[0,1,null]", b"[0,true,1]"),
-                TWICE.replace(b"[0,1,null]", b"[1,null,1]"),
-                TWICE.replace(b"[0,1,null]", b"[12345678]"),
-                TWICE.replace(b'{"a":', b'["a",').replace(b"]},[", b"]],["),
-            ),
-        ),
+        zlib.compress(b"\xff"),
+        packed([17], (ROW,)),
+        packed([17, "64", 1], (ROW,)),
+        packed(["17", "64"], (ROW,)),
+        packed([17, "xx"], (ROW,)),
+        packed([17, 64], (ROW,)),
+        packed([17, "64"], (ROW, ROW)),
+        packed({}, (ROW,)),
     ],
 )
 def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
     """It comes from an executor, and goes into the ledger."""
-    assert raw not in map(zlib.compress, (WHOLE, TWICE))
+    assert ReadCommits.from_bytes(packed([17, "64"], (ROW,))).read_ms == 17
     with pytest.raises(ValueError, match="can't be read"):
         ReadCommits.from_bytes(raw)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.seen_group import stored
+from retention_cli.memory.log_now import LogNow
+from retention_cli.memory.positions import Positions
+from tests.support.groups import judge
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
 ANEW = IDS | {"orders": "id-9"}
@@ -24,8 +23,8 @@ Commits = dict[str, list[tuple[int, int, int | None]]]
 def look(memory: GroupMemory, commits: Commits, now_ms: int, ids: dict[str, str] = IDS, end: int = 100) -> None:
     """Update a memory as a ledger does: only where anything has changed."""
     if (digest := digest_of(commits, ids)) != memory.digest:
-        memory.update(commits, ids, digest, now_ms)
-        memory.judge(lambda _place: LogNow(end, 4))
+        memory.update(Positions.of(commits), ids, digest, now_ms)
+        judge(memory, lambda _place: LogNow(end, 4))
     else:
         memory.seen_ms = now_ms
 
@@ -82,7 +81,7 @@ def test_no_look_contradicts_what_two_machines_make_of_theirs(looks: list[tuple[
     for number, (machine, offset) in enumerate(looks):
         mine, other = memories[machine], memories[not machine]
         if not apart and other.seen_ms:
-            mine = mine.merged(other) if mine.seen_ms else other.copied()
+            mine = mine.merged(other) if mine.seen_ms else replace(other)
         look(mine, {"orders": [(0, offset, 4)]}, 10 * (number + 1))
         memories[machine] = mine
     seen = [one for one in memories.values() if one.seen_ms]
@@ -96,15 +95,7 @@ def test_no_look_contradicts_what_two_machines_make_of_theirs(looks: list[tuple[
         assert before[-1:] != [looks[-1][1]]
 
 
-def test_a_memory_of_an_older_version_was_written_when_it_moved(tmp_path: Path) -> None:
-    """Unchanged groups were only touched: the document's own time is that of the last change."""
-    memory = GroupMemory()
-    look(memory, AT_5, 10)
-    data = json.loads(zlib.decompress(memory.as_bytes()))
-    del data["stood"]
-    older = GroupMemory.from_data(data)
-    assert older.stood_ms == 10
-    assert stored(zlib.compress(json.dumps(data).encode())) is None, "it is left to that"
+def test_the_ledger_says_since_when_a_group_stands(tmp_path: Path) -> None:
     with Ledger(tmp_path / "c1") as ledger:
         ledger.begin(IDS)
         ledger.saw_group("billing", AT_5, 10, 0)
