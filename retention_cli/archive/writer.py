@@ -26,7 +26,7 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.memory.lineage import other_log
+from retention_cli.observe.lineage import other_log
 
 _PERIOD: Final = 1_000
 """The number of offsets between two progress calls."""

@@ -12,7 +12,7 @@ from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown, kn
 from retention_cli.core.units import format_bytes
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.inventory.format import ScannedReplica
-from retention_cli.memory.lineage import ask_epochs
+from retention_cli.observe.lineage import ask_epochs
 
 _DENSER: Final = 2
 """Records written since the scan may be this many times as large, on average, as those before them."""

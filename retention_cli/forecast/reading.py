@@ -32,12 +32,12 @@ from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast, 
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import Memory, NoMemory
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.make import with_live
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import Settings
+from retention_cli.state.memories import Memories
 
 Limits = Mapping[str, BrokerLimits]
 Parts = dict[TopicPartition, PartitionForecast]

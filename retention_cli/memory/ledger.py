@@ -142,7 +142,7 @@ class Ledger(LedgerGroups):
         self._seen |= names.keys()
 
     def take(self, changes: bytes) -> None:
-        """Take in the partitions of a part of this ledger that have changed there (:mod:`.parts`).
+        """Take in the partitions of a part of this ledger that have changed there (:mod:`retention_cli.state.parts`).
 
         Raises:
             ValueError: it is not what was written there.

@@ -96,7 +96,7 @@ class LedgerGroups(LedgerFile):
         return {name: self._group(name) for name in sorted(self._heads)}
 
     def saw_read(self, name: str, read: ReadCommits | None, listed_ms: int) -> None:
-        """Remember what a part of this ledger has in :attr:`reads` (:mod:`.parts`).
+        """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.parts`).
 
         Others may have written since: what they have read is merged by when that was, as their commits may be later.
 

@@ -89,7 +89,7 @@ def partition_of(row: Sequence[Any]) -> PartitionMemory:
 
 
 def rows_in(changes: bytes) -> list[tuple[Any, ...]]:
-    """Return the rows of :data:`SELECT` in a file of SQLite's (:func:`.parts.changes`)."""
+    """Return the rows of :data:`SELECT` in a file of SQLite's (:func:`retention_cli.state.parts.changes`)."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.deserialize(changes)
         return db.execute(SELECT).fetchall()

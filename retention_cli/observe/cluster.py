@@ -27,10 +27,10 @@ from retention_cli.core.model import (
 )
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.interface import Memory, NoMemory
-from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.lineage import ask_epochs
 from retention_cli.observe.proven_reads import Reading
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import FullRead, Observation, RecheckRead, Request, SliceRead

@@ -27,8 +27,9 @@ from retention_cli.core.model import (
 )
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP
-from retention_cli.memory.event_scan import EventScan, read_time
+from retention_cli.memory.event_scan import EventScan
 from retention_cli.observe.proven_reads import Reading, of_another_log
+from retention_cli.observe.record_time import read_time
 from retention_cli.policy.settings import EventSource, Settings
 
 

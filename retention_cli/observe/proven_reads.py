@@ -15,8 +15,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress
-from retention_cli.memory.lineage import other_log
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.lineage import other_log
 from retention_cli.policy.settings import Settings
 
 

@@ -14,9 +14,9 @@ from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory.interface import Commits, Memory
-from retention_cli.memory.lineage import Cut, EpochEnds
 from retention_cli.observe.floors.fold import CommitRow, FloorFold
 from retention_cli.observe.floors.outside import Read
+from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.policy.settings import GroupRules, Settings
 
 if TYPE_CHECKING:

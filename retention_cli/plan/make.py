@@ -18,8 +18,6 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.memory.interface import Memory, NoMemory
-from retention_cli.memory.stores import Memories
-from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
@@ -33,6 +31,8 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
+from retention_cli.state import policy_topic
+from retention_cli.state.memories import Memories
 
 if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them import numpy
     from retention_cli.disks.disk import Disk

@@ -17,13 +17,13 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
-from retention_cli.memory.topics.make import look_at
-from retention_cli.memory.topics.state import StateTopic
 from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
+from retention_cli.state.own_topics import look_at
+from retention_cli.state.state_topic import StateTopic
 
 Verdict = Literal["good", "limited", "missing"]
 

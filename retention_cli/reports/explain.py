@@ -11,12 +11,12 @@ from retention_cli.core.model import Decision, PartitionFacts, TopicPartition, U
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_bytes, format_duration, format_time
 from retention_cli.decide.decision import Weighed, weigh
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead
 from retention_cli.plan.make import decide_all, disk_run, with_live
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
 from retention_cli.policy.settings import Settings
+from retention_cli.state.memories import Memories
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.inventory_view import InventoryView

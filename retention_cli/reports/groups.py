@@ -17,11 +17,11 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Memory, Rows
 from retention_cli.memory.samples import seen_past
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, SourceKind
+from retention_cli.state.memories import Memories
 
 
 @dataclass(slots=True)

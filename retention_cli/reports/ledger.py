@@ -15,9 +15,9 @@ from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.stores import Memories
 from retention_cli.policy.model import is_pattern, matches
 from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.state.memories import Memories
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
+from retention_cli.state.memories import Memories
 
 Row = dict[str, Any]
 

@@ -12,13 +12,13 @@ from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.interface import NoMemory
-from retention_cli.memory.topics.policy import with_live
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy
 from retention_cli.policy.settings import Settings
 from retention_cli.policy.suggestions import first_few, unmatched
+from retention_cli.state.policy_topic import with_live
 
 
 @dataclass(slots=True)

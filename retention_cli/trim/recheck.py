@@ -14,15 +14,15 @@ from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Un
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
-from retention_cli.memory.lineage import EpochEnds
-from retention_cli.memory.stores import Memories
-from retention_cli.memory.topics.broker_clock import BrokerClock
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.lineage import EpochEnds
 from retention_cli.observe.request import RecheckRead
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
+from retention_cli.state.broker_clock import BrokerClock
+from retention_cli.state.memories import Memories
 from retention_cli.trim.history import PastDay
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs

@@ -19,11 +19,11 @@ from retention_cli.core.errors import Refusal
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import format_age, timestamp
-from retention_cli.memory.stores import Memories
-from retention_cli.memory.topics.broker_clock import BrokerClock
 from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
+from retention_cli.state.broker_clock import BrokerClock
+from retention_cli.state.memories import Memories
 from retention_cli.trim.archive_gate import ArchivedFirst
 from retention_cli.trim.batches import Permit, Trimmer
 from retention_cli.trim.history import PastDay, read_past_day

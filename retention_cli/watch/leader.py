@@ -13,8 +13,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason
-from retention_cli.memory.stores import Kind
 from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.state.memories import Kind
 from retention_cli.trim.batches import StopError
 
 ALONE: Final = 0

@@ -16,9 +16,9 @@ from retention_cli.forecast.loss import Place, seconds_to_loss
 from retention_cli.forecast.rates import HOUR_MS
 from retention_cli.forecast.reading import forecasts_of, limits_of, r6_of, seen_in
 from retention_cli.forecast.steady import Terms, guarded
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import Whole
 from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.state.memories import Memories
 from retention_cli.watch.measured import LossOf, unread_in
 
 

@@ -19,11 +19,11 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.stores import Kind, Memories
 from retention_cli.plan.make import LocalPlanner, PlanJob, Whole
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.batches import StopError
 from retention_cli.trim.ceiling import Ceiling, Narrowed, narrowed
 from retention_cli.trim.history import past_day

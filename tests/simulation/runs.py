@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.allowed import check

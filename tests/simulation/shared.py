@@ -10,7 +10,7 @@ from retention_cli.core.model import Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.memory import documents
 from retention_cli.memory.shared_topic import Extent, Placed, SharedTopicError, Stored
-from retention_cli.memory.topics.broker_clock import BrokerClock
+from retention_cli.state.broker_clock import BrokerClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 

@@ -22,8 +22,8 @@ from retention_cli.engines.spark import giant, giant_tasks
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.sent import from_bytes, to_bytes
 from retention_cli.engines.spark.targets import Target
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.value import Plan
+from retention_cli.state.memories import Memories
 from tests.simulation.reader import SimReader
 from tests.simulation.runs import selection_of
 from tests.simulation.scene import Operator

@@ -25,9 +25,9 @@ from retention_cli.engines.spark.plans import SparkPlans, make_plans
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.value import Plan
+from retention_cli.state.memories import Memories
 from tests.support.spark.engines import Engines, past_day, text_of
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 

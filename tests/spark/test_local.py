@@ -19,8 +19,8 @@ from retention_cli.engines.spark.environment import probe
 from retention_cli.engines.spark.plans import make_plans
 from retention_cli.engines.spark.session import DRIVER_MEMORY
 from retention_cli.engines.spark.targets import Target
-from retention_cli.memory.stores import Memories
 from retention_cli.plan import kept
+from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
 from tests.support.share_groups import from_the_start, polled_share, share_offsets
 from tests.support.spark.clusters import QUICK_START

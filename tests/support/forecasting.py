@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from retention_cli.forecast.reading import read_forecast
 from retention_cli.forecast.value import Forecast
-from retention_cli.memory.stores import Memories
+from retention_cli.state.memories import Memories
 from tests.support.world import QUIET, World, now_ms, reader_for
 
 A_SECOND = 200

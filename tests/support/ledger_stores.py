@@ -16,11 +16,11 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.shared_topic import STATE_TOPIC
-from retention_cli.memory.stores import Kind, Memories
-from retention_cli.memory.topics.make import OWN_TOPICS, look_at, read_stored
-from retention_cli.memory.topics.state import StateTopic
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
+from retention_cli.state.memories import Kind, Memories
+from retention_cli.state.own_topics import OWN_TOPICS, look_at, read_stored
+from retention_cli.state.state_topic import StateTopic
 from tests.support.world import Cli, World, now_ms, reader_for
 
 CLUSTER = "the-cluster"
@@ -109,7 +109,7 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
 
 def make_kretain_topics(bootstrap: str) -> None:
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.memory.topics.make import initialize
+    from retention_cli.state.own_topics import initialize
 
     with reader_for(bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         assert {one.outcome for one in initialize(reader, writer)} <= {"made", "there"}

@@ -36,11 +36,11 @@ from retention_cli.brokers.wire.connections import Job
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.support import processes

@@ -25,9 +25,9 @@ from kretain.options.spark import SparkFlags
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import silent
-from retention_cli.memory.stores import Memories
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
+from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
 

@@ -44,7 +44,7 @@ def init(
     from kretain.config import resolve
     from kretain.render.setup import print_own_topics
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.memory.topics.make import OWN_TOPICS, initialize, look
+    from retention_cli.state.own_topics import OWN_TOPICS, initialize, look
 
     settings = resolve(common, policy_counts=False)
     if dry_run:

@@ -89,9 +89,9 @@ def show(
     """
     from kretain.config import resolve
     from kretain.render.setup import print_settings
-    from retention_cli.memory.topics.policy import with_live
     from retention_cli.policy.load import load_policy
     from retention_cli.policy.selection import NothingMatchesError
+    from retention_cli.state.policy_topic import with_live
 
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy)).with_one_off(flags.for_topics([topic]))
@@ -137,10 +137,10 @@ def set_(
     from kretain.flows.live import read_pairs, warn_of
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import check_topic, checked, merged_over
     from retention_cli.policy.load import load_policy
+    from retention_cli.state.policy_topic import change
 
     check_topic(topic)
     new = read_pairs(settings)
@@ -182,9 +182,9 @@ def unset(
     from kretain.config import resolve
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import without
+    from retention_cli.state.policy_topic import change
 
     resolved = resolve(common)
     policy = resolved.load()
@@ -210,8 +210,8 @@ def list_(
     """
     from kretain.config import resolve
     from kretain.render.setup import print_live
-    from retention_cli.memory.topics.policy import read_messages
     from retention_cli.policy.live_edit import said
+    from retention_cli.state.policy_topic import read_messages
 
     resolved = resolve(common)
     policy = resolved.load()

@@ -9,9 +9,9 @@ from typing import Any
 
 from kretain.errors import UsageError
 from kretain.render.output import warn
-from retention_cli.memory.topics.policy import Changed
 from retention_cli.policy.live import check_value
 from retention_cli.policy.model import Policy
+from retention_cli.state.policy_topic import Changed
 
 _MINIMUM = "log.retention.min.timestamp"
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
-    from retention_cli.memory.stores import Memories
     from retention_cli.plan.make import Planner
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
+    from retention_cli.state.memories import Memories
 
 
 def now_ms() -> int:

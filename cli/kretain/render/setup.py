@@ -21,13 +21,13 @@ from kretain.render.output import (
 )
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.core.units import format_duration, format_time
-from retention_cli.memory.topics.make import Initialized
-from retention_cli.memory.topics.policy import Changed
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.live_edit import LiveList
 from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.reports.doctor import Diagnosis, Verdict
+from retention_cli.state.own_topics import Initialized
+from retention_cli.state.policy_topic import Changed
 
 DOCTOR_FORMAT: Final = "kretain.doctor/v1"
 DOCTOR_COLUMNS: Final = ("check", "verdict", "text", "commands")

@@ -18,11 +18,11 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_paths, inventory_view
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
-from retention_cli.memory.stores import Kind, Memories
 from retention_cli.plan.make import LocalPlanner, PastDay, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.history import past_day
 
 CONCURRENT: Final = 4
@@ -63,7 +63,7 @@ class Member:
         """Return the cluster's ledgers, unopened; ``kind`` is the policy's ``state``."""
         if kind == "local":
             return Memories(self.state_dir)
-        from retention_cli.memory.topics.state import StateTopic
+        from retention_cli.state.state_topic import StateTopic
 
         return Memories(self.state_dir, StateTopic(reader))
 

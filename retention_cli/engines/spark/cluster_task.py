@@ -30,13 +30,13 @@ from retention_cli.engines.spark.connections import ConnectionRef, reader_of
 from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
 from retention_cli.engines.spark.session import SparkError, scratch
-from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.observe.floors.outside import Read
 from retention_cli.plan.handover import head_of, plan_in, rows_of
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.state.handover import Handed, HandedMemories
 
 ANSWER: Final = pa.schema(
     [("failure", pa.string()), ("head", pa.string()), ("rows", pa.binary()), ("ledger", pa.binary())]

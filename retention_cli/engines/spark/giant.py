@@ -42,12 +42,9 @@ from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.group import ReadCommits
-from retention_cli.memory.handover import Handed
 from retention_cli.memory.interface import NoMemory
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.parts import Cutter
 from retention_cli.memory.positions import Logs
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
@@ -57,6 +54,9 @@ from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.make import Decided, PlanJob, plan_of, unread_or_error, with_live
 from retention_cli.plan.value import Plan
 from retention_cli.policy.selection import check_matches
+from retention_cli.state.handover import Handed
+from retention_cli.state.memories import Memories
+from retention_cli.state.parts import Cutter
 
 PARTITIONS_A_SLICE: Final = 20_000
 CONNECTIONS: Final = 2

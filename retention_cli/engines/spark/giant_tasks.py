@@ -32,11 +32,9 @@ from retention_cli.engines.spark.connections import reader_of
 from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
-from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.memory.interface import LogsOf, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.parts import changes
 from retention_cli.memory.positions import LogColumns, Logs
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
@@ -46,6 +44,8 @@ from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.handover import rows_of
 from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.open_transactions import tell_owners
+from retention_cli.state.handover import Handed, HandedMemories
+from retention_cli.state.parts import changes
 
 ROW: Final = pa.schema([("slice", pa.int32()), ("kind", pa.string()), ("name", pa.string()), ("content", pa.binary())])
 """What tasks yield, for a slice or, with a number below zero, for the client.
@@ -58,7 +58,7 @@ group    the commits of group ``name``, null if the ledger has them
 share    :class:`ShareTold` as JSON
 rows     a slice's plan as Parquet
 slice    :class:`SliceTold` as JSON
-ledger   a slice's partitions that have changed (:func:`retention_cli.memory.parts.changes`)
+ledger   a slice's partitions that have changed (:func:`retention_cli.state.parts.changes`)
 failure  why there is no plan (:func:`.cluster_task.failure_text`)
 =======  ==========================================================================================
 """

@@ -32,7 +32,6 @@ from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
 from retention_cli.engines.spark.targets import Target, identified
-from retention_cli.memory.handover import hand_over, take_back
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
@@ -40,6 +39,7 @@ from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.state.handover import hand_over, take_back
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""

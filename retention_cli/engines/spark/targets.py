@@ -12,9 +12,9 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.engines.fleet.planning import ClusterNames
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import PastDay
 from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Memories
 
 _AT_ONCE: Final = 8
 

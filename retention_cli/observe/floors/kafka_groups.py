@@ -16,11 +16,11 @@ from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.memory.lineage import EpochEnds
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
+from retention_cli.observe.lineage import EpochEnds
 from retention_cli.policy.model import matches
 from retention_cli.policy.patterns import REGEX, PatternError, compiled
 from retention_cli.policy.settings import GroupRules

@@ -21,7 +21,7 @@ step, nth = sys.argv[1], int(sys.argv[2])
 sys.argv = ["kretain", *sys.argv[3:]]
 from retention_cli.audit import log as audit_log
 from retention_cli.brokers.deleter import Deleter
-from retention_cli.memory.stores import Memories
+from retention_cli.state.memories import Memories
 from retention_cli.trim import batches
 
 seen = 0

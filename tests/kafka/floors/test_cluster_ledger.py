@@ -12,7 +12,7 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import Decision, Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.shared_topic import STATE_TOPIC
-from retention_cli.memory.stores import Kind
+from retention_cli.state.memories import Kind
 from tests.support.ledger_stores import (
     Store,
     decide,

@@ -17,10 +17,10 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC
 from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
+from retention_cli.state.memories import Memories
 from tests.support.leaders import lead_by, leaders
 from tests.support.share_groups import OLD, from_the_start, polled_share, share_offsets
 from tests.support.world import HOUR, World, codes, commit_raw, consumed, now_ms, reader_for, wait_until

@@ -16,7 +16,7 @@ from retention_cli.memory.event_scan import EventScan
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.positions import Position
 from retention_cli.memory.replica import ReplicaSeen, pack, unpack
-from retention_cli.memory.stores import Kind
+from retention_cli.state.memories import Kind
 from tests.support.groups import judge_ledger
 from tests.support.ledger_stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
 from tests.support.world import now_ms, reader_for

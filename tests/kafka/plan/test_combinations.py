@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
+from retention_cli.state.memories import Memories
 from tests.support import combinations as c
 from tests.support.world import World, now_ms, reader_for
 

@@ -14,10 +14,10 @@ import pytest
 from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
 from kretain.embedded.java import find_java
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.live_edit import LiveEditError, merged_over
 from retention_cli.policy.load import parse_policy
+from retention_cli.state import policy_topic
 from tests.support.ledger_stores import make_kretain_topics, run
 from tests.support.world import DAY, HOUR, Cli, World, now_ms, reader_for
 

@@ -13,13 +13,13 @@ from retention_cli.core.model import Unknown
 from retention_cli.decide.decision import disk_limit
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory_view import InventoryView
-from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Memories
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.clock import SimClock
 from tests.simulation.deleter import SimDeleter

@@ -20,10 +20,10 @@ from retention_cli.engines.spark.plans import PARTITIONS_A_TASK, make_plans
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here, ship_file
 from retention_cli.engines.spark.targets import Target
-from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.selection import Selection
+from retention_cli.state.memories import Memories
 from tests.support.world import World, reader_for
 
 

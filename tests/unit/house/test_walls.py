@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
 PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
 ROOMS = (
-    *("core", "policy", "brokers", "decide", "audit", "memory", "observe", "disks", "plan", "archive", "trim"),
+    *("core", "policy", "brokers", "decide", "audit", "memory", "state", "observe", "disks", "plan", "archive", "trim"),
     *("reports", "advise", "profile", "forecast", "engines", "watch"),
 )
 """The engine's rooms in the order in which data flows: none imports one that comes after it."""
@@ -203,10 +203,10 @@ def test_only_one_module_writes_to_kretains_topics() -> None:
     assert {name for name in clients if not name.startswith("cli/kretain/embedded/")} == {writing}
     assert importers_of("retention_cli.brokers.writer") == {
         "retention_cli/audit/shipping.py",
-        "retention_cli/memory/topics/broker_clock.py",
-        "retention_cli/memory/topics/make.py",
-        "retention_cli/memory/topics/policy.py",
-        "retention_cli/memory/topics/state.py",
+        "retention_cli/state/broker_clock.py",
+        "retention_cli/state/own_topics.py",
+        "retention_cli/state/policy_topic.py",
+        "retention_cli/state/state_topic.py",
         "cli/kretain/commands/init.py",
         "cli/kretain/commands/policy.py",
     }

@@ -10,8 +10,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.model import Sample, Unknown
 from retention_cli.memory.earlier import Earlier, joined, pack, pending, unpack
-from retention_cli.memory.lineage import Cut, prove
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.lineage import Cut, prove
 
 _some = st.lists(
     st.builds(Earlier, st.integers(0, 3), st.integers(0, 3), st.integers(0, 9), st.booleans()),

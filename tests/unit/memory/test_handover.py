@@ -11,10 +11,10 @@ import pytest
 
 from retention_cli.core.model import Unknown
 from retention_cli.core.state_dir import cluster_folder
-from retention_cli.memory.handover import Handed, HandedMemories, hand_over, take_back
 from retention_cli.memory.interface import NoMemory
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.stores import Memories
+from retention_cli.state.handover import Handed, HandedMemories, hand_over, take_back
+from retention_cli.state.memories import Memories
 
 CLUSTER = "cluster"
 IDS = {"t": "id-of-t"}

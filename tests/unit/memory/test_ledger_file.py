@@ -24,7 +24,7 @@ from retention_cli.memory.ledger_file import SCHEMA_VERSION
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.partition_rows import INSERT, checksum, checksum_of_lines, row_of, values_of
 from retention_cli.memory.shared_cache import SharedCache
-from retention_cli.memory.stores import Memories, missing_since
+from retention_cli.state.memories import Memories, missing_since
 from retention_cli.trim.journal import AuditJournal
 from tests.support.ledgers import IDS, filled
 from tests.support.plans import plan, row

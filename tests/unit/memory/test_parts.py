@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.memory.group import GroupMemory, ReadCommits
-from retention_cli.memory.handover import Handed, HandedMemories
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.parts import Cutter, changes
 from retention_cli.memory.positions import Positions, packed
-from retention_cli.memory.stores import Memories
+from retention_cli.state.handover import Handed, HandedMemories
+from retention_cli.state.memories import Memories
+from retention_cli.state.parts import Cutter, changes
 from tests.support.groups import COMMITS, IDS, LOGS, Rows, judge_ledger
 
 NAMES = ("g", "h", "i")

@@ -28,8 +28,6 @@ from retention_cli.disks.inventory.scan import ScanReport
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.forecast.value import Forecast
-from retention_cli.memory.topics.make import Initialized
-from retention_cli.memory.topics.policy import Changed
 from retention_cli.plan.value import Plan
 from retention_cli.policy.live_edit import LiveList
 from retention_cli.policy.model import Policy
@@ -40,6 +38,8 @@ from retention_cli.reports.explain import Explained
 from retention_cli.reports.groups import GroupList
 from retention_cli.reports.ledger import LedgerView
 from retention_cli.reports.offsets import Positions
+from retention_cli.state.own_topics import Initialized
+from retention_cli.state.policy_topic import Changed
 from retention_cli.trim.history import Verified
 from retention_cli.trim.report import TrimReport
 from tests.support.rendered import made

@@ -57,8 +57,8 @@ def read_messages(reader: ClusterReader) -> list[Message]:
         PolicyTopicError: it does not have exactly one partition, so the order of its messages is unknown.
         BrokerError: it does not exist, or can't be read.
     """
-    from retention_cli.memory.topics.make import look_at, read_stored
     from retention_cli.policy.live import POLICY_TOPIC, Message
+    from retention_cli.state.own_topics import look_at, read_stored
 
     ranges = look_at(reader, POLICY_TOPIC).ranges
     if len(ranges) != 1:

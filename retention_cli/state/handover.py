@@ -14,7 +14,7 @@ from retention_cli.memory.document_ledger import DocumentLedger
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
-from retention_cli.memory.stores import Kind, Memories
+from retention_cli.state.memories import Kind, Memories
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from retention_cli.brokers.records import Range
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopicError, Stored
-from retention_cli.memory.topics.make import look_at, read_stored, wrong_settings
+from retention_cli.state.own_topics import look_at, read_stored, wrong_settings
 
 
 class StateTopic:

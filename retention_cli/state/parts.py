@@ -15,11 +15,11 @@ from pathlib import Path
 
 from retention_cli.core.consumers import group_id
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.handover import Handed
 from retention_cli.memory.interface import Memory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
-from retention_cli.memory.stores import Memories
+from retention_cli.state.handover import Handed
+from retention_cli.state.memories import Memories
 
 
 class Cutter:

@@ -1,1 +1,0 @@
-"""kretain's own topics in a cluster."""

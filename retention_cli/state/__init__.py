@@ -1,0 +1,1 @@
+"""Where memories are kept, and kretain's own topics in a cluster."""
