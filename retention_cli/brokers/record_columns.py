@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import Range, chunks, consumer, polled
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
-from retention_cli.core.extras import numpy
 from retention_cli.core.model import TopicPartition
 
 MESSAGES_AT_ONCE: Final = 10_000
@@ -142,7 +143,6 @@ class _Waiting:
     def hand_over(self, on_columns: OnColumns) -> None:
         if not self.offsets:
             return
-        np = numpy()
         columns = Columns(
             np.array(self.offsets, np.int64),
             np.array(self.timestamps, np.int64),

@@ -22,15 +22,6 @@ def arrow(module: str = "pyarrow") -> Any:
     return _part(module, "Parquet needs pyarrow", "parquet")
 
 
-def numpy() -> Any:
-    """Return numpy.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part("numpy", "records by time need numpy", "parquet")
-
-
 def pandas() -> Any:
     """Return pandas.
 
@@ -64,7 +55,7 @@ def require_spark() -> None:
     Raises:
         MissingPartError: something is not installed.
     """
-    missing = [name for name in ("pyspark", "pyarrow", "pandas", "numpy") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPartError(f"--spark needs PySpark: {how_to_add('spark')} (without {', '.join(missing)})")
 

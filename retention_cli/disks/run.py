@@ -15,8 +15,6 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.extras import MissingPartError, numpy
-from retention_cli.core.install import how_to_add
 from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, held_by_disks
@@ -36,7 +34,7 @@ from retention_cli.observe.topic_facts import change_between
 from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 
-if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
+if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory needs
     from retention_cli.disks.ceiling import OldestFirst
     from retention_cli.disks.inventory_view import InventoryView
 
@@ -214,13 +212,6 @@ class DiskRun:
         self._outcomes = [DiskOutcome(disk, self.rules.percent) for disk in self.disks]
         if self.rules.percent is None:
             return Measured()
-        try:
-            numpy()
-        except MissingPartError:
-            why = Unknown.because("R6", f"R6 needs numpy, also without an inventory: {how_to_add('parquet')}")
-            self._outcomes = [replace(one, unknown=why) for one in self._outcomes]
-            full = [one for one in self.disks if isinstance(one.room, Unknown) or above_ceiling(one, self.rules)]
-            return Measured(unknown={one.tp: why for one in decisions if any(one.tp in disk.replicas for disk in full)})
         tiered, left_alone = self._tiered(reader, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.extras import MissingPartError, numpy
-from retention_cli.core.install import how_to_add
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Disk, Room
@@ -147,11 +145,6 @@ def _searched(
 ) -> dict[TopicPartition, Maybe[Tail]]:
     """Return where each partition of these topics must begin so that its topic fits."""
     ends = {tp: log[:2] for one in topics for tp in one.replicas if not isinstance(log := logs[tp], Unknown)}
-    try:
-        numpy()
-    except MissingPartError:
-        why = Unknown.because("R5", f"sizes are estimated with numpy: {how_to_add('parquet')}")
-        return dict.fromkeys(ends, why)
     from retention_cli.disks.estimate import Known, estimate
 
     # Triggers ignore guards: records that guards keep are not made up for by other partitions.

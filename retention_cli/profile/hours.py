@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
-from retention_cli.core.extras import numpy
+import numpy as np
+
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS
 
@@ -106,7 +107,7 @@ class Front:
         """Add the times of the next in-order records (a numpy array, Unix ms), none before those that are there."""
         if self.known_to_ms is not None or not len(times):
             return
-        values, counts = numpy().unique(times, return_counts=True)
+        values, counts = np.unique(times, return_counts=True)
         if self.steps and self.steps[-1][0][-1] == values[0]:
             self.steps[-1][1][-1] += counts[0]
             values, counts = values[1:], counts[1:]
@@ -162,7 +163,6 @@ class PartitionHours:
         Raises:
             ValueError: they do not follow the records added before.
         """
-        np = numpy()
         if not len(offsets):
             return
         if offsets[0] < self.end:
@@ -258,7 +258,6 @@ class PartitionHours:
 
     def _grouped(self, columns: list[Any]) -> Iterator[tuple[int, Row]]:
         """Yield each key among the records with its row."""
-        np = numpy()
         times = columns[1]
         if not len(times):
             return
@@ -293,7 +292,6 @@ class PartitionHours:
 
 def to_bytes(piece: PartitionHours) -> bytes:
     """Return a piece as compressed bytes: a line of JSON, then its rows and front as little-endian int64."""
-    np = numpy()
     front = piece.front
     steps = [] if front is None else front.steps
     head = {
@@ -320,7 +318,6 @@ def from_bytes(raw: bytes) -> PartitionHours:
     Raises:
         BrokenPieceError: the bytes are not a valid piece.
     """
-    np = numpy()
     try:
         head_text, _, content = zlib.decompress(raw).partition(b"\n")
         head = json.loads(head_text)

@@ -15,7 +15,6 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import Columns, Ended
 from retention_cli.brokers.records import Range
-from retention_cli.core.extras import numpy
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.observe.record_time import read_time
@@ -104,9 +103,7 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
         NothingMatchesError: a pattern matches no topic.
         NoEventTimeError: a profile by event time is requested, but the policy names no source for a topic.
         PolicyError: the policy is wrong for a topic.
-        MissingPartError: numpy is not installed.
     """
-    numpy()
     progress("metadata")
     metadata = reader.metadata()
     names = choose(metadata, wanted.patterns)

@@ -25,7 +25,7 @@ from retention_cli.state.broker_clock import BrokerClock
 from retention_cli.state.memories import Memories
 from retention_cli.trim.history import PastDay
 
-if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
+if TYPE_CHECKING:  # only an inventory needs these
     from retention_cli.disks.inventory_view import InventoryView
 
 RECHECK_PATIENCE_S: Final = 10.0

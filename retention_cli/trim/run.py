@@ -31,7 +31,7 @@ from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport
 
-if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
+if TYPE_CHECKING:  # only an inventory needs these
     from retention_cli.disks.inventory_view import InventoryView
 
 _CLOCK_SLACK_MS: Final = 60_000

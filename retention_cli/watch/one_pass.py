@@ -34,7 +34,7 @@ from retention_cli.watch.losses import losses
 from retention_cli.watch.measured import Groups, Measured, groups_of, measured
 from retention_cli.watch.policy_file import Look, PolicyFile
 
-if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
+if TYPE_CHECKING:  # only an inventory needs these
     from retention_cli.disks.inventory_view import InventoryView
 
 

@@ -24,7 +24,7 @@ from retention_cli.disks.inventory.format import (
 )
 from retention_cli.policy.model import Policy
 
-if TYPE_CHECKING:  # importing it imports numpy, which only an inventory needs
+if TYPE_CHECKING:  # only an inventory needs it
     from retention_cli.disks.inventory_view import InventoryView
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
@@ -69,11 +69,11 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
 
     Raises:
         InventoryError: no file can be read, or one can't and the inventory must be ``whole``.
-        MissingPartError: pyarrow or numpy is not installed.
+        MissingPartError: pyarrow is not installed.
     """
     if not paths:
         return None
-    arrow("numpy")
+    arrow()
     from retention_cli.disks.inventory_view import READ, InventoryView
 
     inventory = read_inventory(paths, READ)

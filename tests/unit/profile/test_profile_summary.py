@@ -16,7 +16,6 @@ from kretain.commands.profile import check_out, window_of
 from kretain.errors import UsageError
 from kretain.options.common import Output
 from kretain.render.profile import HEIGHT, columns_of, kept_of, picture, print_profile, sentences
-from retention_cli.core import extras as columns
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.policy.settings import EventSource
@@ -210,14 +209,13 @@ def profile_rows() -> Any:
     return list(all_rows(profile_of([NOW]).topics.values()))
 
 
-@pytest.mark.parametrize("missing", ["numpy", "pyarrow"])
-def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(MissingPartError, match=r"pip install .*\[parquet\]'"):
-        columns.numpy() if missing == "numpy" else schema()
+        schema()
 
 
 @pytest.mark.parametrize(
