@@ -57,10 +57,9 @@ def main() -> None:
         compileall.compile_dir(_folder_of(package), quiet=1)
     shape = Shape(topics=given.topics, groups=given.groups)
     java = find_java()
-    with (
-        tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder,
-        EmbeddedKafka(3, heap_mb=768, progress=print) as kafka,
-    ):
+    kafka = EmbeddedKafka(3, progress=print)
+    kafka.heap_mb = 768
+    with tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder, kafka:
         bench = Bench(kafka, shape, Path(folder), given.rounds)
         ratio = help_beside_typer()
         bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)

@@ -84,11 +84,8 @@ class Sizes:
                 if tp not in asked:
                     asked[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
                 place = place_of(broker, path)
-                sweeping, segment_bytes = self._sweeping(broker, tp), self.segment_bytes.get(tp.topic, 0)
-                seen = asked[tp].get(place)
                 at = (now_ms, start, end, replica.size_bytes)
-                cleaned = self._cleaned.get(tp.topic, True)
-                row = seen_again(seen, place, *at, sweeping, segment_bytes, compacted=cleaned)
+                row = seen_again(asked[tp].get(place), place, *at, self._sweeping(broker, tp))
                 self._seen[broker, path, tp] = row
                 found.setdefault(tp, []).append(row)
         for tp, rows in found.items():
@@ -173,7 +170,12 @@ class Sizes:
         return [row for row in found if row is not None]
 
     def _sweeping(self, broker: int, tp: TopicPartition) -> Sweeping:
-        return Sweeping(self._checks_ms.get(broker), self._delays_ms.get(tp.topic))
+        return Sweeping(
+            self._checks_ms.get(broker),
+            self._delays_ms.get(tp.topic),
+            self.segment_bytes.get(tp.topic, 0),
+            self._cleaned.get(tp.topic, True),
+        )
 
     def _read_settings(self, reader: ClusterReader, brokers: Sequence[int], topics: Sequence[str]) -> None:
         """Read the brokers' sweep settings, and the topics' segment sizes. Settings that can't be read stay missing."""

@@ -46,11 +46,9 @@ Parts = dict[TopicPartition, PartitionForecast]
 def read_forecast(
     reader: ClusterReader,
     selection: Selection,
-    now_ms: int,
+    terms: Terms,
     *,
     memories: Memories,
-    every_ms: int,
-    least_ms: int,
     before: Mapping[str, GroupMemory] | None = None,
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     progress: Progress = silent,
@@ -64,7 +62,7 @@ def read_forecast(
         PolicyError: R1 is enabled for a topic without a time.
         NothingMatchesError: there is no topic to forecast.
     """
-    selection = with_live(reader, selection)
+    selection, now_ms = with_live(reader, selection), terms.now_ms
     policy = selection.policy
     before = groups_before(memories, reader.metadata([]).cluster_id) if before is None else before
     request = FullRead(selection.settings_for, policy.groups, now_ms, memories, clock_ms, scan_all=False)
@@ -78,7 +76,6 @@ def read_forecast(
     settings = observation.settings
     limits = limits_of(reader, sorted(settings))
     seen = seen_in(observation, memories, before, {floor_by(one.group) for one in commits}, now_ms)
-    terms = Terms(every_ms, least_ms, now_ms)
     parts = forecasts_of(seen, limits, settings, terms)
     progress("disks")
     disks, disk_notes = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
@@ -96,8 +93,8 @@ def read_forecast(
         bootstrap=reader.settings.bootstrap,
         policy_source=policy.source,
         policy_digest=policy.digest,
-        every_ms=every_ms,
-        least_ms=least_ms,
+        every_ms=terms.every_ms,
+        least_ms=terms.least_ms,
         topics=topics,
         groups=sorted(_groups(commits, places, before), key=lambda one: (_soonest(one.loss), one.group, one.topic)),
         disks=disks,

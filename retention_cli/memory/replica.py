@@ -35,10 +35,16 @@ _UNTOLD_DELAY_MS: Final = 3_600_000
 
 
 class Sweeping(NamedTuple):
-    """How often a broker checks, and how long a deleted file stays on disk (ms). None if it can't be read."""
+    """How a broker sweeps a topic's logs. None if it can't be read.
+
+    ``check_ms`` is how often it checks, ``delay_ms`` how long a deleted file stays on disk. ``segment_bytes`` is the
+    topic's ``segment.bytes``, 0 if unknown. ``compacted``: the topic is, or may be, compacted.
+    """
 
     check_ms: int | None
     delay_ms: int | None
+    segment_bytes: int = 0
+    compacted: bool = False
 
     @property
     def wait_ms(self) -> int | None:
@@ -100,9 +106,6 @@ def seen_again(
     high_watermark: int,
     size_bytes: int,
     sweeping: Sweeping,
-    segment_bytes: int = 0,
-    *,
-    compacted: bool = False,
 ) -> ReplicaSeen:
     """Return what to remember of a replica after one more pass. S must have been read before its size.
 
@@ -113,9 +116,7 @@ def seen_again(
         log_start: S, as reported by its leader.
         high_watermark: H.
         size_bytes: its size, as reported by its broker.
-        sweeping: how that broker sweeps.
-        segment_bytes: its topic's ``segment.bytes``, 0 if unknown.
-        compacted: whether its topic is, or may be, compacted.
+        sweeping: how that broker sweeps it.
     """
     if before is None:
         swept = 0 if log_start == 0 else UNKNOWN_START
@@ -128,9 +129,9 @@ def seen_again(
     if fell > 0:
         live_bytes = before.size_bytes - before.dead_bytes
         share = live_bytes * (log_start - before.log_start) // max(1, before.high_watermark - before.log_start)
-        if not compacted or fell + segment_bytes >= before.dead_bytes:
+        if not sweeping.compacted or fell + sweeping.segment_bytes >= before.dead_bytes:
             swept = max(swept, min(before.log_start, log_start))
-        if fell - before.dead_bytes + segment_bytes >= share:
+        if fell - before.dead_bytes + sweeping.segment_bytes >= share:
             swept = log_start
         fallen, after_ms, by_ms = fallen + fell, before.seen_ms, now_ms
     if since_ms != UNKNOWN_START and sweeping.wait_ms is not None and now_ms - since_ms >= sweeping.wait_ms:

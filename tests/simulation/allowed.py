@@ -193,6 +193,21 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if late is not None:
             how = _how(truth, reading, group, tp, known=before is not None)
             return f"{group.name} ({stored}) had yet to read {late.offset}{how}"
+    some_are_gone, why = _unread_by_gone(truth, reading, tp, topic_id, gone)
+    if why is not None:
+        return why
+    anybody = anybody or some_are_gone
+    for (_name, known_id, number, _commit), seen in reading.memory.glimpsed.items():
+        if (known_id, number) == (topic_id, tp[1]) and (seen.looked_right or seen.released.issuperset(uids)):
+            anybody = True
+    return None if anybody else "no group says what was read"
+
+
+def _unread_by_gone(
+    truth: Truth, reading: Reading, tp: Tp, topic_id: str, gone: Sequence[Record]
+) -> tuple[bool, str | None]:
+    """Return whether any group that is gone counts here, and which had yet to read some of these records (F6)."""
+    anybody = False
     for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():
         if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS:
             continue
@@ -216,11 +231,8 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
                 continue
             there = truth.kafka.groups.get(name)
             how = "" if there is None or not there.pending else f", {_PENDING_ELSEWHERE}"
-            return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}{how}"
-    for (_name, known_id, number, _commit), seen in reading.memory.glimpsed.items():
-        if (known_id, number) == (topic_id, tp[1]) and (seen.looked_right or seen.released.issuperset(uids)):
-            anybody = True
-    return None if anybody else "no group says what was read"
+            return True, f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}{how}"
+    return anybody, None
 
 
 def _waived(truth: Truth, reading: Reading, group: Group, tp: Tp, topic_id: str) -> bool:

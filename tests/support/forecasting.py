@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from confluent_kafka import Producer
 
 from retention_cli.forecast.reading import read_forecast
+from retention_cli.forecast.steady import Terms
 from retention_cli.forecast.value import Forecast
 from retention_cli.state.memories import Memories
 from tests.support.world import QUIET, World, now_ms, reader_for
@@ -53,6 +54,6 @@ def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:
     with reader_for(world.bootstrap) as reader:
         memories = Memories(world.state_dir)
         try:
-            return read_forecast(reader, chosen, now_ms(), memories=memories, every_ms=2000, least_ms=least_ms)
+            return read_forecast(reader, chosen, Terms(2000, least_ms, now_ms()), memories=memories)
         finally:
             memories.close()

@@ -65,6 +65,7 @@ def forecast(
     from kretain.config import resolve
     from kretain.render.forecast import print_forecast
     from retention_cli.forecast.reading import groups_before, read_forecast
+    from retention_cli.forecast.steady import Terms
     from retention_cli.policy.settings import OneOff
 
     settings = resolve(common)
@@ -73,17 +74,15 @@ def forecast(
     chosen = [rules.selection(settings.policy, topics, one_off)]
     if other is not None:
         chosen.append(rules.selection(other, topics, OneOff()))
-    now = now_ms()
+    terms = Terms(every, least, now_ms())
     with settings.reader() as reader, common.progress() as progress:
         stood = groups_before(settings.memories(reader, chosen[0].policy.state), reader.metadata([]).cluster_id)
         made = [
             read_forecast(
                 reader,
                 selection,
-                now,
+                terms,
                 memories=settings.memories(reader, selection.policy.state),
-                every_ms=every,
-                least_ms=least,
                 before=stood,
                 progress=progress,
             )

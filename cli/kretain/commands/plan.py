@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from kretain.errors import Exit, worst
-from kretain.flows.fleet import Fleet, FleetFlags, PlanFlags, chosen, plan_fleet
-from kretain.flows.inventory import Inventories, InventoryOption, check_one
+from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
+from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.plans import named_alone, plan_now, save_plan
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, PlanOutput, command, option
+from kretain.options.common import Common, command
+from kretain.options.plan import PlanFlags
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
 
@@ -26,22 +24,7 @@ def plan(
     flags: RuleFlags,
     clusters: FleetFlags,
     topics: PartedTopics = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "--out",
-            of="plan",
-            metavar="FILE",
-            help="Save the plan for kretain trim --plan FILE: JSON, or Parquet where it is called .parquet.",
-        ),
-    ] = None,
-    inventory: Inventories = None,
-    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
-    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
-    detailed_exitcode: Annotated[
-        bool, option("--detailed-exitcode", help="Exit with 3 if the plan has changes.")
-    ] = False,
-    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions are on hold.")] = False,
+    how: PlanFlags = PlanFlags(),  # noqa: B008  (a frozen value)
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Decide what may be trimmed, partition by partition, and show it. Nothing is changed.
@@ -65,30 +48,24 @@ def plan(
     one_off = flags.for_topics(asked.topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
-        check_one(inventory)
+        check_one(how.inventory)
         asked.check_one_cluster()
-        return plan_fleet(
-            settings,
-            asked.topics,
-            one_off,
-            spark,
-            PlanFlags(out, output, common.quiet, all_rows, detailed_exitcode, fail_on_hold),
-        )
+        return plan_fleet(settings, asked.topics, one_off, spark, how, quiet=common.quiet)
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, asked.topics, one_off, asked.partitions)
-    engine = planner(shared, InventoryOption(inventory, selection.policy))
+    engine = planner(shared, InventoryOption(how.inventory, selection.policy))
     with shared, settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, selection.policy.state)
         made = plan_now(settings, reader, selection, engine, memories, progress)
     made = named_alone(settings, made, selection)
     common.warn(*made.notes)
-    if out is not None:
-        save_plan(made, out)
-        common.warn(f"saved in {out}; {kretain('trim', '--plan', str(out))} carries it out, by the same policy")
-    print_plan(made, output, every_row=all_rows)
+    if how.out is not None:
+        save_plan(made, how.out)
+        common.warn(f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, by the same policy")
+    print_plan(made, how.output, every_row=how.all_rows)
     totals = made.totals
     held = totals.hold or any(one.short_bytes for one in made.disks)
     return worst(
-        Exit.ON_HOLD if fail_on_hold and held else Exit.DONE,
-        Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
+        Exit.ON_HOLD if how.fail_on_hold and held else Exit.DONE,
+        Exit.HAS_CHANGES if how.detailed_exitcode and totals.trim else Exit.DONE,
     )

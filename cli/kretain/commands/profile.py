@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option, time_ms
+from kretain.options.common import COMMON, Common, OptionGroup, Output, command, duration_ms, now_ms, option, time_ms
 from kretain.options.rules import patterns
 from kretain.options.spark import SparkFlags
 
@@ -20,6 +21,47 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 WINDOW = "Which records (default: all of them)"
+
+
+@dataclass(frozen=True, slots=True)
+class Window(OptionGroup):
+    """Which records to read, by their timestamps."""
+
+    from_: Annotated[
+        int | None,
+        option(
+            "--from",
+            of="profile",
+            metavar="TIME",
+            panel=WINDOW,
+            parser=time_ms,
+            help="Those stamped at this moment or later: ISO 8601, or Unix ms.",
+        ),
+    ] = None
+    to: Annotated[
+        int | None,
+        option(
+            "--to", of="profile", metavar="TIME", panel=WINDOW, parser=time_ms, help="Those stamped before this moment."
+        ),
+    ] = None
+    last: Annotated[
+        int | None,
+        option("--last", metavar="DURATION", panel=WINDOW, parser=duration_ms, help="Those of the last hours or days."),
+    ] = None
+
+    def start(self, now_ms: int) -> int | None:
+        """Return the time (Unix ms) from which records are wanted; None: from the first.
+
+        Raises:
+            UsageError: the options contradict each other.
+        """
+        if self.last is not None:
+            if self.from_ is not None or self.to is not None:
+                raise UsageError("--last goes without --from and --to")
+            return max(0, now_ms - self.last)
+        if self.from_ is not None and self.to is not None and self.from_ >= self.to:
+            raise UsageError("--from is not before --to")
+        return self.from_
 
 
 @command(app)
@@ -35,27 +77,7 @@ def profile(
             help="Topic names, globs ('orders.*', '*') or re:^…$.",
         ),
     ],
-    from_: Annotated[
-        int | None,
-        option(
-            "--from",
-            of="profile",
-            metavar="TIME",
-            panel=WINDOW,
-            parser=time_ms,
-            help="Those stamped at this moment or later: ISO 8601, or Unix ms.",
-        ),
-    ] = None,
-    to: Annotated[
-        int | None,
-        option(
-            "--to", of="profile", metavar="TIME", panel=WINDOW, parser=time_ms, help="Those stamped before this moment."
-        ),
-    ] = None,
-    last: Annotated[
-        int | None,
-        option("--last", metavar="DURATION", panel=WINDOW, parser=duration_ms, help="Those of the last hours or days."),
-    ] = None,
+    window: Window = Window(),
     by_event_time: Annotated[
         bool,
         option(
@@ -95,12 +117,12 @@ def profile(
     spark.check()
     now = now_ms()
     settings = resolve(common)
-    from_ms = window_of(from_, to, last, now)
+    from_ms = window.start(now)
     check_out(out)
     policy = settings.load()
     if policy is None and by_event_time:
         raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
-    wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, to)
+    wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, window.to)
     with settings.reader() as reader, common.progress() as progress:
         found = prepare(reader, wanted, progress)
         with record_reader(spark, reader, found, progress) as read, stoppable() as stop:
@@ -114,17 +136,6 @@ def profile(
     if found.unread:
         return Exit.PARTIAL if found.ranges else Exit.FAILED
     return Exit.DONE
-
-
-def window_of(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms: int) -> int | None:
-    """Return the time (Unix ms) from which records are wanted; None: from the first."""
-    if last_ms is not None:
-        if from_ms is not None or to_ms is not None:
-            raise UsageError("--last goes without --from and --to")
-        return max(0, now_ms - last_ms)
-    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
-        raise UsageError("--from is not before --to")
-    return from_ms
 
 
 def check_out(out: Path | None) -> None:

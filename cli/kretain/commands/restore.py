@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, tell
-from kretain.options.common import COMMON, Common, Output, command, now_ms, option, time_ms
+from kretain.options.common import COMMON, Common, OptionGroup, Output, command, now_ms, option, time_ms
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Which(OptionGroup):
+    """Which archived records to restore, and into what kind of topic."""
+
+    from_: Annotated[
+        str | None,
+        option(
+            "--from", of="restore", metavar="URL", help="The archive. Default: the one that the policy names for TOPIC."
+        ),
+    ] = None
+    partition: Annotated[
+        list[int] | None, option("--partition", metavar="N", min=0, help="This one alone; may be given again.")
+    ] = None
+    since: Annotated[
+        int | None,
+        option(
+            "--since",
+            of="restore",
+            metavar="TIME",
+            parser=time_ms,
+            help="Records stamped at or after it: ISO 8601, or Unix ms.",
+        ),
+    ] = None
+    until: Annotated[
+        int | None, option("--until", metavar="TIME", parser=time_ms, help="Records stamped before it.")
+    ] = None
+    from_cluster: Annotated[
+        str | None, option("--from-cluster", metavar="ID", help="The cluster that it was archived from.")
+    ] = None
+    topic_id: Annotated[
+        str | None,
+        option("--topic-id", metavar="ID", help="Which, where the archive has several topics of that name."),
+    ] = None
+    append: Annotated[bool, option("--append", help="Add to a topic that is not empty.")] = False
 
 
 @command(app)
@@ -29,36 +66,7 @@ def restore(
             autocompletion=complete_topics,
         ),
     ],
-    from_: Annotated[
-        str | None,
-        option(
-            "--from", of="restore", metavar="URL", help="The archive. Default: the one that the policy names for TOPIC."
-        ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None, option("--partition", metavar="N", min=0, help="This one alone; may be given again.")
-    ] = None,
-    since: Annotated[
-        int | None,
-        option(
-            "--since",
-            of="restore",
-            metavar="TIME",
-            parser=time_ms,
-            help="Records stamped at or after it: ISO 8601, or Unix ms.",
-        ),
-    ] = None,
-    until: Annotated[
-        int | None, option("--until", metavar="TIME", parser=time_ms, help="Records stamped before it.")
-    ] = None,
-    from_cluster: Annotated[
-        str | None, option("--from-cluster", metavar="ID", help="The cluster that it was archived from.")
-    ] = None,
-    topic_id: Annotated[
-        str | None,
-        option("--topic-id", metavar="ID", help="Which, where the archive has several topics of that name."),
-    ] = None,
-    append: Annotated[bool, option("--append", help="Add to a topic that is not empty.")] = False,
+    which: Which = Which(),
     yes: Annotated[
         bool, option("--yes", "-y", help="Don't ask. Without a terminal, restore refuses unless this is given.")
     ] = False,
@@ -91,9 +99,11 @@ def restore(
     from retention_cli.reports.ledger import NotRememberedError, forget
 
     settings = resolve(common)
-    url = archive_url(from_) if from_ is not None else in_policy(settings.policy, topic)[0]
+    url = archive_url(which.from_) if which.from_ is not None else in_policy(settings.policy, topic)[0]
     kind = settings.state_kind()
-    wanted = Wanted(topic, to, from_cluster, topic_id, tuple(sorted(set(partition or ()))), since, until, append)
+    partitions = tuple(sorted(set(which.partition or ())))
+    times = (which.since, which.until)
+    wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, *times, which.append)
     store = Store(url)
     with settings.reader() as reader:
         with common.progress() as progress:

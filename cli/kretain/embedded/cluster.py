@@ -54,7 +54,6 @@ class EmbeddedKafka:
         secure_protocol: SSL, SASL_PLAINTEXT or SASL_SSL: each node gets a second listener, named
             ``SECURE`` (its settings start with ``listener.name.secure.``), see ``secure_bootstrap``.
         ports: the ports of the plaintext listeners; free ones by default.
-        heap_mb: the heap of each broker, MiB.
         directory: the folder for all files; by default a temporary one, removed at the end.
         progress: called with one line before each slow step.
 
@@ -71,7 +70,6 @@ class EmbeddedKafka:
         settings: Mapping[str, str] | None = None,
         secure_protocol: str | None = None,
         ports: Sequence[int] | None = None,
-        heap_mb: int = 512,
         directory: Path | None = None,
         progress: jars.Progress = _silent,
     ) -> None:
@@ -84,7 +82,8 @@ class EmbeddedKafka:
         self._settings = dict(settings or {})
         self._secure_protocol = secure_protocol
         self._ports = ports
-        self._heap_mb = heap_mb
+        self.heap_mb = 512
+        """The heap of each broker (MiB); it counts when they are started."""
         self._directory = directory
         self._progress = progress
         self._scratch: Path | None = None
@@ -244,7 +243,7 @@ class EmbeddedKafka:
             properties = self._properties(i + 1, plain[i], control[i], secure[i], voters, dirs)
             ports = plain[i], control[i], secure[i]
             self.nodes.append(
-                Node(i + 1, *ports, home, dirs, properties, java, class_path, self._heap_mb, self._archive_at_exit)
+                Node(i + 1, *ports, home, dirs, properties, java, class_path, self.heap_mb, self._archive_at_exit)
             )
         self._reaper = subprocess.Popen(
             [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],

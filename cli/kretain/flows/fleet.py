@@ -14,6 +14,7 @@ from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, option
+from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
@@ -187,29 +188,19 @@ def code_of_failure(failure: Failure) -> Exit:
     return Exit.FAILED if failure.cause is None else exit_code_for(failure.cause)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFlags:
-    """The options of ``kretain plan`` that apply to a fleet's plan."""
-
-    out: Path | None
-    output: PlanOutput
-    quiet: bool = False
-    every_row: bool = False
-    detailed_exitcode: bool = False
-    fail_on_hold: bool = False
-
-
-def plan_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags) -> Exit:
+def plan_fleet(
+    fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
+) -> Exit:
     """Plan several clusters, save and show it."""
     from kretain.render.plan import print_fleet_plan
 
     if flags.output == PlanOutput.delete_records:
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
     with SharedSpark(spark) as shared:
-        made = planned(fleet, fleet.members(topics, one_off), now_ms(), shared, quiet=flags.quiet)
+        made = planned(fleet, fleet.members(topics, one_off), now_ms(), shared, quiet=quiet)
     if flags.out is not None and made.plans:
-        save(made, flags.out, quiet=flags.quiet)
-    print_fleet_plan(made, flags.output, every_row=flags.every_row)
+        save(made, flags.out, quiet=quiet)
+    print_fleet_plan(made, flags.output, every_row=flags.all_rows)
     totals = made.totals
     codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
     return worst(

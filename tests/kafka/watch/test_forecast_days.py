@@ -87,6 +87,22 @@ def span_of(value: object) -> Span:
     return value
 
 
+def check_disk(disk: Compared, told: list[Told], full_at: float) -> None:
+    """Hold each forecast of the disk against when it was full."""
+    for one in told:
+        if one.at < full_at:
+            span = span_of(one.made.disks[0].policy)
+            off = disk.add(span.low / 1000, full_at - one.at, span.high / 1000)
+            assert off <= LATE_S + 0.1 * (full_at - one.at), f"full after {full_at - one.at} s: {span}"
+
+
+def report(names: dict[str, str], kept: dict[str, Compared], lost: dict[str, Compared], lines: list[str]) -> None:
+    """Print how well forecasts held."""
+    lines += [f"kept by {names[name]}: {one}" for name, one in kept.items()]
+    lines += [f"lost to {names[name]}: {one}" for name, one in lost.items()]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
 @pytest.mark.long
 @pytest.mark.timeout(int(120 * MINUTES + 600))
 def test_forecast_of_days_compressed_to_seconds_holds() -> None:
@@ -163,13 +179,7 @@ topics:
                 assert lost[name].add(low, one.lost[name], high) <= LATE_S, (
                     f"{group} lost after {one.lost[name]}: {loss}"
                 )
-            if full_at is not None and one.at < full_at:
-                span = span_of(one.made.disks[0].policy)
-                off = disk.add(span.low / 1000, full_at - one.at, span.high / 1000)
-                assert off <= LATE_S + 0.1 * (full_at - one.at), f"full after {full_at - one.at} s: {span}"
         assert full_at is not None, "the disk was to be full by now"
+        check_disk(disk, told, full_at)
         names = {consumed: "R1", aged: "R4", timed: "the brokers' time", sized: "the brokers' size"}
-        lines = [f"{MINUTES:g} minutes, {len(told)} forecasts", f"the disk's end: {disk}"]
-        lines += [f"kept by {names[name]}: {one}" for name, one in kept.items()]
-        lines += [f"lost to {names[name]}: {one}" for name, one in lost.items()]
-        sys.stdout.write("\n".join(lines) + "\n")
+        report(names, kept, lost, [f"{MINUTES:g} minutes, {len(told)} forecasts", f"the disk's end: {disk}"])

@@ -97,23 +97,18 @@ def walked(
     log_starts: dict[TopicPartition, int] | None = None,
     decided: dict[TopicPartition, int] | None = None,
     limits: dict[TopicPartition, Maybe[Limit]] | None = None,
-    incomplete: dict[tuple[int, str, int], str] | None = None,
-    ours: list[bool] | None = None,
     replicas: dict[TopicPartition, int] | None = None,
-    path: str = "/a",
-    leaving: int = 0,
-    possible: int = 0,
-    doubted: int = 0,
-    covered: frozenset[tuple[int, str]] = frozenset(),
     held: dict[TopicPartition, Unknown] | None = None,
+    **scan: Any,
 ) -> OldestFirst:
-    names = [CLICKS, ORDERS]
-    marks = [True] * len(rows) if ours is None else ours
+    """Disk /a with both topics on it, and what an inventory of it says (``scan``)."""
+    names, path = [CLICKS, ORDERS], scan.get("path", "/a")
+    marks = scan.get("ours") or [True] * len(rows)
     table = [
         (1, path, names[tp], "id" if own else "other", base, following, size, size, time, active, 0)
         for (_, tp, base, following, size, time, active), own in zip(rows, marks, strict=True)
     ]
-    view = view_of(table, incomplete, [{"path": one} for _, one in covered])
+    view = view_of(table, scan.get("incomplete"), [{"path": one} for _, one in scan.get("covered", ())])
     disk = Disk(1, ("/a",), Room(1000, used, 500), {CLICKS: 300, ORDERS: 200} if replicas is None else replicas)
     starts = {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts
     stopped = {**view.broken(), **(held or {})}
@@ -124,7 +119,7 @@ def walked(
         R6,
         {**starts, **(decided or {})},
         {tp: stopped.get(tp) or limit for tp, limit in free.items()},
-        [Leaving(leaving, possible, doubted)],
+        [Leaving(*(scan.get(what, 0) for what in ("leaving", "possible", "doubted")))],
     )
 
 

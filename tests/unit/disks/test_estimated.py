@@ -10,7 +10,7 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
-from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.ceiling import OldestFirst
 from retention_cli.disks.disk import Disk, Room
@@ -56,28 +56,24 @@ def walked(
     *,
     total: int = 20_000,
     room: Unknown | None = None,
-    limits: Mapping[TopicPartition, Maybe[Limit]] | None = None,
-    decided: Mapping[TopicPartition, int] | None = None,
-    segment_bytes: Mapping[str, int] | None = None,
-    doubts: Mapping[TopicPartition, Unknown] | None = None,
-    dead: int = 0,
-    doubtful: int = 0,
     leaving: int = 0,
+    **facts: Any,
 ) -> OldestFirst:
     """One disk of 20,000 bytes with ``old`` and ``new`` on it: half of them must go."""
     disk = Disk(1, ("/a",), room or Room(total, used, 20_000), {OLD: 10_000, NEW: 10_000})
     free = Limit(100, "G1", "the high watermark")
-    doubted = {(0, tp): why for tp, why in (doubts or {}).items()}
-    known = Known(
-        ends={OLD: (0, 100), NEW: (0, 100)},
-        decided=decided or {},
-        limits={OLD: free, NEW: free} if limits is None else limits,
-        segment_bytes={"old": SEGMENT, "new": SEGMENT} if segment_bytes is None else segment_bytes,
-        doubts=doubted,
-        dead_bytes=dict.fromkeys(doubted, dead),
-        doubtful_bytes=dict.fromkeys(doubted, doubtful),
-        leaving=[Leaving(leaving)],
-    )
+    doubts = {(0, tp): why for tp, why in facts.pop("doubts", {}).items()}
+    usual: dict[str, Any] = {
+        "ends": {OLD: (0, 100), NEW: (0, 100)},
+        "decided": {},
+        "limits": {OLD: free, NEW: free},
+        "segment_bytes": {"old": SEGMENT, "new": SEGMENT},
+        "doubts": doubts,
+        "dead_bytes": dict.fromkeys(doubts, facts.pop("dead", 0)),
+        "doubtful_bytes": dict.fromkeys(doubts, facts.pop("doubtful", 0)),
+        "leaving": [Leaving(leaving)],
+    }
+    known = Known(**(usual | facts))
     reader: Any = brokers or Brokers()
     return estimate(reader, [disk], R6, known, dict.fromkeys((OLD, NEW)), NOW)  # type: ignore[arg-type]
 

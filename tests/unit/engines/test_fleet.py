@@ -23,6 +23,7 @@ from kretain.flows import fleet_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common, Output, PlanOutput
+from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags
 from kretain.render.plan import print_fleet_plan
@@ -358,7 +359,7 @@ def test_delete_records_is_of_one_cluster() -> None:
             None,
             OneOff(),
             SparkFlags(),
-            fleets.PlanFlags(None, PlanOutput.delete_records),
+            PlanFlags(output=PlanOutput.delete_records),
         )
 
 

@@ -134,34 +134,35 @@ def test_dead_bytes_before_the_log_start_only_widen_what_a_record_takes() -> Non
     assert isinstance(bytes_per_record(NEVER_READ, 0, 10, 100), Unknown)
 
 
+def trimmed_to(ages: list[int], rules: tuple[int | None, int | None, int | None], read: int) -> int:
+    """Where R4 and R1 trim to, of records of these ages, if the first ones were ``read``; min.wallclock lowers it."""
+    age, consumed, wallclock = rules
+    bounds = [0 if age is None else sum(one > age for one in ages)]
+    bounds.append(0 if consumed is None else min(read, sum(one > consumed for one in ages)))
+    return min(max(bounds), len(ages) if wallclock is None else sum(one > wallclock for one in ages))
+
+
 @given(
     per_tick=st.tuples(st.integers(0, 5), st.integers(0, 5)),
-    retention=st.none() | st.integers(1, 60),
-    size=st.none() | st.integers(1, 120),
-    roll=st.integers(1, 20),
-    segment=st.integers(1, 40),
-    age=st.none() | st.integers(1, 60),
-    consumed=st.none() | st.integers(1, 60),
+    kept=st.tuples(
+        *(st.none() | st.integers(1, 60), st.none() | st.integers(1, 120), st.integers(1, 20), st.integers(1, 40))
+    ),
+    rules=st.tuples(*(st.none() | st.integers(1, 60) for _ in range(3))),
     lag=st.integers(0, 80),
     every=st.integers(1, 15),
-    wallclock=st.none() | st.integers(1, 60),
     data=st.data(),
 )
 def test_a_simulated_log_stays_within_what_was_foretold(
     per_tick: tuple[int, int],
-    retention: int | None,
-    size: int | None,
-    roll: int,
-    segment: int,
-    age: int | None,
-    consumed: int | None,
+    kept: tuple[int | None, int | None, int, int],
+    rules: tuple[int | None, int | None, int | None],
     lag: int,
     every: int,
-    wallclock: int | None,
     data: st.DataObject,
 ) -> None:
     """A tick is a ms, a record a byte. Brokers drop whole segments at each tick, the policy trims every so often."""
     low, high = sorted(per_tick)
+    (retention, size, roll, segment), (age, consumed, wallclock) = kept, rules
     brokers = limits(retention_ms=retention, retention_bytes=size, segment_ms=roll, segment_bytes=segment, check_ms=1)
     settings = Settings(consumed_after_ms=consumed, forced_age_ms=age, min_wallclock_ms=wallclock)
     of = Flow(0, rate(low, high), Span(1, 1))
@@ -192,15 +193,7 @@ def test_a_simulated_log_stays_within_what_was_foretold(
             by_brokers = after
         start = max(start, by_brokers)
         if now % every == 0:
-            bounds = []
-            if age is not None:
-                bounds.append(sum(now - one > age for one in records))
-            if consumed is not None:
-                bounds.append(min(max(0, end - lag), sum(now - one > consumed for one in records)))
-            if wallclock is not None:
-                young = sum(now - one > wallclock for one in records)
-                bounds = [min(one, young) for one in bounds]
-            start = max(start, *bounds) if bounds else start
+            start = max(start, trimmed_to([now - one for one in records], rules, max(0, end - lag)))
         if now > 250:  # a segment, a retention and a trim after the beginning
             slack = 2 * high + 1  # a tick's records come at once
             if low > 0 and alone.bounded:

@@ -25,7 +25,7 @@ def watched(*passes: tuple[int, int, int, int], sweeping: Sweeping = SWEEPING, c
     """A replica after passes of (wall clock, S, H, bytes), with segments of 50 bytes."""
     row: ReplicaSeen | None = None
     for at, start, end, size in passes:
-        row = seen_again(row, 7, at, start, end, size, sweeping, 50, compacted=compacted)
+        row = seen_again(row, 7, at, start, end, size, sweeping._replace(segment_bytes=50, compacted=compacted))
     assert row is not None
     return row
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kretain.commands.profile import check_out, window_of
+from kretain.commands.profile import Window, check_out
 from kretain.errors import UsageError
 from kretain.options.common import Output
 from kretain.render.profile import HEIGHT, columns_of, kept_of, picture, print_profile, sentences
@@ -223,13 +223,13 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.Monk
     [(None, None, None, None), (5, None, None, 5), (None, None, 10, 90), (None, None, 1000, 0), (4, 5, None, 4)],
 )
 def test_the_window(from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None) -> None:
-    assert window_of(from_ms, to_ms, last_ms, 100) == found
+    assert Window(from_ms, to_ms, last_ms).start(100) == found
 
 
 @pytest.mark.parametrize(("from_ms", "to_ms", "last_ms"), [(5, 5, None), (6, 5, None), (1, None, 1), (None, 1, 1)])
 def test_a_window_that_is_none(from_ms: int | None, to_ms: int | None, last_ms: int | None) -> None:
     with pytest.raises(UsageError):
-        window_of(from_ms, to_ms, last_ms, 100)
+        Window(from_ms, to_ms, last_ms).start(100)
 
 
 @pytest.mark.parametrize(
