@@ -73,7 +73,7 @@ class Rechecks:
         epochs: the leader epochs in which partitions were planned: the leader is asked where those ended (M2).
         past: what was trimmed in the last 24 hours.
         memories: the ledgers; None: remember nothing.
-        inventory: the inventory of segments, or the reader of batch sizes for R5; None if neither was given.
+        inventory: the inventory of segments; None if none was given.
         clock: compares this machine's clock with the brokers' (G8); None in a dry run.
         progress: called with what is being read.
     """

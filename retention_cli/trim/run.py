@@ -61,7 +61,7 @@ class TrimJob:
         max_age_ms: how old the plan may be once the wait is over; None: any age.
         source: the plan's file, None if the plan was made in this run.
         memories: the ledgers of clusters.
-        inventory: the inventory of segments, or the reader of batch sizes for R5; None if neither was given.
+        inventory: the inventory of segments; None if none was given.
         archiver: creates the archiver; None: this process archives.
         deleter_for: creates the deleter; not called in a dry run.
         broker_clock_for: creates the object that compares this machine's clock with the brokers' (G8).
