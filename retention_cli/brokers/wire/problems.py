@@ -159,7 +159,7 @@ def connection_problem(
         return CONTROLLER
     if (words := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
         return words
-    if "timed out" in text.lower():
+    if "timed out" in text.lower() or text.startswith("Timeout during"):  # the client's own, of a handshake
         return LATE
     if "DNS" in text:
         return "no address is known for its name: is it right, and is the name server up?"
