@@ -204,7 +204,7 @@ def write(at, content):
     kind = "manifest" if at.endswith(".json") else "file"
     if now(f"in-{kind}"):
         os.makedirs(os.path.dirname(at), exist_ok=True)
-        with open(os.path.join(os.path.dirname(at), "." + os.path.basename(at) + ".tmp"), "wb") as torn:
+        with open(os.path.join(os.path.dirname(at), f".{os.path.basename(at)}.{uuid.uuid4().hex}.tmp"), "wb") as torn:
             torn.write(bytes(content)[: len(content) // 2])
         die()
     honest_write(at, content)
