@@ -176,7 +176,7 @@ def small(monkeypatch: Any, records: int = 500) -> None:
 
 
 _KILLING = """
-import functools, os, signal, sys
+import functools, os, signal, sys, uuid
 step, number = sys.argv[1], int(sys.argv[2])
 sys.argv = ["kretain", *sys.argv[3:]]
 from retention_cli.archive import archiver
