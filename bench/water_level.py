@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from retention_cli.core.codes import Code
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.ceiling import oldest_first
 from retention_cli.disks.disk import Disk, Room
@@ -96,7 +97,7 @@ def measure(folder: Path) -> dict[str, float]:
         disks,
         DiskRules(percent=80.0),
         starts,
-        dict.fromkeys(names, Limit(2**62, "G1", "")),
+        dict.fromkeys(names, Limit(2**62, Code.G1, "")),
         [Leaving()] * len(disks),
     )
     if any(one.short_bytes for one in found.outcomes) or not found.bounds:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union
 
+from retention_cli.core.codes import Code, RuleName
+
 Action = Literal["trim", "keep", "hold", "skip"]
-Rule = Literal["consumed", "event-time", "min-timestamp", "forced-age", "size", "disk-usage"]
-GuardCode = Literal["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9"]
 CleanupPolicy = frozenset[str]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
@@ -155,7 +155,7 @@ class Floor:
 
 # Made once, as they are the value of every fact that was not read.
 _NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp.type was not read")
-NO_EVENT_TIMES: Final = Unknown.because("R2", "event times were not read")
+NO_EVENT_TIMES: Final = Unknown.because(Code.R2, "event times were not read")
 NO_SIZE: Final = Unknown.because("size", "not read")
 TIERED_SIZE: Final = Unknown.because("size", "it has remote storage, and brokers name the size of what is local alone")
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -247,8 +247,8 @@ class Decision(NamedTuple):
     records: int
     size_bytes: int | None
     unconsumed: int
-    rule: Rule | None
-    limited_by: GuardCode | None
+    rule: RuleName | None
+    limited_by: Code | None
     reasons: tuple[Reason, ...]
     size_exact: bool = False
     leader_epoch: int | None = None

@@ -9,15 +9,14 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple, assert_never
 
+from retention_cli.core.codes import Code, RuleName
 from retention_cli.core.model import (
     Action,
     Decision,
     Floor,
-    GuardCode,
     Maybe,
     PartitionFacts,
     Reason,
-    Rule,
     Unknown,
     known,
 )
@@ -33,11 +32,11 @@ class Weighed(NamedTuple):
     beyond S), unknown if the trigger or one of its guards is.
     """
 
-    rule: Rule
-    code: str
+    rule: RuleName | None
+    code: Code
     asked: int | None
     allowed: Maybe[int | None]
-    limited_by: GuardCode | None
+    limited_by: Code | None
     notes: tuple[Reason, ...]
 
 
@@ -68,7 +67,7 @@ class Limit(NamedTuple):
     """How far R6 may trim a partition, and the guard that limits it, with a text."""
 
     offset: int
-    guard: GuardCode
+    guard: Code
     text: str
 
 
@@ -76,16 +75,16 @@ def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[
     """Return how far the guards let R6 trim a partition; unknown, with the reason, if it must not be trimmed."""
     stopped = _stopped(facts, settings)
     if stopped is not None:
-        return Unknown(stopped.reasons or (Reason("R6", "it is empty"),))
+        return Unknown(stopped.reasons or (Reason(Code.R6, "it is empty"),))
     limit: Limit | None = None
     for guard in GUARDS:
-        if guard.applies("R6", settings):
+        if guard.applies(Code.R6, settings):
             allowed = guard.limit(_ANYWHERE if limit is None else limit.offset, facts, settings, now_ms)
             if isinstance(allowed, Unknown):
                 return allowed
             if limit is None or allowed < limit.offset:
                 limit = Limit(allowed, guard.code, guard.holds_back(facts, settings))
-    return Unknown.because("R6", "no guard says where its log ends") if limit is None else limit
+    return Unknown.because(Code.R6, "no guard says where its log ends") if limit is None else limit
 
 
 def raised(
@@ -99,7 +98,7 @@ def raised(
     if log_start is None or bound > limit.offset:
         return decision
     by = limit.guard if bound == limit.offset and bound < (known(facts.high_watermark) or 0) else None
-    one = Weighed("disk-usage", "R6", bound, bound, by, (why,))
+    one = Weighed("disk-usage", Code.R6, bound, bound, by, (why,))
     if settings.whole_segments:
         one = _whole_segments(one, facts, log_start)
     if not isinstance(one.allowed, int):  # after rounding to segments: unknown, or nothing left to trim
@@ -166,7 +165,7 @@ def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
 
 def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
     """Return the floor's notes on records lost before a group read them, reported also for empty partitions (F5)."""
-    return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == "F5")
+    return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == Code.F5)
 
 
 def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
@@ -224,9 +223,9 @@ def _guarded(
     return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, (*notes, *_of_floor(limited_by, facts)))
 
 
-def _of_floor(limited_by: GuardCode | None, facts: PartitionFacts) -> tuple[Reason, ...]:
+def _of_floor(limited_by: Code | None, facts: PartitionFacts) -> tuple[Reason, ...]:
     """Return the notes of the floor if it limited the bound, such as a group that no longer exists (F6)."""
-    return facts.floor.notes if limited_by == "G2" and not isinstance(facts.floor, Unknown) else ()
+    return facts.floor.notes if limited_by == Code.G2 and not isinstance(facts.floor, Unknown) else ()
 
 
 def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
@@ -248,8 +247,8 @@ def _decision(
     action: Action,
     trim_to: int | None = None,
     *,
-    rule: Rule | None = None,
-    limited_by: GuardCode | None = None,
+    rule: RuleName | None = None,
+    limited_by: Code | None = None,
     reasons: tuple[Reason, ...] = (),
 ) -> Decision:
     floor = None if isinstance(facts.floor, Unknown) else facts.floor

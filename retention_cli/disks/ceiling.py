@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, excess_bytes, mostly_others, named
@@ -17,8 +18,8 @@ from retention_cli.disks.segments import Ints, Segments
 from retention_cli.disks.water_level import NO_LEVEL, Remaining, in_the_way, water_level
 from retention_cli.policy.settings import DiskRules
 
-NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan again")
-UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
+NO_SEGMENTS: Final = Unknown.because(Code.R6, "the inventory has no segments of it: scan again")
+UNMANAGED: Final = Unknown.because(Code.R6, "the policy does not manage it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
     missing = [path for path in disk.dirs if covered is not None and (disk.broker, path) not in covered]
     if missing and disk.replicas:
         return Unknown.because(
-            "R6",
+            Code.R6,
             f"the inventory has nothing of {', '.join(missing)} on broker {disk.broker}: scan it there with kretain "
             "segments scan, by the path that the broker uses",
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.memory.disk import Growth
@@ -88,7 +89,7 @@ def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
     if rules.shared or 2 * room.kafka_bytes >= room.used_bytes:
         return None
     return Unknown.because(
-        "R6",
+        Code.R6,
         f"Kafka's replicas take {format_bytes(room.kafka_bytes)} of the {format_bytes(room.used_bytes)} in use: if "
         "others use the disk too, set disks.shared: true; if its file system reserves blocks, set disks.reserved; if "
         "several log dirs are on it, set disks.devices",
@@ -176,7 +177,7 @@ class DiskOutcome:
                 "them. A fresh scan tells (kretain segments scan, --inventory); else run again once brokers have swept "
                 "(log.retention.check.interval.ms)"
             )
-        return Unknown(tuple(Reason("R6", text) for text in texts))
+        return Unknown(tuple(Reason(Code.R6, text) for text in texts))
 
     def notes(self) -> list[Reason]:
         """Return the notes to show: why R6 can't judge the disk or waits, or that it is short, and the blockers."""
@@ -195,7 +196,7 @@ class DiskOutcome:
         room = self.disk.room
         others = 0 if isinstance(room, Unknown) else room.used_bytes - room.kafka_bytes
         others_text = f"; {format_bytes(others)} are not Kafka's" if others > 0 else ""
-        return [*waiting, Reason("R6", f"{text}{held}{others_text}")]
+        return [*waiting, Reason(Code.R6, f"{text}{held}{others_text}")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.ceiling import DiskSegments, OldestFirst, oldest_first
@@ -105,7 +106,7 @@ def estimate(
 
 def _sized(tp: TopicPartition, limit: Maybe[Limit], segment_bytes: Mapping[str, int]) -> Maybe[Limit]:
     if not isinstance(limit, Unknown) and tp.topic not in segment_bytes:
-        return Unknown.because("R6", "how large its segments are (segment.bytes) could not be read: run again")
+        return Unknown.because(Code.R6, "how large its segments are (segment.bytes) could not be read: run again")
     return limit
 
 

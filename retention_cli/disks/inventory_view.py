@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from retention_cli.core.codes import Code
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.disks.ceiling import DiskSegments
@@ -77,7 +78,7 @@ class InventoryView:
     def broken(self) -> dict[TopicPartition, Unknown]:
         """Return why R6 can't judge partitions: something is unknown of one of their replicas."""
         return {
-            TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
+            TopicPartition(topic, partition): Unknown.because(Code.R6, f"broker {broker}'s inventory: {why}")
             for (broker, topic, partition), why in self.inventory.incomplete.items()
         }
 
@@ -198,7 +199,7 @@ class InventoryView:
         broken: dict[str, Unknown] = {}
         for tp, why in missing.items():
             text = f"{tp} of the topic is not known ({why.reasons[0].text})"
-            broken.setdefault(tp.topic, Unknown.because("R5", text))
+            broken.setdefault(tp.topic, Unknown.because(Code.R5, text))
         start = self._by_number({tp: known(one.log_start) for tp, one in facts.items() if tp not in missing})
         most = self._by_number({tp: settings[tp.topic].max_bytes for tp in facts if tp not in missing}, -1)
         topics = {name: number for number, name in enumerate(sorted({tp.topic for tp in facts}))}

@@ -14,6 +14,7 @@ from typing import Any, Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes, format_duration
 from retention_cli.disks.disk import Disk
@@ -22,7 +23,7 @@ from retention_cli.memory.replica import UNKNOWN_START, ReplicaSeen, Sweeping, p
 
 SEGMENT_BYTES: Final = "segment.bytes"
 NO_SEGMENT_BYTES: Final = Unknown.because(
-    "R5", "how large its segments are (segment.bytes) could not be read: run again"
+    Code.R5, "how large its segments are (segment.bytes) could not be read: run again"
 )
 _DELAY: Final = "file.delete.delay.ms"
 _OWN_DELAY: Final = "log.segment.delete.delay.ms"
@@ -128,7 +129,7 @@ class Sizes:
         size_bytes = disk.replicas[tp]
         if log_start == 0:
             return size_bytes
-        if (why := self.doubt(disk, tp, "R5")) is not None:
+        if (why := self.doubt(disk, tp, Code.R5)) is not None:
             return why
         if tp.topic not in self.segment_bytes:
             return NO_SEGMENT_BYTES
@@ -216,7 +217,7 @@ def smaller_replicas(
             room = _SEGMENTS * segment_bytes.get(tp.topic, 0)
             if tp in largest and size_bytes + room < largest[tp]:
                 found[n, tp] = Unknown.because(
-                    "R6",
+                    Code.R6,
                     f"its replica on broker {disk.broker} takes {format_bytes(size_bytes)}, another "
                     f"{format_bytes(largest[tp])}: it lags, or is being filled, and what of it is old is unknown; "
                     "run again once they are as large as each other, or give an inventory (kretain segments scan, "

@@ -15,6 +15,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, held_by_disks
@@ -41,7 +42,7 @@ if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory ne
 _OLD_MS: Final = 3_600_000
 _REMOTE: Final = "remote.storage.enable"
 _CHANGED: Final = Unknown.because(
-    "R6", "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
+    Code.R6, "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
 )
 
 
@@ -310,7 +311,7 @@ class DiskRun:
                 ends[tp] = (start, end)
         known_ends = ends.keys() | {tp for tp, one in self._unmanaged.facts.items() if known(one.log_start) is not None}
         replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in known_ends]
-        doubts = {(n, tp): why for n, disk, tp in replicas if (why := sizes.doubt(disk, tp, "R6")) is not None}
+        doubts = {(n, tp): why for n, disk, tp in replicas if (why := sizes.doubt(disk, tp, Code.R6)) is not None}
         behind = smaller_replicas(self.disks, {tp for _, _, tp in replicas}, sizes.segment_bytes)
         dead = {(n, tp): sizes.dead_bytes(self.disks[n], tp) for n, tp in doubts}
         doubtful = {(n, tp): sizes.doubtful_bytes(self.disks[n], tp) for n, tp in doubts}
@@ -361,10 +362,10 @@ class DiskRun:
         found: dict[str, Unknown] = {}
         for name, values in reader.topic_values(asked, [_REMOTE]).items() if asked else ():
             if isinstance(values, RequestFailedError):
-                found[name] = Unknown.because("R6", f"whether it has remote storage can't be read: {values}")
+                found[name] = Unknown.because(Code.R6, f"whether it has remote storage can't be read: {values}")
             elif values.get(_REMOTE) == "true":
                 text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
-                found[name] = Unknown.because("R6", text)
+                found[name] = Unknown.because(Code.R6, text)
                 left_alone.add(name)
         return found, left_alone
 
@@ -376,7 +377,9 @@ class DiskRun:
         try:
             topics = reader.metadata({tp.topic for tp in tps}).topics if tps else {}
         except BrokerError as error:
-            why = Unknown.because("R6", f"whether its topic or its leader changed meanwhile could not be read: {error}")
+            why = Unknown.because(
+                Code.R6, f"whether its topic or its leader changed meanwhile could not be read: {error}"
+            )
             return dict.fromkeys(tps, why)
         ids = self._topic_ids()
         return {tp: _CHANGED for tp in tps if change_between(tp, ids.get(tp), self._leaders[tp], topics.get(tp.topic))}
@@ -387,7 +390,9 @@ class DiskRun:
         levels = [one.level_ms for one in on if one.level_ms is not None]
         until = f", up to {format_time(max(levels))}" if levels else ""
         how = "" if self.inventory is not None else "; estimated, for want of an inventory"
-        return Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}")
+        return Reason(
+            Code.R6, f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}"
+        )
 
     def _leaving(self) -> list[Leaving]:
         """Return, per disk, the used bytes that will be freed without a trim, and those that may be (R6)."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Disk, Room
@@ -20,7 +21,7 @@ from retention_cli.policy.settings import DiskRules, Settings
 if TYPE_CHECKING:
     from retention_cli.brokers.log_offsets import Leaders
 
-_NO_SIZE: Final = Unknown.because("R5", "its size could not be read")
+_NO_SIZE: Final = Unknown.because(Code.R5, "its size could not be read")
 _ALL: Final = DiskRules(percent=100.0, shared=True)
 """The rules for a topic in place of a disk: this topic alone may use all of its room."""
 
@@ -149,7 +150,7 @@ def _searched(
 
     # Triggers ignore guards: records that guards keep are not made up for by other partitions.
     limits: dict[TopicPartition, Maybe[Limit]] = {
-        tp: Limit(end, "G1", "the high watermark") for tp, (_, end) in ends.items()
+        tp: Limit(end, Code.G1, "the high watermark") for tp, (_, end) in ends.items()
     }
     known = Known(ends, {}, limits, sizes.segment_bytes, {}, {}, {}, [Leaving()] * len(topics))
     bounds = estimate(reader, topics, _ALL, known, leaders, now_ms).bounds
@@ -157,4 +158,4 @@ def _searched(
 
 
 def _of_topic(tp: TopicPartition, why: Unknown) -> Unknown:
-    return Unknown.because("R5", f"{tp} of the topic is not known ({why.reasons[0].text})")
+    return Unknown.because(Code.R5, f"{tp} of the topic is not known ({why.reasons[0].text})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, Usage, Watermark
 from retention_cli.disks.disk import Disk
 
@@ -74,5 +75,5 @@ def _usage(watermarks: Sequence[Watermark], disks: Sequence[Disk], brokers: Sequ
     ]
     for broker in {*brokers} - {one.broker for one in disks}:
         why = f"how full broker {broker}'s disks are could not be read, so the watermarks are unknown"
-        states.append((f"broker {broker}", Unknown.because("R7", why)))
+        states.append((f"broker {broker}", Unknown.because(Code.R7, why)))
     return usage_for(watermarks, states)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from retention_cli.core.certain import certain, or_unknown
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, Unknown
 from retention_cli.forecast.disks import R6
 from retention_cli.forecast.rates import ENDLESS, Rate, Span, age_of, group_rate
@@ -149,18 +150,18 @@ def _deadlines(
             yield "retention.bytes", _when_full(brokers.retention_bytes, segment, unread)
     if settings is None or settings.hold is not None:
         return
-    if settings.forced_age_ms is not None and not guarded("R4", settings):
-        yield "R4", _after(settings.forced_age_ms, unread.age_ms)
-    if guarded("R2", settings):
+    if settings.forced_age_ms is not None and not guarded(Code.R4, settings):
+        yield Code.R4, _after(settings.forced_age_ms, unread.age_ms)
+    if guarded(Code.R2, settings):
         return
     if settings.event_time_ms is not None:
-        yield "R2", _after(settings.event_time_ms, unread.age_ms)
+        yield Code.R2, _after(settings.event_time_ms, unread.age_ms)
     if settings.max_topic_bytes is not None:  # its partitions share it: none is sure of any of it
-        yield "R5", Span(0.0, math.inf)
+        yield Code.R5, Span(0.0, math.inf)
     if settings.max_bytes is not None:
-        yield "R5", _when_full(settings.max_bytes, 0, unread)
+        yield Code.R5, _when_full(settings.max_bytes, 0, unread)
     if r6_ms != ENDLESS:
-        yield "R6", r6_ms
+        yield Code.R6, r6_ms
 
 
 @or_unknown
@@ -193,7 +194,7 @@ def _at_its_rate(known: Iterable[tuple[Cause, Span]], unread: Unread) -> Span:
     """
     first = ENDLESS
     for cause, deadline in known:
-        if cause == "R6":
+        if cause == Code.R6:
             first = first.at_most(deadline)
             continue
         read, written = certain(unread.read), certain(unread.written)

@@ -8,6 +8,7 @@ from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, plain_name
 from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
@@ -205,7 +206,7 @@ def r6_of(
         for one in rows:
             facts, start = one.facts, one.facts.log_start
             never = frozen(chosen) is not None or untouchable(facts.topic, chosen) is not None
-            if guarded("R6", chosen) or never or (facts.topic.tiered and not chosen.trim_tiered):
+            if guarded(Code.R6, chosen) or never or (facts.topic.tiered and not chosen.trim_tiered):
                 continue
             if not isinstance(start, Unknown):
                 samples = () if isinstance(one.samples, Unknown) else one.samples

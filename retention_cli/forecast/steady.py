@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from retention_cli.core.certain import certain, or_unknown
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
 from retention_cli.decide.decision import weigh
 from retention_cli.decide.guards import frozen, untouchable
@@ -23,10 +24,10 @@ from retention_cli.policy.settings import Settings
 BROKERS: Final = "brokers"
 COMPACT: Final = "compact"
 """The code of a reason: a compacted topic."""
-_TRIGGERS = ("R1", "R2", "R3", "R4")
+_TRIGGERS = (Code.R1, Code.R2, Code.R3, Code.R4)
 _KEEPS_UP = 0.9
 """A consumer that reads this share of what is written is not taken to fall behind: it commits now and then."""
-_PASSING = frozenset({"G3"})
+_PASSING = frozenset({Code.G3})
 """Reasons that go away by themselves as the ledger grows."""
 
 
@@ -273,29 +274,29 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
 
 def guarded(code: str, settings: Settings) -> bool:
     """Return whether a rule stops at what somebody has yet to read (R1 by itself, others by G2)."""
-    if code == "R4" and not settings.forced_age_guarded:
+    if code == Code.R4 and not settings.forced_age_guarded:
         return False
-    return code == "R1" or settings.unconsumed == "hold"
+    return code == Code.R1 or settings.unconsumed == "hold"
 
 
 def _leaves(flow: Flow, settings: Settings, share: float) -> dict[str, Maybe[Span]]:
     """Return how many records each rule that is on would leave, before guards and between no trims."""
     rate, now, found = flow.rate.span, Span.of(float(flow.records)), dict[str, Maybe[Span]]()
     if settings.consumed_after_ms is not None:
-        found["R1"] = rate.times(Span.of(settings.consumed_after_ms))
+        found[Code.R1] = rate.times(Span.of(settings.consumed_after_ms))
     if settings.event_time_ms is not None:  # event time moves only with new records: else nothing expires
-        found["R2"] = rate.times(Span.of(settings.event_time_ms)) if rate.high else Span(0.0, now.high)
+        found[Code.R2] = rate.times(Span.of(settings.event_time_ms)) if rate.high else Span(0.0, now.high)
     if settings.min_timestamp_ms:
-        found["R3"] = Span(0.0, math.inf)  # as its application moves it
+        found[Code.R3] = Span(0.0, math.inf)  # as its application moves it
     if settings.forced_age_ms is not None:
-        found["R4"] = rate.times(Span.of(settings.forced_age_ms))
+        found[Code.R4] = rate.times(Span.of(settings.forced_age_ms))
     of_topic = None if settings.max_topic_bytes is None else settings.max_topic_bytes * share
     sizes = [float(one) for one in (settings.max_bytes, of_topic) if one is not None]
     if sizes and isinstance(flow.bytes_per_record, Unknown):
-        found["R5"] = flow.bytes_per_record
+        found[Code.R5] = flow.bytes_per_record
     elif sizes and not isinstance(flow.bytes_per_record, Unknown):
         fits = Span.of(min(sizes)).over(flow.bytes_per_record)
-        found["R5"] = fits if rate.high else fits.at_most(now)
+        found[Code.R5] = fits if rate.high else fits.at_most(now)
     return found
 
 
@@ -305,7 +306,7 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
     never = touch if isinstance(touch, Reason) else frozen(settings)
     stopped: dict[str, Unknown] = {}
     if isinstance(touch, Unknown):
-        stopped = dict.fromkeys((*_TRIGGERS, "R5"), touch)
+        stopped = dict.fromkeys((*_TRIGGERS, Code.R5), touch)
     elif never is None and not facts.empty:
         for weighed in weigh(facts, settings, terms.now_ms):
             why = weighed.allowed
@@ -316,11 +317,11 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
         return Standing(settings, never, 0 if facts.empty else floor, None, stopped, share)
     behind: Reason | None = None
     if one.floor_gone:
-        behind = Reason("F6", f"{floor.by} is gone, and holds until groups.remember is over")
+        behind = Reason(Code.F6, f"{floor.by} is gone, and holds until groups.remember is over")
     elif one.floor_before is not None:
         read = group_rate(one.floor_before, Sample(one.now.wall_ms, floor.offset), terms.least_ms)
         if not isinstance(read, Unknown) and read.high < _KEEPS_UP * rate.low:
-            behind = Reason("G2", f"{floor.by} reads more slowly than is written, so more and more is held")
+            behind = Reason(Code.G2, f"{floor.by} reads more slowly than is written, so more and more is held")
     return Standing(settings, never, max(0, one.now.high_watermark - floor.offset), behind, stopped, share)
 
 

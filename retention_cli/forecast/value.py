@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason
 from retention_cli.disks.disk import Disk
 from retention_cli.forecast.rates import Rate, Span
 from retention_cli.memory.disk import Growth
 
-Cause = Literal["R2", "R4", "R5", "R6", "retention.ms", "retention.bytes", "gone"]
+Cause = Literal[Code.R2, Code.R4, Code.R5, Code.R6, "retention.ms", "retention.bytes", "gone"]
 """What takes the record first; ``gone``: the group stands below the log start offset."""
 
 

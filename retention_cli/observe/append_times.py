@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory.partition import Front
 from retention_cli.observe.proven_reads import Reading
@@ -49,7 +50,7 @@ def stamped_below(
     for tp, error in reading.read_proven(ranges, on_record).items():
         if error is not None:
             what = f"who stamped the record at {ranges[tp].start:,}, its producer or the broker"
-            found[tp] = Unknown.because("G3", f"{what}, could not be read: {error}")
+            found[tp] = Unknown.because(Code.G3, f"{what}, could not be read: {error}")
         elif tp in fronts:
             reading.memory[tp].set_front(Front(ranges[tp].start, fronts[tp]))
             found[tp] = _below(facts[tp], append_time=fronts[tp])

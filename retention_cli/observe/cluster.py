@@ -15,6 +15,7 @@ from retention_cli.brokers.log_offsets import Answer, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.codes import Code
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import (
     TIERED_SIZE,
@@ -49,7 +50,7 @@ from retention_cli.policy.settings import Settings
 _AGAIN_AFTER_S: Final = 0.5
 _NOT_READ: Final = Unknown.because("offsets", "not read")
 _DELETED: Final = Unknown.because("metadata", "the topic was deleted while it was read")
-_NEVER_READ: Final = Unknown.because("G5", "never touched, so not read")
+_NEVER_READ: Final = Unknown.because(Code.G5, "never touched, so not read")
 
 
 def observe(

@@ -15,6 +15,7 @@ from retention_cli.brokers.records import (
     headers_of,
     note_epoch,
 )
+from retention_cli.core.codes import Code
 from retention_cli.core.model import (
     ANCIENT_MS,
     EventMax,
@@ -63,7 +64,7 @@ class RecordScanner:
         for tp, one in facts.items():
             stable = one.last_stable_offset
             if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
-                found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because("R2", "no log start")
+                found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
                 continue
             said = self._said_source(tp, sources[tp], one)
             scans[tp] = EventScan.from_bytes(self.reading.memory[tp].scan, said, one.log_start)
@@ -79,7 +80,7 @@ class RecordScanner:
                 newest = newest._replace(exact=False)
             found.newest[tp] = newest
             if error is not None and newest is None:
-                found.newest[tp] = Unknown.because("R2", f"its event times could not be read: {error}")
+                found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
             elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
                 first = scan.blocks[0]
                 offset = first.start if first.unreadable is None else first.unreadable
@@ -179,7 +180,7 @@ class RecordScanner:
         for tp, one in searches.items():
             note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
             if note is None and one.offset >= scans[tp].end and tp in stopped:
-                note = Reason("R2", f"event times are read up to {one.offset:,}; the next run goes on from there")
+                note = Reason(Code.R2, f"event times are read up to {one.offset:,}; the next run goes on from there")
             found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
 
 
@@ -235,14 +236,14 @@ class _PrefixSearch:
         if self.done:
             return
         if error is not None:
-            self.failed = Unknown.because("R2", f"its event times could not be read again: {error}")
+            self.failed = Unknown.because(Code.R2, f"its event times could not be read again: {error}")
             self.done = True
         self.offset = self._gap_end
 
 
 def _unreadable(offset: int, source: EventSource) -> Reason:
     return Reason(
-        "R2",
+        Code.R2,
         f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on is "
         f"by it; where such records may be passed over, set on.unreadable: skip",
     )
@@ -251,7 +252,7 @@ def _unreadable(offset: int, source: EventSource) -> Reason:
 def without_event_time(source: str, offset: int) -> Unknown:
     """Return why R2 is unknown where none of the records that were read has an event time: the first one's offset."""
     return Unknown.because(
-        "R2",
+        Code.R2,
         f"none of its records that were read has an event time at {source}, the first of them at offset {offset:,}: "
         f"correct retention.eventtime.source, or what the producer writes",
     )

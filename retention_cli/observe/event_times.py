@@ -9,6 +9,7 @@ from typing import Final
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.records import Message, Range
+from retention_cli.core.codes import Code
 from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.observe.event_records import (
@@ -67,7 +68,7 @@ class EventTimeReader:
         for tp, answer in answers.items():
             known = self._known(tp, facts[tp])
             if isinstance(answer, RequestFailedError) and answer.retriable:
-                found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answer}")
+                found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answer}")
             elif not isinstance(answer, Found) or answer.timestamp is None:
                 windows.append(tp)
             elif known is not None and known.time_ms >= answer.timestamp:
@@ -113,7 +114,7 @@ class EventTimeReader:
             found.newest[tp] = newest
         for tp, error in failed.items():
             found.newest[tp] = Unknown.because(
-                "R2", f"the record with the largest timestamp could not be read: {error}"
+                Code.R2, f"the record with the largest timestamp could not be read: {error}"
             )
         return [tp for tp in unsure if tp not in found.newest]
 
@@ -142,7 +143,7 @@ class EventTimeReader:
             for tp, error in self.reading.read_proven(ranges, on_record).items():
                 if error is not None:
                     best.pop(tp, None)
-                    found.newest[tp] = Unknown.because("R2", f"the newest records could not be read: {error}")
+                    found.newest[tp] = Unknown.because(Code.R2, f"the newest records could not be read: {error}")
             waiting = [tp for tp in ranges if tp not in best and tp not in found.newest and _more(facts[tp], size)]
         for tp in partitions:
             if tp in found.newest:
@@ -152,7 +153,7 @@ class EventTimeReader:
             known = (self._known(tp, facts[tp]), best.get(tp))
             newest = max((one for one in known if one is not None), key=lambda one: one.rank, default=None)
             if newest is None and isinstance(answers[tp], RequestFailedError):
-                found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answers[tp]}")
+                found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
             elif newest is None and tp in first:
                 found.newest[tp] = without_event_time(str(TIMESTAMP), first[tp])
             else:  # exact if every record in the log was read

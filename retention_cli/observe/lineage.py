@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.memory.earlier import pending
 from retention_cli.memory.partition import PartitionMemory
@@ -134,7 +135,7 @@ def _prove(
 
 
 def _untold(epoch: int, why: RequestFailedError) -> Unknown:
-    return Unknown.because("M4", f"where leader epoch {epoch} ends could not be asked: {why}")
+    return Unknown.because(Code.M4, f"where leader epoch {epoch} ends could not be asked: {why}")
 
 
 def _last_epoch(

@@ -8,6 +8,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found
 from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
@@ -15,7 +16,7 @@ from retention_cli.policy.settings import Settings
 
 def bare_facts(topic: TopicMetadata) -> TopicFacts:
     """Return a topic's facts from metadata alone; the settings are unknown."""
-    not_read = Unknown.because("G5", "the topic's settings were not read")
+    not_read = Unknown.because(Code.G5, "the topic's settings were not read")
     no_id = Unknown.because(
         "topic-id", "the cluster gives no topic id, so a recreated topic can't be recognized: brokers before 2.8?"
     )
@@ -27,7 +28,7 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
     if config is None:
         return topic
     if isinstance(config, RequestFailedError):
-        unknown = Unknown.because("G5", f"the topic's settings could not be read: {config}")
+        unknown = Unknown.because(Code.G5, f"the topic's settings could not be read: {config}")
         return replace(topic, cleanup_policy=unknown, retention_ms=unknown, timestamp_type=unknown)
     kind = config.timestamp_type or Unknown.because("topic-settings", "the broker names no message.timestamp.type")
     return replace(

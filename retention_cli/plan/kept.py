@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, overload
 
+from retention_cli.core.codes import Code
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import COLUMNS, NAMES, decision_of
@@ -236,4 +237,4 @@ def _held_back_by(some: Any) -> Any:
     known = compute.and_not(compute.is_valid(floor), same(floor, some.column("high_watermark")))
     stands = compute.coalesce(some.column("trim_to"), some.column("log_start"))
     consumer = compute.if_else(compute.and_(known, same(floor, stands)), by, None)
-    return compute.if_else(compute.and_not(compute.is_valid(limit), same(limit, "G2")), limit, consumer)
+    return compute.if_else(compute.and_not(compute.is_valid(limit), same(limit, Code.G2)), limit, consumer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.model import Policy
@@ -33,4 +34,4 @@ def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Sett
         f"{', '.join(names[:_NAMED])}{more}: retention.ms is -1 and only a pattern matches. Brokers keep these records "
         f"for ever; where that is wanted, exclude the topic or set hold, else name it in full"
     )
-    return [Reason("G5", text)]
+    return [Reason(Code.G5, text)]

@@ -10,6 +10,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.codes import Code
 from retention_cli.core.commands import kretain
 from retention_cli.core.consumers import floor_by, is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
@@ -177,7 +178,7 @@ class LocalPlanner:
         notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
         if inventory is not None:
             unknown = "Without it, what lies on that broker's disks is unknown"
-            notes += [Reason("R6", f"{one}. {unknown}") for one in inventory.inventory.unread]
+            notes += [Reason(Code.R6, f"{one}. {unknown}") for one in inventory.inventory.unread]
         decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
         where = () if disks is None else disks.disks
         job.observed(Whole(observation, decisions, where, seen.keys()))
@@ -236,7 +237,7 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
     memory = NoMemory() if memories is None else memories(decided.cluster_id)
     told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
-        told.append(Reason("G2", f"whose unread records would be trimmed is unknown: {unread}"))
+        told.append(Reason(Code.G2, f"whose unread records would be trimmed is unknown: {unread}"))
         unread = {}
     else:
         asked = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))
@@ -282,7 +283,7 @@ def no_longer_named(memory: Memory, selection: Selection, now_ms: int) -> list[R
     what = "it, so it counts" if len(found) == 1 else "them, so they count"
     return [
         Reason(
-            "F7", f"remembered: {named}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
+            Code.F7, f"remembered: {named}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
         )
     ]
 
@@ -303,7 +304,7 @@ def managed_records(observation: Observation) -> int:
 
 def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
     """Return a note if unread records would be trimmed but cannot be attributed to any group that was read (G2)."""
-    return [Reason("G2", _NO_READER)] if unconsumed and not unread else []
+    return [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
 
 
 def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]]]:

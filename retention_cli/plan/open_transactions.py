@@ -8,6 +8,7 @@ from typing import Final
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.transactions import OpenTransaction
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.log_end import OPEN
@@ -53,4 +54,4 @@ def owner_text(owner: OpenTransaction) -> str:
 
 
 def _is_open(reason: Reason) -> bool:
-    return reason.code == "G1" and OPEN in reason.text
+    return reason.code == Code.G1 and OPEN in reason.text

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import row_as_json
 
@@ -120,11 +121,11 @@ def held_back_by(one: Decision) -> list[str]:
     """Return what keeps the rest of the partition from being trimmed: a consumer, a guard, or reasons' codes."""
     if one.action in ("hold", "skip"):
         return list(dict.fromkeys(reason.code for reason in one.reasons))
-    if one.limited_by is not None and one.limited_by != "G2":
+    if one.limited_by is not None and one.limited_by != Code.G2:
         return [one.limited_by]
     if one.min_commit is None or one.min_commit_by is None or one.min_commit == one.high_watermark:
         return []
     # A trim beyond the floor is forced: no consumer holds it back. A floor below the log start has a note of its own.
     at_floor = one.min_commit == (one.log_start if one.trim_to is None else one.trim_to)
-    lost = one.trim_to is None and any(reason.code in ("F5", "G2") for reason in one.reasons)
+    lost = one.trim_to is None and any(reason.code in (Code.F5, Code.G2) for reason in one.reasons)
     return [one.min_commit_by.removeprefix("group:")] if at_floor or lost else []

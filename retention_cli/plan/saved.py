@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from retention_cli.core.codes import RuleName
 from retention_cli.core.file_problems import json_problem, schema_problem
 from retention_cli.core.files import PLAN_MAX_BYTES, read_file
 from retention_cli.core.model import Decision, TopicPartition
@@ -57,7 +58,7 @@ class RowModel(StrictModel):
     records: _Count
     bytes: _Count | None
     unconsumed: _Count
-    rule: Literal["consumed", "event-time", "min-timestamp", "forced-age", "size", "disk-usage"] | None
+    rule: RuleName | None
     limited_by: Literal["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9"] | None
     reasons: list[_Reason]
 

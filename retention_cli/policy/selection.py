@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import Settings
@@ -13,7 +14,7 @@ from retention_cli.policy.shown import plain, shown
 from retention_cli.policy.suggestions import first_few, nearest, unmatched
 
 _WITHOUT_R6: Final = Reason(
-    "R6",
+    Code.R6,
     "log.retention.disk.usage.percent is left out: it is decided over all topics that the policy manages, and TOPIC "
     "arguments name some of them; run without them for it",
 )

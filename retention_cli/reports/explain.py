@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, PartitionFacts, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_bytes, format_duration, format_time
@@ -77,14 +78,14 @@ def cutoff_ms(one: Explained, code: str) -> int | None:
     """Return the time (Unix ms) that records must be older than for a rule to trim them, None if it has none."""
     settings = one.settings
     match code:
-        case "R1" if settings.consumed_after_ms is not None:
+        case Code.R1 if settings.consumed_after_ms is not None:
             return one.now_ms - settings.consumed_after_ms
-        case "R2" if settings.event_time_ms is not None:
+        case Code.R2 if settings.event_time_ms is not None:
             newest = known(one.facts.newest)
             return None if newest is None else newest.time_ms - settings.event_time_ms
-        case "R3":
+        case Code.R3:
             return settings.min_timestamp_ms
-        case "R4" if settings.forced_age_ms is not None:
+        case Code.R4 if settings.forced_age_ms is not None:
             return one.now_ms - settings.forced_age_ms
     return None
 

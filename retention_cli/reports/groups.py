@@ -11,6 +11,7 @@ from retention_cli.brokers.groups import GroupKind, ListedGroup
 from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, group_key, is_outside, is_share, key_of, plain_name
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
@@ -136,7 +137,7 @@ def list_all(
     outside = _outside(rules, metadata, reader, stands, now_ms)
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
     stands.held.lay_into(found, everyone=complete and "*" in patterns)
-    hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
+    hint = None if complete else Reason(Code.F8, "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(
         metadata.cluster_id,
         reader.settings.bootstrap,

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
@@ -304,7 +305,7 @@ def read_unread(
 def _chosen(rows: Iterable[CommitRow], groups: Collection[str], topics: Collection[str]) -> Iterator[CommitRow]:
     names: dict[str, bool] = {}
     for row in rows:
-        if row.kind == "failed" and row.code != "F3":  # it concerns all consumers: floors give the reason
+        if row.kind == "failed" and row.code != Code.F3:  # it concerns all consumers: floors give the reason
             continue
         if row.group not in names:
             names[row.group] = matches(groups, plain_name(row.group))

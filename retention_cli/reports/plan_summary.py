@@ -6,9 +6,11 @@ It takes as much memory as the plan has topics, consumers and different reasons,
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Action, Decision, Reason, TopicPartition
 from retention_cli.plan.value import Plan, Totals
 
@@ -125,14 +127,14 @@ def _add_to(topic: TopicSum, one: Decision) -> None:
         topic.held_records += records
 
 
-_HELP = {
-    "kretain groups": {"F1", "F2", "F3", "F4", "F6", "F8", "G2"},
-    "kretain offsets --groups {topic}": {"F5", "F7", "F9", "R1"},
-    "kretain ledger show {topic}": {"G3", "ledger", "M4"},
-    "kretain profile {topic}": {"G4", "G9", "R2"},
-    "kretain disk": {"R5", "R6", "R7", "disk", "inventory", "size", "granularity"},
-    "kretain policy show {topic}": {"G5", "G6", "G7", "policy", "policy-topic", "archive"},
-    "kretain doctor": {"G8", "metadata", "offsets", "topic-settings", "topic-id"},
+_HELP: Final[Mapping[str, Collection[str]]] = {
+    "kretain groups": {Code.F1, Code.F2, Code.F3, Code.F4, Code.F6, Code.F8, Code.G2},
+    "kretain offsets --groups {topic}": {Code.F5, Code.F7, Code.F9, Code.R1},
+    "kretain ledger show {topic}": {Code.G3, "ledger", Code.M4},
+    "kretain profile {topic}": {Code.G4, Code.G9, Code.R2},
+    "kretain disk": {Code.R5, Code.R6, Code.R7, "disk", "inventory", "size", "granularity"},
+    "kretain policy show {topic}": {Code.G5, Code.G6, Code.G7, "policy", "policy-topic", "archive"},
+    "kretain doctor": {Code.G8, "metadata", "offsets", "topic-settings", "topic-id"},
 }
 
 

@@ -9,6 +9,7 @@ from typing import Final, Self
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.memory.shared_topic import STATE_TOPIC
@@ -48,9 +49,9 @@ class BrokerClock:
         try:
             stamp = self._writer.append(STATE_TOPIC, docs.CLOCK_KEY.encode(), value).broker_ms
         except BrokerError as error:
-            return Unknown.because("G8", f"the brokers' time could not be had (state: cluster): {error}")
+            return Unknown.because(Code.G8, f"the brokers' time could not be had (state: cluster): {error}")
         if stamp is None:
             text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain init says how to mend that"
-            return Unknown.because("G8", f"the brokers' time could not be had: {text}")
+            return Unknown.because(Code.G8, f"the brokers' time could not be had: {text}")
         self.compared = True
         return compare_clocks(before, stamp, self._clock_ms())

@@ -10,6 +10,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
@@ -56,10 +57,10 @@ class Recheck:
             case Found(offset):
                 return offset
             case RequestFailedError() as error:
-                return Unknown.because("M4", f"where leader epoch {epoch} ends could not be asked: {error}")
+                return Unknown.because(Code.M4, f"where leader epoch {epoch} ends could not be asked: {error}")
             case NotFound():
                 return None
-        return Unknown.because("M4", f"where leader epoch {epoch} ends was not asked")
+        return Unknown.because(Code.M4, f"where leader epoch {epoch} ends was not asked")
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import math
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import Decision
 from retention_cli.forecast.loss import Place, seconds_to_loss
@@ -38,7 +39,7 @@ def losses(
     observation = whole.observation
     settings = observation.settings
     behind = {one.tp for one in whole.decisions if unread_in(one)}
-    full = rules.percent is not None and any(not guarded("R6", settings[tp.topic]) for tp in behind)
+    full = rules.percent is not None and any(not guarded(Code.R6, settings[tp.topic]) for tp in behind)
     there = {floor_by(name) for name in whole.groups}
     try:
         limits = limits_of(reader, sorted(settings if full else {tp.topic for tp in behind}))
@@ -63,7 +64,7 @@ def seconds_left(one: Decision, place: Place | None, settings: Settings, rules: 
         return None
     if one.trim_to is not None and one.trim_to > one.min_commit:  # the plan takes it
         return 0.0
-    if rules.watermarks and not guarded("R2", settings):  # R7 may shorten any age, and what it adds is not held
+    if rules.watermarks and not guarded(Code.R2, settings):  # R7 may shorten any age, and what it adds is not held
         return None
     left = seconds_to_loss(place.left(one.min_commit, None).loss)
     return None if left is None or math.isinf(left) else left

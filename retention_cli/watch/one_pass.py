@@ -16,6 +16,7 @@ from retention_cli.audit.chain import Link
 from retention_cli.audit.files import HeadError, read_head
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
@@ -220,7 +221,7 @@ class Passes:
         with self.setup.uninterrupted():
             self.setup.policy.again(digest)
             if (jumped := self._jumped()) is not None:
-                raise StopError(Reason("G8", jumped))
+                raise StopError(Reason(Code.G8, jumped))
             self.setup.leadership.check(term)
             yield
 

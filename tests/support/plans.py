@@ -10,6 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from hypothesis import strategies as st
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Action, Decision, Reason
 from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.parquet import HEAD_FILE, schema
@@ -102,7 +103,7 @@ def decisions(draw: st.DrawFn) -> Decision:
         size_bytes=draw(maybe),
         unconsumed=draw(offsets),
         rule=draw(st.sampled_from([None, "consumed", "event-time", "forced-age"])),
-        limited_by=draw(st.sampled_from([None, "G1", "G2", "G9"])),
+        limited_by=draw(st.sampled_from([None, Code.G1, Code.G2, Code.G9])),
         reasons=tuple(Reason(*pair) for pair in draw(st.lists(st.tuples(words, words), max_size=3))),
     )
 

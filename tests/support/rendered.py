@@ -14,6 +14,7 @@ from retention_cli.advise.advice import Advice
 from retention_cli.advise.facts import Window
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.runs import Run
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason
 from retention_cli.disks.disk import DiskOutcome, Space
 from retention_cli.disks.inventory.format import Inventory
@@ -119,6 +120,7 @@ def _inventory(_pick: random.Random, seed: str) -> Any:
 
 
 _SPECIAL: dict[Any, Any] = {
+    Code: lambda pick, _: Code(pick.choice(("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9"))),
     str: lambda pick, _: pick.choice(_WORDS),
     int: lambda pick, _: pick.choice(_NUMBERS),
     float: lambda pick, _: pick.choice((0.25, 12.5, 99.96, 3_600_000.0, 1e9)),

@@ -12,6 +12,7 @@ from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.spark import SparkFlags
+from retention_cli.core.codes import Code
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -61,7 +62,7 @@ def disk(
                 progress=progress,
             )
             made = planner(shared, InventoryOption(inventory, chosen.policy)).plan(job)
-            outcomes, notes = made.disks, [note for note in made.notes if note.code in ("R6", "disk", "inventory")]
+            outcomes, notes = made.disks, [note for note in made.notes if note.code in (Code.R6, "disk", "inventory")]
         else:
             policy = None if chosen is None else chosen.policy
             memories = settings.memories(reader, "local" if policy is None else policy.state)

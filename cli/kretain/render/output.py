@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from kretain.errors import tell
@@ -260,6 +261,7 @@ def print_yaml(value: Any) -> None:
 
     for unicode in (stdio.is_utf8(), False):
         dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+        dumper.add_multi_representer(StrEnum, lambda into, one: into.represent_str(one.value))
         text = yaml.dump(completed(value), Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=1000)
         if _HIDDEN.search(text) is None:
             break

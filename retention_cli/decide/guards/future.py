@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Unknown
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
@@ -11,12 +12,12 @@ from retention_cli.policy.settings import Settings
 class Future(Guard):
     """Stops R2 if maxEventTime is more than ``retention.timestamp.max.ahead.ms`` ahead of now."""
 
-    code: GuardCode = "G4"
+    code: Code = Code.G4
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return whether the trigger is R2."""
         del settings
-        return trigger == "R2"
+        return trigger == Code.R2
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return the bound; unknown, naming the record, if its time is too far ahead."""
@@ -27,7 +28,7 @@ class Future(Guard):
             return bound
         where = "a record that is gone" if newest.offset is None else f"the record at offset {newest.offset:,}"
         return Unknown.because(
-            "G4",
+            Code.G4,
             f"{where} is stamped {format_time(newest.time_ms)}, more than {format_duration(settings.max_ahead_ms)} "
             f"ahead of now: everything else would be too old by it; if that stamp is wrong, set "
             f"retention.eventtime.ignore.future: true",

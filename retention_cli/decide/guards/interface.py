@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 
 class Guard(Protocol):
     """A pure limit, called only with bounds beyond the log start offset."""
 
-    code: GuardCode
+    code: Code
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return whether the trigger with this code (``R1`` …) is guarded under these settings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason
 from retention_cli.core.units import format_bytes
 from retention_cli.policy.settings import Limits
@@ -51,19 +52,19 @@ def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Lim
         return found
     if limits.max_records is not None and both.records > limits.max_records:
         text = f"{run.records:,} records{spent} are more than limits.max.records, {limits.max_records:,}"
-        found.append(Reason("G6", text))
+        found.append(Reason(Code.G6, text))
     if limits.max_bytes is not None:
         if both.size_bytes is None:
-            found.append(Reason("G6", "limits.max.bytes is set, and the bytes of some of these records are unknown"))
+            found.append(Reason(Code.G6, "limits.max.bytes is set, and the bytes of some of these records are unknown"))
         elif both.size_bytes > limits.max_bytes:
             most = format_bytes(limits.max_bytes)
             text = f"{format_bytes(both.size_bytes)}{spent} are more than limits.max.bytes, {most}"
-            found.append(Reason("G6", text))
+            found.append(Reason(Code.G6, text))
     if limits.max_percent is not None and run.records * 100 > limits.max_percent * managed_records:
         share = 100 * run.records / managed_records if managed_records else 100.0
         most = f"limits.max.percent is {limits.max_percent:g} %"
         text = f"the plan would delete {_percent(share, limits.max_percent)} % of the managed records; {most}"
-        found.append(Reason("G6", text))
+        found.append(Reason(Code.G6, text))
     return found
 
 

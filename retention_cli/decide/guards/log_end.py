@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Unknown
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
 
@@ -14,7 +15,7 @@ OPEN: Final = "an open transaction begins at"
 class LogEnd(Guard):
     """Limits every trigger to min(H, L): a broker does not protect an open transaction's records."""
 
-    code: GuardCode = "G1"
+    code: Code = Code.G1
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return True: all triggers are guarded."""

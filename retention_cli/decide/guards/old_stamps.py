@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from retention_cli.core.model import ANCIENT_MS, GuardCode, PartitionFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import ANCIENT_MS, PartitionFacts, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
 
-_GUARDED = frozenset({"R1", "R2", "R3", "R4", "R7"})  # R7 is R1 and R4 with shorter times
+_GUARDED = frozenset({Code.R1, Code.R2, Code.R3, Code.R4, Code.R7})  # R7 is R1 and R4 with shorter times
 
 
 _SECONDS: Final = "a producer that writes seconds for milliseconds? If the times are right, set allow.ancient: true"
@@ -21,7 +22,7 @@ _SECONDS: Final = "a producer that writes seconds for milliseconds? If the times
 class OldStamps(Guard):
     """Stops time-based rules if the first record's timestamp is implausibly old."""
 
-    code: GuardCode = "G9"
+    code: Code = Code.G9
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return whether the trigger is time-based and the policy does not allow old timestamps."""
@@ -40,7 +41,7 @@ class OldStamps(Guard):
         del settings, now_ms
         answer = facts.lookups.get(ANCIENT_MS)
         if answer is None:
-            return Unknown.because("G9", "whether the first record is stamped before 2000-01-01 was not looked up")
+            return Unknown.because(Code.G9, "whether the first record is stamped before 2000-01-01 was not looked up")
         if isinstance(answer, Unknown):
             return answer
         if isinstance(facts.log_start, Unknown):
@@ -48,7 +49,7 @@ class OldStamps(Guard):
         if answer.offset > facts.log_start:
             first = facts.log_start if answer.record is None else answer.record
             stamped = "has no timestamp" if answer.timestamp is None else f"is stamped {format_time(answer.timestamp)}"
-            return Unknown.because("G9", f"the record at offset {first:,} {stamped}, before 2000-01-01: {_SECONDS}")
+            return Unknown.because(Code.G9, f"the record at offset {first:,} {stamped}, before 2000-01-01: {_SECONDS}")
         return bound
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:

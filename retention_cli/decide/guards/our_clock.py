@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Unknown
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
 
 MAX_SKEW_MS = 60_000
-_GUARDED = frozenset({"R1", "R2", "R3", "R4", "R7"})  # R7 is R1 and R4 with shorter times
+_GUARDED = frozenset({Code.R1, Code.R2, Code.R3, Code.R4, Code.R7})  # R7 is R1 and R4 with shorter times
 
 
 class OurClock(Guard):
     """Stops rules that use the current time. Without the brokers' time it does not apply, and the plan notes that."""
 
-    code: GuardCode = "G8"
+    code: Code = Code.G8
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return whether the trigger uses the current time: itself, or in G4 and ``allow.empty``; R5 does in G3."""
-        return trigger in _GUARDED or (trigger == "R5" and settings.min_wallclock_ms is not None)
+        return trigger in _GUARDED or (trigger == Code.R5 and settings.min_wallclock_ms is not None)
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return the bound; unknown if the clocks differ."""
@@ -38,7 +39,7 @@ def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> U
     lag = lag_ms(ours_before_ms, theirs_ms, ours_after_ms)
     if abs(lag) <= MAX_SKEW_MS:
         return None
-    return Unknown.because("G8", f"this machine's clock is {apart(lag)}: set it right (NTP) before trimming")
+    return Unknown.because(Code.G8, f"this machine's clock is {apart(lag)}: set it right (NTP) before trimming")
 
 
 def lag_ms(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> int:

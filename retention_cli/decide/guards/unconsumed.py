@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Unknown
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.policy.settings import Settings
 
-_GUARDED = frozenset({"R2", "R3", "R5", "R6", "R7"})
+_GUARDED = frozenset({Code.R2, Code.R3, Code.R5, Code.R6, Code.R7})
 
 
 class Unconsumed(Guard):
@@ -16,11 +17,11 @@ class Unconsumed(Guard):
     forced by the policy file's own number. R4 as a one-off flag is guarded, too: only a file can force it (R4).
     """
 
-    code: GuardCode = "G2"
+    code: Code = Code.G2
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return whether ``unconsumed`` is ``hold`` and the trigger is guarded."""
-        guarded = trigger in _GUARDED or (trigger == "R4" and settings.forced_age_guarded)
+        guarded = trigger in _GUARDED or (trigger == Code.R4 and settings.forced_age_guarded)
         return guarded and settings.unconsumed == "hold"
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:

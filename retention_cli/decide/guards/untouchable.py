@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicFacts, Unknown
 from retention_cli.policy.settings import Settings
 
@@ -13,22 +14,24 @@ _FOREIGN_KEY = "KTABLE-FK-JOIN-SUBSCRIPTION-"
 def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | None:
     """Return why the topic is skipped, None if it may be trimmed, unknown if its cleanup policy is unknown."""
     if topic.internal:
-        return Reason("G5", "an internal topic is never touched")
+        return Reason(Code.G5, "an internal topic is never touched")
     if topic.name.startswith("_") and not settings.named_in_full:
-        return Reason("G5", "a name that starts with _ is touched only where an entry names it in full")
+        return Reason(Code.G5, "a name that starts with _ is touched only where an entry names it in full")
     of_streams = topic.name.endswith(_STREAMS) or (_FOREIGN_KEY in topic.name and topic.name.endswith("-topic"))
     if of_streams and not settings.named_in_full:
-        return Reason("G5", "a Kafka Streams topic is touched only where an entry names it in full")
+        return Reason(Code.G5, "a Kafka Streams topic is touched only where an entry names it in full")
     if settings.of_audit and not settings.named_in_full:
-        return Reason("G5", "the topic that the audit log is copied to is touched only where an entry names it in full")
+        return Reason(
+            Code.G5, "the topic that the audit log is copied to is touched only where an entry names it in full"
+        )
     if isinstance(topic.cleanup_policy, Unknown):
         return topic.cleanup_policy
     if "compact" in topic.cleanup_policy:
         if "delete" not in topic.cleanup_policy:
-            return Reason("G5", "cleanup.policy=compact: brokers refuse to trim it")
+            return Reason(Code.G5, "cleanup.policy=compact: brokers refuse to trim it")
         if not settings.trim_compacted:
             return Reason(
-                "G5",
+                Code.G5,
                 "cleanup.policy=compact,delete: a trim drops the only copy of a key; "
                 "where that is right, set compacted: trim",
             )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retention_cli.core.model import GuardCode, PartitionFacts, Sample, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Sample, Unknown
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.guards.interface import Guard
 from retention_cli.decide.triggers.interface import offset_at
@@ -14,11 +15,11 @@ from retention_cli.policy.settings import Settings
 class WallClock(Guard):
     """Limits every trigger but R6 to the offsets known to have been written at or before ``now − W``."""
 
-    code: GuardCode = "G3"
+    code: Code = Code.G3
 
     def applies(self, trigger: str, settings: Settings) -> bool:
         """Return whether ``retention.min.wallclock.ms`` is set and the trigger is not R6."""
-        return settings.min_wallclock_ms is not None and trigger != "R6"
+        return settings.min_wallclock_ms is not None and trigger != Code.R6
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now − W`` if the broker stamps append times; otherwise only the ledger has write times."""
@@ -68,7 +69,7 @@ def _watched(facts: PartitionFacts, now_ms: int, wait_ms: int) -> int | Unknown:
     if known is None:
         first = facts.samples[0].wall_ms if facts.samples else now_ms
         return Unknown.because(
-            "G3",
+            Code.G3,
             f"when its records were written is known since {_to_the_second(first)} only, when kretain first saw the "
             f"partition: with retention.min.wallclock.ms of {format_duration(wait_ms)} nothing is trimmed before "
             f"{_to_the_second(first + wait_ms)}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import INFINITE_MS, Maybe, PartitionFacts, Rule, TopicFacts, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import INFINITE_MS, Maybe, PartitionFacts, TopicFacts, Unknown
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings
@@ -11,8 +12,7 @@ from retention_cli.policy.settings import Settings
 class Consumed(Trigger):
     """Asks for ``min(floor, offset_at(now - T))``. An unknown floor makes the bound unknown."""
 
-    rule: Rule = "consumed"
-    code = "R1"
+    code = Code.R1
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether the policy turns it on."""
@@ -65,7 +65,7 @@ def forced_retention_conflict(after_ms: int, live_ms: int | Unknown, forced_age_
     for name, forced_ms in (("the topic's retention.ms", live_ms), ("the policy's retention.ms", forced_age_ms)):
         if forced_ms is not None and forced_ms != INFINITE_MS and after_ms > forced_ms:
             return Unknown.because(
-                "R1",
+                Code.R1,
                 f"retention.commitoffset is {format_duration(after_ms)}, longer than {name} of "
                 f"{format_duration(forced_ms)}: records would be gone before R1 may look at them; "
                 f"shorten the first or lengthen the second",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import EventSource, Settings
@@ -13,8 +14,7 @@ TIMESTAMP = EventSource("timestamp")
 class EventTime(Trigger):
     """Asks for the offset before which every record is more than E older than the newest ever seen."""
 
-    rule: Rule = "event-time"
-    code = "R2"
+    code = Code.R2
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether the policy turns it on."""
@@ -42,7 +42,7 @@ class EventTime(Trigger):
         if isinstance(newest, Unknown):
             return newest
         if newest is None:
-            return Bound(0, (Reason("R2", "it holds no data record, and none is remembered"),))
+            return Bound(0, (Reason(Code.R2, "it holds no data record, and none is remembered"),))
         if source != TIMESTAMP:
             bound = _read_prefix(facts, settings)
         else:
@@ -50,7 +50,7 @@ class EventTime(Trigger):
         if isinstance(bound, Unknown) or newest.exact:
             return bound
         text = "the largest event time is at least that of the newest record that could be seen"
-        return Bound(bound.offset, (*bound.notes, Reason("R2", text)))
+        return Bound(bound.offset, (*bound.notes, Reason(Code.R2, text)))
 
 
 def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknown:
@@ -62,7 +62,7 @@ def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknow
         return kind
     if kind == "LogAppendTime":
         return Unknown.because(
-            "R2",
+            Code.R2,
             "message.timestamp.type=LogAppendTime: the broker has overwritten the event times; say where they are "
             "with retention.eventtime.source (header:NAME or json:/pointer)",
         )
@@ -77,7 +77,7 @@ def _read_prefix(facts: PartitionFacts, settings: Settings) -> Bound | Unknown:
     if prefix.ancient is not None and prefix.ancient < prefix.offset and not settings.allow_ancient:
         when = "" if prefix.ancient_ms is None else f", {format_time(prefix.ancient_ms)}"
         return Unknown.because(
-            "G9",
+            Code.G9,
             f"the event time of the record at offset {prefix.ancient:,}{when}, lies before 2000-01-01: a producer that "
             f"writes seconds for milliseconds? If the times are right, set allow.ancient: true",
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import PartitionFacts, Rule
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts
 from retention_cli.decide.triggers.interface import Ask, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
@@ -10,8 +11,7 @@ from retention_cli.policy.settings import Settings
 class ForcedAge(Trigger):
     """Asks for ``offset_at(now - A)``, whatever the floor."""
 
-    rule: Rule = "forced-age"
-    code = "R4"
+    code = Code.R4
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether the policy turns it on."""

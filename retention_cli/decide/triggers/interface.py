@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown
+from retention_cli.core.codes import Code, RuleName
+from retention_cli.core.model import PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.policy.settings import Settings
 
@@ -28,8 +29,12 @@ Ask = Bound | NotAsked | Unknown
 class Trigger(Protocol):
     """A pure rule over facts, settings and a given now (Unix ms)."""
 
-    rule: Rule
-    code: str
+    code: Code
+
+    @property
+    def rule(self) -> RuleName | None:
+        """The rule's other name."""
+        return self.code.rule
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether the rule may ask for a bound. If not, it needs no look-ups either.
@@ -71,5 +76,5 @@ def offset_at(
     notes = () if answer.note is None else (answer.note,)
     if answer.timestamp is not None and answer.timestamp > now_ms + settings.max_ahead_ms:
         text = f"the record at offset {answer.offset:,} is stamped {format_time(answer.timestamp)}, in the future"
-        notes = (*notes, Reason("G4", f"{text}: what follows it can't go by age before it does"))
+        notes = (*notes, Reason(Code.G4, f"{text}: what follows it can't go by age before it does"))
     return Bound(answer.offset, notes)

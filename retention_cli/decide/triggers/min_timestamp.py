@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import PartitionFacts, Rule, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Unknown
 from retention_cli.core.units import format_time
 from retention_cli.decide.triggers.interface import Ask, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings
@@ -11,8 +12,7 @@ from retention_cli.policy.settings import Settings
 class MinTimestamp(Trigger):
     """Asks for ``offset_at(M)``: records older than the application's minimum are trimmed."""
 
-    rule: Rule = "min-timestamp"
-    code = "R3"
+    code = Code.R3
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether the policy turns it on."""
@@ -34,7 +34,7 @@ class MinTimestamp(Trigger):
             return NotAsked()
         if _in_future(minimum, settings, now_ms):
             return Unknown.because(
-                "R3",
+                Code.R3,
                 f"log.retention.min.timestamp is {format_time(minimum)}, in the future: everything would be trimmed; "
                 f"correct it, or set allow.empty: true",
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Reason, Unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
 from retention_cli.policy.settings import Settings
@@ -11,8 +12,7 @@ from retention_cli.policy.settings import Settings
 class Size(Trigger):
     """Asks for the smallest offset whose tail fits, calculated beforehand (``disks/size_limits.py``)."""
 
-    rule: Rule = "size"
-    code = "R5"
+    code = Code.R5
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether the policy turns it on; sizes that were not read make it unknown."""
@@ -33,12 +33,12 @@ class Size(Trigger):
         best: Bound | None = None
         for key, most, told, tail in asked:
             if tail is None:
-                unknown.append(Reason("R5", f"{key}: sizes were not read"))
+                unknown.append(Reason(Code.R5, f"{key}: sizes were not read"))
             elif isinstance(tail, Unknown):
                 unknown += tail.reasons
             elif best is None or tail.offset > best.offset:
                 how = "by the inventory" if tail.exact else f"estimated from {told}"
-                best = Bound(tail.offset, (Reason("R5", f"{key} of {format_bytes(most)}, {how}"),))
+                best = Bound(tail.offset, (Reason(Code.R5, f"{key} of {format_bytes(most)}, {how}"),))
         if best is None:
             return Unknown(tuple(unknown))
         return Bound(best.offset, (*best.notes, *unknown))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown, Usage, Watermark
+from retention_cli.core.codes import Code
+from retention_cli.core.model import PartitionFacts, Reason, Unknown, Usage, Watermark
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.consumed import Consumed, forced_retention_conflict
 from retention_cli.decide.triggers.forced_age import ForcedAge
@@ -24,8 +25,8 @@ def scaled_ms(time_ms: int, mark: Watermark) -> int:
 class PressedConsumed(Trigger):
     """R1 with the shorter T. The floor still applies."""
 
-    rule: Rule = "consumed"
-    code = "R7"
+    code = Code.R7
+    rule = "consumed"
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether a disk has reached a watermark, or may have, and the policy has a time to shorten."""
@@ -56,8 +57,8 @@ class PressedConsumed(Trigger):
 class PressedAge(Trigger):
     """R4 with the shorter A: it is not forced by the policy file's own number, so it is guarded by G2."""
 
-    rule: Rule = "forced-age"
-    code = "R7"
+    code = Code.R7
+    rule = "forced-age"
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
         """Return whether a disk has reached a watermark, or may have, and the policy has a time to shorten."""
@@ -97,4 +98,4 @@ def _with_note(asked: Ask, usage: Usage, key: str, was_ms: int, is_ms: int) -> A
         f"{usage.disk} is {usage.percent:.1f} % full, past the watermark of {usage.mark.percent:g} %: {key} of "
         f"{format_duration(was_ms)} counts as {format_duration(is_ms)}"
     )
-    return Bound(asked.offset, (*asked.notes, Reason("R7", text)))
+    return Bound(asked.offset, (*asked.notes, Reason(Code.R7, text)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, who
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
@@ -184,7 +185,7 @@ class FloorFold:
                 if partition < count:
                     here.add(partition)
                     self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
-                    self._row(group, topic, partition, "gone", offset, epoch, "F6", seen)
+                    self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
             self.present.get((group, topic), set()).update(here)
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
@@ -201,7 +202,7 @@ class FloorFold:
             if topic not in self.topics or partition >= self._count(topic):
                 continue
             skipped.setdefault(topic, set()).add(partition)
-            self._row(group, topic, partition, "refused", offset, epoch, "F5")
+            self._row(group, topic, partition, "refused", offset, epoch, Code.F5)
             at, one = self._at(topic, partition), Refused(offset, epoch, group)
             at.refused = highest(at.refused, one)
             if epoch is not None and epoch > self.topics[topic].leader_epochs[partition]:
@@ -220,7 +221,7 @@ class FloorFold:
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""
-        self.fail_all(Reason("F3", f"{who(group)} could not be read: {text}"), topics, group)
+        self.fail_all(Reason(Code.F3, f"{who(group)} could not be read: {text}"), topics, group)
 
     def fail_all(self, reason: Reason, topics: Iterable[str] | None = None, group: str = "") -> None:
         """Make every floor unknown, or every one of these topics (F8, F9, or a listing that failed)."""
@@ -349,7 +350,7 @@ class FloorFold:
 
     def _lacks(self, group: str, topic: str, partition: int, text: str) -> None:
         self._at(topic, partition).lacks(group, text)
-        self._row(group, topic, partition, "missing", code="F2", text=text)
+        self._row(group, topic, partition, "missing", code=Code.F2, text=text)
 
     def _row(self, group: str, topic: str | None, partition: int | None, kind: Kind, *more: Any, **named: Any) -> None:
         if self.rows is not None:

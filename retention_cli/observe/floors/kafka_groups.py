@@ -12,6 +12,7 @@ from retention_cli.brokers.groups import ListedGroup, MembersRead, MembersUnknow
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.codes import Code
 from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Reason, Unknown
@@ -104,14 +105,14 @@ class GroupReader:
             fold.latest = _latest(mine, fold.counts, recall)
             if listing.may_lack:
                 unguarded = [name for name, one in self.scopes.items() if not one.require]
-                fold.fail_all(Reason("F9", _NOBODY_REQUIRED), unguarded)
+                fold.fail_all(Reason(Code.F9, _NOBODY_REQUIRED), unguarded)
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
             if (doubt := changed_since(reader, before)) is not None:
                 return fold, doubt
             recall.add_gone(fold, listing.keys)
         except BrokerError as error:
             text = f"the consumer groups could not be listed: {error}"
-            return fold, Doubt(Reason("F9", text), "while patience lasts")
+            return fold, Doubt(Reason(Code.F9, text), "while patience lasts")
         return fold, None
 
 
@@ -158,7 +159,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         BrokerError: a broker did not list its groups.
     """
     if not reader.may_describe_cluster():
-        return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+        return Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
     if (leaderless := _without_leader(before)) is not None:
         return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
     # A broker that died is listed until the controller notices: ask briefly, then read the brokers again.
@@ -172,10 +173,10 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
     if OFFSETS_TOPIC not in before.topics:  # a broker that hides it, or a dead coordinator, lists no group either
         now = reader.metadata([OFFSETS_TOPIC])
         if OFFSETS_TOPIC in now.topics:
-            return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once")
+            return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "once")
         hidden = bool(counted) or OFFSETS_TOPIC not in now.missing
         if hidden and not rules.offsets_hidden:
-            return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "no")
+            return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no")
     return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted, hidden)
 
 
@@ -186,9 +187,9 @@ def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | Non
         BrokerError: no broker answered.
     """
     if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
-        return Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
+        return Doubt(Reason(Code.F9, _COORDINATORS_MOVED), "while patience lasts")
     if not reader.may_describe_cluster():
-        return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+        return Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
     return None
 
 
@@ -312,7 +313,7 @@ def _without_leader(metadata: ClusterMetadata) -> Reason | None:
     named = ", ".join(f"{OFFSETS_TOPIC}-{partition}" for partition in offline[:3])
     more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""
     return Reason(
-        "F9", f"{named}{more} has no leader: groups that it coordinates vanish from listings; bring its brokers back"
+        Code.F9, f"{named}{more} has no leader: groups that it coordinates vanish from listings; bring its brokers back"
     )
 
 
@@ -329,4 +330,4 @@ def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
         return answer.offset
     if isinstance(answer, NotFound):
         return None
-    return Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")
+    return Unknown.because(Code.F5, f"the end of leader epoch {epoch} could not be read: {answer}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, is_share
 from retention_cli.core.model import Reason
 from retention_cli.core.units import format_time
@@ -62,7 +63,7 @@ class Recall:
         """Fold in remembered groups that are not ``listed``. If the memory is lost, every floor is unknown."""
         if self.memory.lost is not None:
             for reason in self.memory.lost.reasons:
-                fold.fail_all(Reason("F6", reason.text))
+                fold.fail_all(Reason(Code.F6, reason.text))
         for name, seen_ms, rows in self.memory.gone_groups(listed, self.since_ms):
             group = group_id(name)
             if group is None or (is_share(name) and self.rules.share == "ignore"):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from retention_cli.core.codes import Code
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.consumers import floor_by, forget_hint, forget_line, is_outside, is_share, plain_name, who
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
@@ -17,11 +18,11 @@ NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
 _SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by groups.share: ignore"
-_NOT_ASKED: Final = Unknown.because("F5", "where the leader epoch of a commit ends was not asked")
+_NOT_ASKED: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
 
 
 CUT_UNTOLD: Final = Unknown.because(
-    "M4",
+    Code.M4,
     "whether the log was cut since kretain last looked could not be asked, and some group's commit carries no leader "
     "epoch by which that would show; run again",
 )
@@ -153,21 +154,21 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
         lowest, lowest_gone, unknown = _with_gone(standing, lowest, high_watermark)
         reasons += unknown
     if lowest is None and not reasons:
-        reasons.append(Reason("F4", "no consumer group has committed here: nothing says what was read"))
+        reasons.append(Reason(Code.F4, "no consumer group has committed here: nothing says what was read"))
     if reasons or lowest is None:
         return Unknown(tuple(dict.fromkeys(reasons)))
     low, by = lowest
     notes: tuple[Reason, ...] = ()
     if not isinstance(log_start, Unknown) and low < log_start:
         lost = f"{log_start - low:,} records were gone before it read them"
-        notes = (Reason("F5", f"{who(by)} stands at {low:,}: {lost}"),)
+        notes = (Reason(Code.F5, f"{who(by)} stands at {low:,}: {lost}"),)
     if lowest_gone is not None:
         text = (
             f"{who(by)} is gone since it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
             f"counts{'' if lowest_gone.offset == low else f', at {low:,}: behind that the log was cut'}; "
             f"{forget_hint(by)}"
         )
-        notes = (*notes, Reason("F6", text))
+        notes = (*notes, Reason(Code.F6, text))
     return Floor(low, floor_by(by), notes)
 
 
@@ -185,15 +186,15 @@ def _with_gone(
             high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _NOT_ASKED)
         )
         if isinstance(end, Unknown):
-            unknown += [Reason("F6", f"{who(one.group)}, gone since: {reason.text}") for reason in end.reasons]
+            unknown += [Reason(Code.F6, f"{who(one.group)}, gone since: {reason.text}") for reason in end.reasons]
         elif end is None or (epoch == standing.leader_epoch and one.offset > high_watermark):
             text = f"{who(one.group)} is gone since it committed {one.offset:,} here, to a log that went on further"
-            unknown.append(Reason("F6", f"{text} than this one (seen {one.seen}); {forget_hint(one.group)}"))
+            unknown.append(Reason(Code.F6, f"{text} than this one (seen {one.seen}); {forget_hint(one.group)}"))
         elif lowest is None or (min(one.offset, end), one.group) < lowest:
             lowest, which = (min(one.offset, end), one.group), one
     if (never := standing.irregular.unproven) is not None:
         text = f"{who(never.group)} is gone since it committed {never.offset:,} here (seen {never.seen}), and nothing"
-        unknown.append(Reason("F6", f"{text} says of which log that was; {forget_hint(never.group)}"))
+        unknown.append(Reason(Code.F6, f"{text} says of which log that was; {forget_hint(never.group)}"))
     return lowest, which, unknown
 
 
@@ -233,7 +234,7 @@ def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Rea
             f"{who(one.group)} committed {one.offset:,}, beyond the log's end {high_watermark:,}: a leftover of "
             f"an older topic of this name? {_reset(one.group)}"
         )
-        return Reason("F5", text)
+        return Reason(Code.F5, text)
     return (
         ahead_reason(one, leader_epoch) if (one.epoch or 0) > leader_epoch else leftover_reason(one.group, one.offset)
     )
@@ -245,7 +246,7 @@ def ahead_reason(one: Refused, leader_epoch: int) -> Reason:
         f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
         f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}"
     )
-    return Reason("F5", text)
+    return Reason(Code.F5, text)
 
 
 def _cut_reason(cut: int, epoch: int | None) -> Reason:
@@ -254,7 +255,7 @@ def _cut_reason(cut: int, epoch: int | None) -> Reason:
         f"the log was cut back to {cut:,} since kretain last looked{which}, and some group's commit carries no leader "
         f"epoch: whether it is older is unknown now; run again"
     )
-    return Reason("F5", text)
+    return Reason(Code.F5, text)
 
 
 def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
@@ -264,7 +265,7 @@ def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
         f"were lost in an election and others stand there now; let it commit again. If it has, and names epoch {epoch} "
         f"each time, its client never learns a new one: use a newer client, or groups.stale.epochs"
     )
-    return Reason("F5", text)
+    return Reason(Code.F5, text)
 
 
 def leftover_reason(group: str, offset: int) -> Reason:
@@ -275,7 +276,7 @@ def leftover_reason(group: str, offset: int) -> Reason:
         f"not committed since: {again}; if it has read so far here all the same: "
         f"{forget_line(group)}"
     )
-    return Reason("F5", text)
+    return Reason(Code.F5, text)
 
 
 def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, int | None]]) -> str:
@@ -352,11 +353,11 @@ def _doubts(standing: Standing, *, empty: bool) -> list[Reason]:
         reasons += _some(some)
     irregular = standing.irregular
     if not empty:
-        reasons += [Reason("F2", text) for _group, text in irregular.missing]
+        reasons += [Reason(Code.F2, text) for _group, text in irregular.missing]
         if (more := irregular.missing_count - len(irregular.missing)) > 0:
-            reasons.append(Reason("F2", f"and {more:,} more groups without a commit here"))
+            reasons.append(Reason(Code.F2, f"and {more:,} more groups without a commit here"))
     text = "is required (groups.require) and has no commit here"
-    return reasons + [Reason("F4", f"{who(group)} {text}") for group in standing.absent]
+    return reasons + [Reason(Code.F4, f"{who(group)} {text}") for group in standing.absent]
 
 
 def _some(reasons: Collection[Reason]) -> list[Reason]:

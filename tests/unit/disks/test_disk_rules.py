@@ -10,6 +10,7 @@ import pytest
 
 from kretain.render.disks import bar
 from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, decide, disk_limit, raised
 from retention_cli.disks.ceiling import OldestFirst, oldest_first
@@ -24,7 +25,7 @@ from tests.support.disk_reads import CLICKS, ORDERS, R6
 from tests.support.disks import log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
 
-FREE = Limit(1000, "G1", "the high watermark")
+FREE = Limit(1000, Code.G1, "the high watermark")
 
 
 def only(rules: DiskRules, *dirs: LogDirState) -> tuple[Disk, list[Reason]]:
@@ -221,11 +222,11 @@ LOG = Log(0, [NOW - HOUR] * 20, floor=12)
 
 def test_r6_never_goes_past_the_floor_unless_the_policy_says_so() -> None:
     """G2, and G1 behind it."""
-    assert disk_limit(LOG.facts(Settings()), Settings(), NOW) == Limit(12, "G2", "group:a has read up to 12")
+    assert disk_limit(LOG.facts(Settings()), Settings(), NOW) == Limit(12, Code.G2, "group:a has read up to 12")
     free = Settings(unconsumed="trim")
-    assert disk_limit(LOG.facts(free), free, NOW) == Limit(20, "G1", "the high watermark")
+    assert disk_limit(LOG.facts(free), free, NOW) == Limit(20, Code.G1, "the high watermark")
     stable = replace(LOG, stable=15)
-    assert disk_limit(stable.facts(free), free, NOW) == Limit(15, "G1", "an open transaction begins at 15")
+    assert disk_limit(stable.facts(free), free, NOW) == Limit(15, Code.G1, "an open transaction begins at 15")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_a_decision_is_raised_only_beyond_what_other_rules_came_to_and_never_pas
     chosen = Settings()
     facts = LOG.facts(chosen)
     before = decide(facts, chosen, NOW)
-    limit = Limit(12, "G2", "group:a")
+    limit = Limit(12, Code.G2, "group:a")
     after = raised(facts, chosen, before, 9, limit, WHY)
     assert (after.action, after.trim_to, after.rule, after.records, after.limited_by) == (
         "trim",
@@ -280,7 +281,7 @@ def test_a_decision_is_raised_only_beyond_what_other_rules_came_to_and_never_pas
 def test_whole_segments_round_r6_too() -> None:
     chosen = Settings(whole_segments=True)
     facts = LOG.facts(chosen)._replace(segment_bases=[0, 5, 8])
-    limit = Limit(12, "G2", "group:a")
+    limit = Limit(12, Code.G2, "group:a")
     assert raised(facts, chosen, decide(facts, chosen, NOW), 9, limit, WHY).trim_to == 8
     blind = LOG.facts(chosen)
     unknown = raised(blind, chosen, decide(blind, chosen, NOW), 9, limit, WHY)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from retention_cli.brokers.log_offsets import Found
+from retention_cli.core.codes import Code
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.decision import Limit
 from retention_cli.disks import estimate as estimate_module
@@ -75,7 +76,7 @@ def estimated(
     ]
     names = [TopicPartition("t", n) for n in range(len(stamps))]
     ends = {tp: (0, len(times)) for tp, times in zip(names, stamps, strict=True)}
-    limits: dict[TopicPartition, Any] = {tp: Limit(most, "G2", "") for tp, most in zip(names, limit, strict=True)}
+    limits: dict[TopicPartition, Any] = {tp: Limit(most, Code.G2, "") for tp, most in zip(names, limit, strict=True)}
     known = Known(ends, {}, limits, {"t": segment_bytes}, {}, {}, {}, [Leaving()] * len(disks))
     leaders: Any = dict.fromkeys(names)
     reader: Any = Brokers(stamps)

@@ -10,6 +10,7 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.core.codes import Code
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.ceiling import OldestFirst
@@ -61,7 +62,7 @@ def walked(
 ) -> OldestFirst:
     """One disk of 20,000 bytes with ``old`` and ``new`` on it: half of them must go."""
     disk = Disk(1, ("/a",), room or Room(total, used, 20_000), {OLD: 10_000, NEW: 10_000})
-    free = Limit(100, "G1", "the high watermark")
+    free = Limit(100, Code.G1, "the high watermark")
     doubts = {(0, tp): why for tp, why in facts.pop("doubts", {}).items()}
     usual: dict[str, Any] = {
         "ends": {OLD: (0, 100), NEW: (0, 100)},
@@ -115,8 +116,8 @@ def test_a_record_in_the_wrong_order_ends_what_goes() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"limits": {NEW: Limit(100, "G1", "")}}, None),
-        ({"limits": {NEW: Limit(100, "G1", ""), OLD: Unknown.because("F4", "no group")}}, "F4"),
+        ({"limits": {NEW: Limit(100, Code.G1, "")}}, None),
+        ({"limits": {NEW: Limit(100, Code.G1, ""), OLD: Unknown.because("F4", "no group")}}, "F4"),
         ({"segment_bytes": {"new": SEGMENT}}, "R6"),
         ({"doubts": {OLD: DOUBT}}, "R6"),
     ],
@@ -134,7 +135,7 @@ def test_what_is_not_known_to_be_free_is_not_touched(change: dict[str, Any], why
 
 def test_never_past_a_limit() -> None:
     """G2."""
-    held = Limit(35, "G2", "group:a has read up to 35")
+    held = Limit(35, Code.G2, "group:a has read up to 35")
     found = walked(limits={OLD: held, NEW: held})
     assert found.bounds == {OLD: 33, NEW: 33}
     [one] = found.outcomes
