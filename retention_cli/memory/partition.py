@@ -85,19 +85,6 @@ class PartitionMemory:
         scan = read_scan(self.scan)
         return reached if scan is None else max(reached, scan.end)
 
-    @property
-    def proof(self) -> PartitionMemory | None:
-        """The part that shows whether the log was cut since (M2), None if the partition was never observed."""
-        if self.leader_epoch is None:
-            return None
-        return PartitionMemory(
-            packed=pack([Sample(0, self.high_watermark)]),
-            leader_epoch=self.leader_epoch,
-            last_epoch=self.last_epoch,
-            earlier=self.earlier,
-            log_start=self.log_start,
-        )
-
     def add_sample(self, sample: Sample) -> None:
         """Remember a high watermark, unless it is the last one again."""
         if self.packed:

@@ -38,8 +38,8 @@ MUTANTS: Final = (
     Mutant(
         "G2 without R2",
         "decide/guards/unconsumed.py",
-        'frozenset({Code.R2, Code.R3, Code.R5, Code.R6, Code.R7})',
-        'frozenset({Code.R3, Code.R5, Code.R6, Code.R7})',
+        "frozenset({Code.R2, Code.R3, Code.R5, Code.R6, Code.R7})",
+        "frozenset({Code.R3, Code.R5, Code.R6, Code.R7})",
     ),
     Mutant(
         "G3: a switched topic's stamps count",

@@ -218,10 +218,6 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
-def _forever(value: Maybe[int | None]) -> str:
-    return "?" if isinstance(value, Unknown) else "forever" if value is None else span(value)
-
-
 def _at_most(value: Maybe[AtMost | str]) -> str:
     if isinstance(value, AtMost):
         readable = value.readable_ms
