@@ -161,7 +161,8 @@ class _Reading:
             return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
         request = self._request
-        sizes_soon = self._reader.sizes_soon(leaders) if self._decides and not self._again else None
+        sized = self._decides or (isinstance(request, FullRead) and request.with_rows)
+        sizes_soon = self._reader.sizes_soon(leaders) if sized and not self._again else None
         self._read_ends(leaders)
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.open({name: one.topic_id for name, one in self._topics.items()})

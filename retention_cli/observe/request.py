@@ -115,7 +115,7 @@ class FullRead(_Common):
         scan_all: read event times from records for as long as it takes, not only while patience lasts.
         disks: fills in what rules need to know about disks; None if no rule does.
         outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
-        with_rows: keep every consumer as rows, too.
+        with_rows: keep every consumer as rows, and read sizes, too.
     """
 
     only: Collection[TopicPartition] | None = None
