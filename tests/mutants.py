@@ -163,7 +163,12 @@ MUTANTS: Final = (
         "if recheck is not None and recheck.clock is not None:",
         "if False:",
     ),
-    Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(fold, key, rows)", "bool(key)"),
+    Mutant(
+        "F7: a position that is gone is let be",
+        _OUTSIDE,
+        "recall.complete(fold, key, rows, one.unreadable)",
+        "bool(key)",
+    ),
     Mutant(
         "F7: a source that failed is let be",
         _OUTSIDE,

@@ -71,7 +71,8 @@ def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknow
         for one in topic.partitions:
             if (failed := error_named(one.error_code, one.error_message)) is not None:
                 place = f"{topic.topic_name}-{one.partition_index}"
-                return CommitsUnknown(name, f"{place}: {failed}", frozenset(other.topic_name for other in topics))
+                doubted = frozenset(other.topic_name for other in topics)
+                return CommitsUnknown(name, f"{place}: {failed}", doubted, GroupCommits(name, {}))
             if one.start_offset < 0:
                 unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset
             else:

@@ -52,14 +52,21 @@ class GroupMemory:
         return self.counted.joined(self.open).joined(self.refused)
 
     def update(
-        self, commits: Positions, ids: Mapping[str, str], digest: bytes, now_ms: int, *, outlives: bool = False
+        self,
+        commits: Positions,
+        ids: Mapping[str, str],
+        digest: bytes,
+        now_ms: int,
+        *,
+        named: Collection[str] | None = None,
     ) -> None:
         """Set the group's current commits. Positions on a topic that was recreated since are forgotten.
 
-        ``seen_ms`` always grows, whatever two machines' clocks say. With ``outlives`` nobody deletes commits with their
-        topic: all that exist when it was recreated are of the former topic, and are refused (F5).
+        ``seen_ms`` always grows, whatever two machines' clocks say. With ``named`` nobody deletes commits with their
+        topic: all that exist when it was recreated are of the former topic, and are refused (F5). ``named`` are the
+        topics that the consumer has, also those without a position yet.
         """
-        topics = commits.topics()
+        outlives, topics = named is not None, commits.topics().union(named or ())
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
         moved = not self.seen_ms or not anew.isdisjoint(topics) or bool(self.gone.within(commits).any())
         if anew:
@@ -199,7 +206,7 @@ class GroupMemory:
 
     def as_bytes(self) -> bytes:
         """Return the memory as bytes, the same on every machine."""
-        head = [self.seen_ms, self.stood_ms, self.digest.hex(), self.ids]
+        head = [self.seen_ms, self.stood_ms, self.digest.hex(), dict(sorted(self.ids.items()))]
         return packed(head, (self.counted, self.open, self.refused, self.gone, self.doubted))
 
     @classmethod

@@ -43,7 +43,7 @@ class LedgerGroups(LedgerFile):
             self.saw_again(name, now_ms)
             return RecalledGroup() if head.plain else self._group(name).recalled(self._ids, since_ms)
         group = self._group(name)
-        group.update(now or NOTHING, self._ids, digest, now_ms, outlives=outlives_topics(name))
+        group.update(now or NOTHING, self._ids, digest, now_ms, named=commits if outlives_topics(name) else None)
         self._see(name, group)
         return group.recalled(self._ids, since_ms)
 
@@ -78,7 +78,7 @@ class LedgerGroups(LedgerFile):
             if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
                 group.cut_unseen({tp.topic for tp in cuts})
             # If another run has seen it since, its commits may be later than the logs that this pass has read.
-            mine = name in self._present and group.seen_ms == head.seen_ms
+            mine = (unseen or name in self._present) and group.seen_ms == head.seen_ms
             if group.refuse_beyond(cuts, logs) | (mine and group.judge(logs)) | unseen:
                 self._drop(name)
                 self._heads[name], self._judged[name] = Head.of(group), group.as_bytes()
@@ -110,7 +110,7 @@ class LedgerGroups(LedgerFile):
             return
         apart = self._outdated or self._meta("revision") != self._revision
         group = GroupMemory() if apart and name not in self._groups and name not in self._judged else self._group(name)
-        group.update(read.commits, self._ids, read.digest, read.read_ms, outlives=outlives_topics(name))
+        group.update(read.commits, self._ids, read.digest, read.read_ms, named=() if outlives_topics(name) else None)
         self._see(name, group)
 
     def saw_again(self, name: str, now_ms: int) -> None:

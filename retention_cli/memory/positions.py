@@ -21,6 +21,7 @@ Place = tuple[str, int]
 """A topic's name, and a partition."""
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_AT_MOST_BYTES: Final = 1 << 30
 NONE: Final = -1
 """No leader epoch."""
 _NO_CUT: Final = 2**63 - 1
@@ -215,6 +216,10 @@ class Logs:
                 self.special[place] = one
         self._columns = _sorted(np.array(rows, np.int64).reshape(-1, 4).T)
 
+    def topics(self) -> set[str]:
+        """Return their topics."""
+        return {_TOPICS[one] for one in np.unique(self._columns[_KEY] >> 32).tolist()}
+
     def sent(self) -> LogColumns:
         """Return H and :attr:`~.interface.LogNow.proves` of all but the special logs, by topic and partition."""
         keys = self._columns[_KEY]
@@ -284,8 +289,10 @@ def unpacked(raw: bytes) -> tuple[Any, list[Positions]]:
         ValueError: it is not what that writes.
     """
     try:
-        found = _unpacked(zlib.decompress(raw))
-    except (zlib.error, ValueError, TypeError, IndexError, RecursionError):
+        stream = zlib.decompressobj()
+        content = stream.decompress(raw, _AT_MOST_BYTES)
+        found = _unpacked(content) if stream.eof and not stream.unused_data else None
+    except (zlib.error, ValueError, TypeError, IndexError, OverflowError, RecursionError):
         found = None
     if found is None:
         raise ValueError("it is damaged")
@@ -295,6 +302,7 @@ def unpacked(raw: bytes) -> tuple[Any, list[Positions]]:
 def _unpacked(content: bytes) -> tuple[Any, list[Positions]] | None:
     end = 4 + int.from_bytes(content[:4], "little")
     head, names, counts = json.loads(content[4:end])
+    json.dumps([head, names], ensure_ascii=False).encode()  # half a character can't be stored again
     if {*map(type, names)} - {str} or len({*names}) < len(names) or {*map(type, counts)} - {int}:
         return None
     columns = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from retention_cli.core.codes import Code
 from retention_cli.decide.guards import GUARDS
 
 ROOT = Path(__file__).parents[2]
@@ -15,8 +16,11 @@ def reason_codes() -> set[str]:
     found: set[str] = {guard.code for guard in GUARDS}
     for path in (ROOT / "retention_cli").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-                called = ast.unparse(node.func)
-                if called.rpartition(".")[2] in ("Reason", "because") and isinstance(node.args[0].value, str):
-                    found.add(node.args[0].value)
+            if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] not in ("Reason", "because"):
+                continue
+            match node.args[:1]:
+                case [ast.Constant(str(code))]:
+                    found.add(code)
+                case [ast.Attribute(ast.Name("Code"), code)]:
+                    found.add(Code[code])
     return found

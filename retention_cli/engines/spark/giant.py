@@ -266,7 +266,7 @@ def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found) -
     logs = Logs(special for one in slices for special in one.special)
     for one in slices:
         logs.take(one.logs)
-    cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
+    topics, cuts = logs.topics(), [TopicPartition(*tp) for one in slices for tp in one.cuts]
     with ledger.sparing():
         for told in found.shares:
             ledger.take_ages({(topic_id, count): at for topic_id, count, at in told.widths}, told.born)
@@ -276,11 +276,11 @@ def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found) -
                 ledger.saw_read(name, None if raw is None else ReadCommits.from_bytes(raw), giant.sent_ms)
                 waiting += len(raw or b"") // 6  # a commit has about as many bytes
                 if waiting > _JUDGED_COMMITS and not cuts:  # a cut is judged for all groups at once
-                    ledger.judge(lambda: logs, giant.topic_ids.keys(), ())
+                    ledger.judge(lambda: logs, topics, ())
                     waiting = 0
             for changed in found.ledgers if found.is_one_reading else ():
                 ledger.take(changed)
         except ValueError as error:
             raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None
-        ledger.judge(lambda: logs, giant.topic_ids.keys(), cuts)
+        ledger.judge(lambda: logs, topics, cuts)
         memories.save(SYSTEM.wall_ms())

@@ -182,7 +182,7 @@ class FloorFold:
             count = self._count(topic)
             here = self._known.setdefault(group, {}).setdefault(topic, set())
             for partition, offset, epoch in rows:
-                if partition < count:
+                if 0 <= partition < count:
                     here.add(partition)
                     self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
                     self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
@@ -199,7 +199,7 @@ class FloorFold:
         """Fold in commits of a group that do not count (F5); for F2 the group has a commit there."""
         skipped = self._skipped.setdefault(group, {})
         for (topic, partition), (offset, epoch) in refused.items():
-            if topic not in self.topics or partition >= self._count(topic):
+            if topic not in self.topics or not 0 <= partition < self._count(topic):
                 continue
             skipped.setdefault(topic, set()).add(partition)
             self._row(group, topic, partition, "refused", offset, epoch, Code.F5)
@@ -215,7 +215,7 @@ class FloorFold:
                 continue
             here = self._unset.setdefault(group, {}).setdefault(topic, set())
             for partition, offset in offsets.items():
-                if partition < self._count(topic):
+                if 0 <= partition < self._count(topic):
                     here.add(partition)
                     self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import EventMax, Sample
+from retention_cli.core.consumers import key_of
+from retention_cli.core.model import EventMax, Sample, TopicPartition
 from retention_cli.decide.guards.wall_clock import written_by
 from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.interface import Rows
+from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.positions import Logs, Position, Positions
@@ -289,7 +293,7 @@ def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_rec
 
     def look(offset: int, topic_id: str) -> bool:
         rows = {"orders": [(0, offset, None)]}
-        group.update(Positions.of(rows), {"orders": topic_id}, b"", 1_000, outlives=outlives)
+        group.update(Positions.of(rows), {"orders": topic_id}, b"", 1_000, named=rows if outlives else None)
         return ("orders", 0) in group.refused
 
     group = GroupMemory()
@@ -302,8 +306,8 @@ def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_rec
 def test_a_position_on_a_topic_that_is_not_there_is_not_of_the_one_that_comes() -> None:
     """F5, F7: ZooKeeper keeps nodes of topics that are long gone."""
     group = GroupMemory()
-    group.update(Positions.of({"orders": [(0, 7, None)]}), {}, b"", 1_000, outlives=True)
-    group.update(Positions.of({"orders": [(0, 7, None)]}), {"orders": "new"}, b"", 2_000, outlives=True)
+    group.update(Positions.of({"orders": [(0, 7, None)]}), {}, b"", 1_000, named=())
+    group.update(Positions.of({"orders": [(0, 7, None)]}), {"orders": "new"}, b"", 2_000, named=())
     assert ("orders", 0) in group.refused
     assert group.last_commits({"orders": "new"}, 0) == {}
 
@@ -312,12 +316,49 @@ def test_a_cut_that_was_seen_while_a_source_was_not_read_refuses_its_next_positi
     """M2, F7: where it stood before still counts, should it be gone by then (F6)."""
     ids = {"orders": "id"}
     group = GroupMemory()
-    group.update(Positions.of({"orders": [(0, 900, None)]}), ids, b"", 1_000, outlives=True)
+    group.update(Positions.of({"orders": [(0, 900, None)]}), ids, b"", 1_000, named=())
     judge(group, lambda _place: LogNow(1_000, 1))
     group.cut_unseen({"orders"})
     assert group.last_commits(ids, 0) == {"orders": [(0, 900, 1)]}
     again = GroupMemory.from_bytes(group.as_bytes())
-    again.update(Positions.of({"orders": [(0, 950, None)]}), ids, b"", 2_000, outlives=True)
+    again.update(Positions.of({"orders": [(0, 950, None)]}), ids, b"", 2_000, named=())
     assert ("orders", 0) in again.refused
-    again.update(Positions.of({"orders": [(0, 960, None)]}), ids, b"", 3_000, outlives=True)
+    again.update(Positions.of({"orders": [(0, 960, None)]}), ids, b"", 3_000, named=())
     assert ("orders", 0) not in again.refused
+
+
+OUTSIDE = key_of("zookeeper", "g")
+
+
+def pass_over(folder: Path, commits: Rows | None, log: LogNow | None, topic_id: str = "A", cut: bool = False) -> Ledger:
+    """One pass that reads these positions of a consumer outside Kafka (None: it can't be read), and this log of t-0."""
+    with Ledger(folder) as ledger:
+        ledger.begin({"t": topic_id})
+        if commits is not None:
+            ledger.saw_group(OUTSIDE, commits, 1_000, 0)
+        if log is not None:
+            ledger.judge(lambda: Logs([(("t", 0), log)]), {"t"}, [TopicPartition("t", 0)] if cut else [])
+        ledger.save(1_000)
+    return ledger
+
+
+def test_an_open_position_is_refused_where_the_log_was_cut_while_its_source_could_not_be_read(tmp_path: Path) -> None:
+    """F5, F7: nobody had judged it yet, and it stands there unchanged once the log has grown beyond it again."""
+    stands: Rows = {"t": [(0, 500, None)]}
+    pass_over(tmp_path / "c", stands, None)
+    pass_over(tmp_path / "c", None, LogNow(100, 5, cut=100, cut_until=3), cut=True)
+    pass_over(tmp_path / "c", stands, LogNow(1_000, 5))
+    with Ledger(tmp_path / "c") as ledger:
+        group = ledger.group(OUTSIDE)
+    assert group.refused == {("t", 0): Position(500, None)}
+    assert not group.counted
+
+
+def test_a_position_on_a_recreated_topic_is_refused_if_the_consumer_had_the_former_one_without_any(
+    tmp_path: Path,
+) -> None:
+    """F5, F7: ZooKeeper names such a topic. The position may have been written before the topic was recreated."""
+    pass_over(tmp_path / "c", {"t": []}, None)
+    pass_over(tmp_path / "c", {"t": [(0, 50, None)]}, LogNow(1_000, 0), topic_id="B")
+    with Ledger(tmp_path / "c") as ledger:
+        assert ledger.group(OUTSIDE).refused == {("t", 0): Position(50, None)}

@@ -18,7 +18,15 @@ from typing import Any, Final
 
 from retention_cli.core.files import read_file
 from retention_cli.core.install import how_to_add
-from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Consumer, Consumers, Position, Reach, SourceError
+from retention_cli.observe.floors.sources.interface import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    Consumer,
+    Consumers,
+    Position,
+    Reach,
+    SourceError,
+)
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain, shown
@@ -177,7 +185,7 @@ def _position(partition: str, node: tuple[bytes, Any] | None) -> Position | None
     """
     if node is None:
         return None
-    if re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) is None:
+    if re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) is None or int(partition) > MAX_PARTITION:
         raise ValueError(f"{plain(partition)} is not a partition")
     value = node[0]
     if _OFFSET.fullmatch(value or b"") is None or int(value) > MAX_OFFSET:
