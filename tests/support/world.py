@@ -42,7 +42,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import TrimJob, carry_out
+from retention_cli.trim.run import TrimJob, carry_out, shipped
 from tests.support import processes
 
 HOUR = 3_600_000
@@ -522,7 +522,7 @@ class World:
                 dry_run=dry_run,
                 **more,
             )
-            return carry_out(job)
+            return shipped(job, carry_out(job))
 
     def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
         """Run the real command against this cluster."""

@@ -80,7 +80,8 @@ def ids_everywhere(world: World, topic: str) -> set[str | None]:
         async def ask(node: int) -> str | None:
             wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
             asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
-            return topic_id_text((await reader.wire.ask(asked, node)).topics[0].topic_id.bytes)
+            found = (await reader.wire.ask(asked, node)).topics[0].topic_id  # None: there is no such topic
+            return None if found is None else topic_id_text(found.bytes)
 
         return {reader.wire.run(ask, node) for node in reader.brokers()}
 
