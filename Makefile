@@ -25,7 +25,7 @@ test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop 
 	$(PYTEST) -m "not long and not thorough" $(call IN_PARALLEL,3)
 
 test-all: $(VENV)/.dev  ## those, and the thorough ones: Spark clusters, the demo, races, random clusters (what CI runs)
-	$(PYTEST) -m "not long" $(call IN_PARALLEL,3)
+	$(PYTEST) -m "not long" $(call IN_PARALLEL,2)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long
