@@ -27,7 +27,7 @@ NONE: Final = -1
 _NO_CUT: Final = 2**63 - 1
 _KEY, _OFFSET, _OWN, _PROVEN, _SEEN = range(5)
 _STORED: Final = ("<i4", "<i4", "<i8", "<i4", "<i4", "<i8")
-"""The columns of :meth:`Positions.packed`: topic, partition, offset, own, proven, seen."""
+"""The columns of :func:`packed`: topic, partition, offset, own, proven, seen."""
 _TOPICS: Final[dict[int, str]] = {}
 _NUMBERS: Final[dict[str, int]] = {}
 _NEXT: Final = count()
@@ -120,7 +120,7 @@ class Positions(Mapping[Place, Position]):
 
     def topics(self) -> set[str]:
         """Return their topics."""
-        return {_TOPICS[one] for one in np.unique(self.columns[_KEY] >> 32).tolist()}
+        return _topics_of(self.columns[_KEY])
 
     def commits(self) -> dict[Place, tuple[int, int | None]]:
         """Return the offset and the leader epoch of each."""
@@ -189,8 +189,7 @@ class Positions(Mapping[Place, Position]):
             return np.zeros(len(mine), np.int64), np.zeros(len(mine), np.bool_)
         if len(mine) == len(theirs) and np.array_equal(mine, theirs):
             return np.arange(len(mine)), np.ones(len(mine), np.bool_)
-        at = np.minimum(np.searchsorted(theirs, mine), len(theirs) - 1)
-        return at, theirs[at] == mine
+        return _found(mine, theirs)
 
     def _with(self, column: int, values: Numbers | int) -> Positions:
         columns = self.columns.copy()
@@ -210,15 +209,18 @@ class Logs:
         rows = []
         self.special: dict[Place, LogNow] = {}
         """Those that were cut, or that do not know all leader epochs of the commits on them."""
+        self._doubtful: dict[int, LogNow] = {}
         for place, one in logs:
             rows.append((_key(place), one.high_watermark, one.proves, _NO_CUT if one.cut is None else one.cut))
             if one.cut is not None or one.unknown_epochs or one.unasked_epochs:
                 self.special[place] = one
+            if one.unknown_epochs or one.unasked_epochs:
+                self._doubtful[_key(place)] = one
         self._columns = _sorted(np.array(rows, np.int64).reshape(-1, 4).T)
 
     def topics(self) -> set[str]:
         """Return their topics."""
-        return {_TOPICS[one] for one in np.unique(self._columns[_KEY] >> 32).tolist()}
+        return _topics_of(self._columns[_KEY])
 
     def sent(self) -> LogColumns:
         """Return H and :attr:`~.interface.LogNow.proves` of all but the special logs, by topic and partition."""
@@ -251,14 +253,12 @@ class Logs:
         if not len(keys):
             return NOTHING, NOTHING, commits
         mine, offset, own = commits.columns[:3]
-        at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
-        known = keys[at] == mine
+        at, known = _found(mine, keys)
         foreign = np.zeros(len(mine), np.bool_)
-        for place, log in self.special.items():
-            n = int(np.searchsorted(mine, key := _key(place)))
-            if n < len(mine) and mine[n] == key and own[n] != NONE:
-                known[n] &= int(own[n]) not in log.unasked_epochs
-                foreign[n] = int(own[n]) in log.unknown_epochs
+        for n in np.flatnonzero((own != NONE) & np.isin(mine, [*self._doubtful])).tolist():
+            log = self._doubtful[int(mine[n])]
+            known[n] &= int(own[n]) not in log.unasked_epochs
+            foreign[n] = int(own[n]) in log.unknown_epochs
         refused = (offset > high[at]) | np.where(own == NONE, offset > cut[at], foreign)
         counted = commits.with_proven(proves[at]).where(known & ~refused)
         return counted, commits.where(known & refused), commits.where(~known)
@@ -328,6 +328,16 @@ def _sorted(columns: Numbers) -> Numbers:
     keys = columns[_KEY]
     last = np.append(keys[1:] != keys[:-1], True)
     return columns if last.all() else columns[:, last]
+
+
+def _found(mine: Numbers, theirs: Numbers) -> tuple[Numbers, Mask]:
+    """Return where each key is in others, which are sorted and at least one, and whether it is there."""
+    at = np.minimum(np.searchsorted(theirs, mine), len(theirs) - 1)
+    return at, theirs[at] == mine
+
+
+def _topics_of(keys: Numbers) -> set[str]:
+    return {_TOPICS[one] for one in np.unique(keys >> 32).tolist()}
 
 
 def _key(place: Place) -> int:

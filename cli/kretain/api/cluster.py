@@ -16,11 +16,11 @@ from kretain.api.values import InterruptedTrim, Origin, Plan, Report, origin_of,
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
 from kretain.flows.inventory import InventoryOption
-from kretain.flows.plans import now_ms, plan_now, read_saved
+from kretain.flows.plans import plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import exit_codes
 from kretain.options import rules
-from kretain.options.common import Common
+from kretain.options.common import Common, now_ms
 from kretain.options.spark import SparkFlags
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason

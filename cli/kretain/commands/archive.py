@@ -97,8 +97,8 @@ def compact(
     """
     from kretain.config import resolve
     from kretain.flows.archives import split
-    from kretain.flows.plans import now_ms
     from kretain.flows.trims import must_confirm
+    from kretain.options.common import now_ms
     from kretain.render.archive import print_compacted
     from kretain.render.output import count
     from retention_cli.archive.catalog import read_catalog

@@ -9,11 +9,11 @@ import typer
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import InventoryOption, check_one
-from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
+from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
 from kretain.options import rules
-from kretain.options.common import Common, Output, PlanOutput, command
+from kretain.options.common import Common, Output, PlanOutput, command, now_ms
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags

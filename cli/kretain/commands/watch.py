@@ -10,10 +10,9 @@ import typer
 
 from kretain.errors import Deeds, Exit, UsageError, tell
 from kretain.flows.inventory import InventoryOption
-from kretain.flows.plans import now_ms
 from kretain.flows.trims import exit_codes
 from kretain.options import rules
-from kretain.options.common import Common, command, duration_ms, option, size_bytes
+from kretain.options.common import Common, command, duration_ms, now_ms, option, size_bytes
 
 if TYPE_CHECKING:
     from retention_cli.policy.selection import Selection

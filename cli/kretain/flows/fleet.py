@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
-from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
-from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, option
+from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, now_ms, option
 from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 

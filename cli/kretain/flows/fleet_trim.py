@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kretain.errors import Exit, RefusedError, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
-from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log
 from kretain.options import rules
-from kretain.options.common import Common, PlanOutput
+from kretain.options.common import Common, PlanOutput, now_ms
 from kretain.options.trim import TrimFlags
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kretain.options.common import now_ms
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved
@@ -14,11 +15,6 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
     from retention_cli.state.memories import Memories
-
-
-def now_ms() -> int:
-    """Return this machine's time in Unix ms."""
-    return time.time_ns() // 1_000_000
 
 
 def plan_now(

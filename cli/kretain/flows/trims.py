@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, worst
-from kretain.flows.plans import now_ms
+from kretain.options.common import now_ms
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
