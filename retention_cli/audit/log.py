@@ -193,7 +193,7 @@ class AuditLog:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Give the log as it is at one moment: a trim may be running, and may close a file."""
+        """Yield a consistent view of the log, even while a running trim closes a file."""
         folder = self.path.parent
         while True:
             head, closed = self._head(), closed_files(folder)

@@ -83,8 +83,8 @@ def logging_jars(progress: Progress) -> Path:
 def maven(folder: Path, counted: Any = None) -> Any:
     """Return jgo's context that downloads into a Maven repository in a folder.
 
-    ``counted`` is called with each file's name and size, and returns a context manager of a function that is told of
-    bytes that came.
+    ``counted`` is called with each file's name and size. It returns a context manager that yields a function to call
+    with the bytes received.
     """
     try:
         from jgo.maven import MavenContext, PythonResolver

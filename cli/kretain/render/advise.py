@@ -348,7 +348,7 @@ def _sum(values: Iterable[Any]) -> float | None:
 
 
 def _measured(one: PartitionState) -> dict[str, Any]:
-    """Return a partition's traffic, as far as it is known."""
+    """Return a partition's traffic; unknown rates stay unknown."""
     hour, day = one.last_hour, one.last_day
     return {
         "bytes": one.size_bytes,

@@ -128,7 +128,7 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
 
 def _chart(label: str, height: float, draw: Callable[[Any], None]) -> Element:
     """Return a chart as an element: only what draws, with the page's settings and colors and no others."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is nobody's business here
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hide its notes about the font cache
     text = io.BytesIO()
     with plots("matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
