@@ -10,7 +10,7 @@ from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, DiskOutcome
 from retention_cli.memory.disk import Growth, Look, growth, lowest
-from retention_cli.memory.interface import Memory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
 
 _UNEXPLAINED: Final = ":unexplained"
@@ -18,7 +18,7 @@ _UNEXPLAINED: Final = ":unexplained"
 
 
 def look(
-    reader: ClusterReader, rules: DiskRules, memory: Memory, now_ms: int
+    reader: ClusterReader, rules: DiskRules, memory: Ledger, now_ms: int
 ) -> tuple[list[DiskOutcome], list[Reason]]:
     """Return how full each disk is and how fast it grows, without a plan, and the reasons for what is unknown."""
     replicas = {
@@ -31,7 +31,7 @@ def look(
     return [DiskOutcome(disk, rules.percent, growth=growths.get(disk.name)) for disk in disks], notes
 
 
-def remember(disks: Sequence[Disk], memory: Memory, now_ms: int) -> dict[str, Maybe[Growth]]:
+def remember(disks: Sequence[Disk], memory: Ledger, now_ms: int) -> dict[str, Maybe[Growth]]:
     """Remember how full disks are, and return how fast they grow, by disk name."""
     found: dict[str, Maybe[Growth]] = {}
     for disk in disks:
@@ -42,7 +42,7 @@ def remember(disks: Sequence[Disk], memory: Memory, now_ms: int) -> dict[str, Ma
     return found
 
 
-def stays_by_ledger(disks: Sequence[Disk], memory: Memory, now_ms: int, over_ms: int | None) -> dict[str, int]:
+def stays_by_ledger(disks: Sequence[Disk], memory: Ledger, now_ms: int, over_ms: int | None) -> dict[str, int]:
     """Remember the bytes that no live replica explains; return how many of them stay, by disk name (R6).
 
     The smallest amount seen over more than ``over_ms`` belongs to other users of the disk, and stays. A disk for which
@@ -61,6 +61,6 @@ def stays_by_ledger(disks: Sequence[Disk], memory: Memory, now_ms: int, over_ms:
     return found
 
 
-def looks_at(disk: Disk, memory: Memory) -> tuple[Look, ...]:
+def looks_at(disk: Disk, memory: Ledger) -> tuple[Look, ...]:
     """Return the remembered looks at the bytes on a disk that no live replica explains."""
     return memory.disk(f"{disk.key}{_UNEXPLAINED}").looks

@@ -32,7 +32,7 @@ from retention_cli.forecast.steady import (
 from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast, Loss
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.interface import Memory, NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.make import with_live
@@ -215,10 +215,10 @@ def r6_of(
 
 
 def _disks(
-    reader: ClusterReader, selection: Selection, memory: Memory, parts: Parts, now_ms: int
+    reader: ClusterReader, selection: Selection, memory: Ledger, parts: Parts, now_ms: int
 ) -> tuple[list[DiskForecast], list[Reason]]:
     """Return the disks' forecasts. Their usage is compared with the ledger's looks, and not added to them."""
-    outcomes, notes = look(reader, selection.decided_alone.policy.disks, NoMemory(), now_ms)
+    outcomes, notes = look(reader, selection.decided_alone.policy.disks, Ledger(None), now_ms)
     found = []
     for one in outcomes:
         room = one.disk.room

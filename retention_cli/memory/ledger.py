@@ -43,14 +43,15 @@ _TOPICS_AGAIN_MS: Final = 3_600_000
 class Ledger(LedgerGroups):
     """One cluster's memory. A context manager; nothing is written before :meth:`save`.
 
-    ``lost`` says why it may be incomplete, ``notes`` what it skipped.
+    ``lost`` says why it may be incomplete: what depends on it is unknown, and held. ``notes`` say what it skipped.
+    Without a folder it begins empty, and is never saved: what is recalled is what this process has seen.
 
     Raises:
         StateError: it can't be opened, is no ledger, or was written by a newer kretain.
     """
 
-    def __init__(self, folder: Path, known: NamedLedger | None = None) -> None:
-        self.lost: Unknown | None = None
+    def __init__(self, folder: Path | None, known: NamedLedger | None = None, *, lost: Unknown | None = None) -> None:
+        self.lost = lost
         self.notes: list[Reason] = []
         self._disks: dict[str, DiskMemory] = {}
         self._sparing = self._outdated = False

@@ -102,22 +102,21 @@ class LedgerFile:
     """An open ledger file: its rows, written in atomic transactions.
 
     ``ledger_id`` is its id, which never changes; ``replaces`` is that of the ledger it replaced, if the audit log has
-    one.
+    one. Without a folder it is in this process's memory (``on_disk`` is false), and ends with it.
 
     Raises:
         StateError: it can't be opened, is damaged, is no ledger or another cluster's, or a newer kretain wrote it.
     """
 
-    def __init__(self, folder: Path, known_id: str | None = None) -> None:
-        make_folder(folder)
-        self.path = folder / FILE_NAME
+    def __init__(self, folder: Path | None, known_id: str | None = None) -> None:
+        self.path = Path(":memory:") if folder is None else folder / FILE_NAME
+        self.on_disk = folder is not None
         self._used = threading.RLock()
         self.began_anew = False
         self._revision = 0
         self._known_id = known_id
         with self._errors():
-            there = os.path.lexists(self.path)
-            os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))  # refuses links; a new file is for this user only
+            there = self.on_disk and self._made_file()
             self.db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self.db.execute("PRAGMA synchronous=FULL")
             self._prepare(there=there)
@@ -145,6 +144,13 @@ class LedgerFile:
             with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as copy:
                 self.db.backup(copy)
                 return int(copy.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])
+
+    def _made_file(self) -> bool:
+        """Create the file if it is missing, for this user only, and refuse links; return whether it was there."""
+        make_folder(self.path.parent)
+        there = os.path.lexists(self.path)
+        os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))
+        return there
 
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")

@@ -21,7 +21,7 @@ class LedgerGroups(LedgerFile):
     reads: list[tuple[str, ReadCommits | None]] | None = None
     """A list of one's own to note here what groups are read as, in order; None: as is remembered."""
 
-    def __init__(self, folder: Path, known_id: str | None = None) -> None:
+    def __init__(self, folder: Path | None, known_id: str | None = None) -> None:
         self._ids: Mapping[str, str] = {}
         self._groups: dict[str, GroupMemory] = {}
         self._judged: dict[str, bytes] = {}

@@ -27,7 +27,7 @@ from retention_cli.core.model import (
     Unknown,
 )
 from retention_cli.core.progress import Progress, silent
-from retention_cli.memory.interface import Memory, NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.recall import Recall
@@ -139,7 +139,7 @@ class _Reading:
         self._topics: dict[str, TopicFacts] = {}
         self._drafts: dict[TopicPartition, _Draft] = {}
         self._skipped: dict[TopicPartition, PartitionMetadata] = {}
-        self._memory: Memory = NoMemory()
+        self._memory = Ledger(None)
         self._ends_read_ms = 0
 
     def read(self, deadline: float) -> Observation:

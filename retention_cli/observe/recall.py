@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
-from retention_cli.memory.interface import Memory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import Logs
@@ -31,7 +31,7 @@ class Remembered:
     why that could not be asked: those memories are ``set_aside`` as they are, and nothing is trimmed by them (M4).
     """
 
-    memory: Memory
+    memory: Ledger
     settings: Mapping[str, Settings]
     leaders: Leaders
     ends_read_ms: int = 0

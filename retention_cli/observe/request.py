@@ -13,7 +13,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
-from retention_cli.memory.interface import Commits, Memory
+from retention_cli.memory.interface import Commits
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import CommitRow, FloorFold
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.lineage import Cut, EpochEnds
@@ -26,7 +27,7 @@ SettingsFor = Callable[[str], Settings | None]
 """Returns a topic's effective settings, None if the topic is not managed."""
 
 
-MemoryFor = Callable[[str], Memory]
+MemoryFor = Callable[[str], Ledger]
 """Returns what is remembered of a cluster, by its id."""
 
 

@@ -18,7 +18,7 @@ from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
-from retention_cli.memory.interface import Memory, NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
@@ -234,7 +234,7 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
     if memories is not None:
         told += memories.notes
         told += no_longer_named(memories(decided.cluster_id), selection, now_ms)
-    memory = NoMemory() if memories is None else memories(decided.cluster_id)
+    memory = Ledger(None) if memories is None else memories(decided.cluster_id)
     told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason(Code.G2, f"whose unread records would be trimmed is unknown: {unread}"))
@@ -263,7 +263,7 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
     )
 
 
-def no_longer_named(memory: Memory, selection: Selection, now_ms: int) -> list[Reason]:
+def no_longer_named(memory: Ledger, selection: Selection, now_ms: int) -> list[Reason]:
     """Return a note on consumers outside Kafka's groups that are remembered and that the policy has no source for (F7).
 
     They count for nothing. Those with no position on a managed topic are left out.

@@ -16,7 +16,8 @@ from retention_cli.core.consumers import group_id, group_key, is_outside, is_sha
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Commits, Memory, Rows
+from retention_cli.memory.interface import Commits, Rows
+from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.samples import seen_past
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
@@ -231,7 +232,7 @@ class Stands:
 
     ends: Mapping[TopicPartition, int]
     held: HeldBytes
-    memory: Memory | None
+    memory: Ledger | None
     topic_ids: Mapping[str, str]
     now_ms: int
 

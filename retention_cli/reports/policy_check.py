@@ -11,7 +11,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
-from retention_cli.memory.interface import NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -106,7 +106,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     findings = check_alone(policy)
     policy = with_live(reader, policy)
     findings.notes += [note.text for note in policy.live.notes]
-    findings.notes += misnamed_groups(policy, reader, NoMemory(), 0)
+    findings.notes += misnamed_groups(policy, reader, Ledger(None), 0)
     findings.problems += missing
     managed: dict[str, Settings] = {}
     for name in sorted(topics):

@@ -11,7 +11,6 @@ from pathlib import Path
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.document_ledger import DocumentLedger
-from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.state.memories import Kind, Memories
@@ -40,7 +39,7 @@ def hand_over(memories: Memories, cluster_id: str) -> Handed:
     """
     memory = memories(cluster_id)
     notes, memories.notes = tuple(memories.notes), []
-    if not isinstance(memory, Ledger):
+    if not memory.on_disk:
         return Handed(memories.kind, lost=memory.lost, notes=notes)
     with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
         folder = cluster_folder(Path(name), cluster_id)
@@ -61,10 +60,10 @@ class HandedMemories(Memories):
         self.notes = list(handed.notes)
         self._handed = handed
 
-    def _opened(self, cluster_id: str) -> Memory:
+    def _opened(self, cluster_id: str) -> Ledger:
         handed = self._handed
         if not handed.ledger:
-            return NoMemory(handed.lost)
+            return Ledger(None, lost=handed.lost)
         folder = _unpacked(handed.ledger, self._state_dir, cluster_id)
         ledger = self._class(folder)
         ledger.lost = handed.lost
@@ -87,7 +86,7 @@ def _unpacked(content: bytes, state_dir: Path, cluster_id: str) -> Path:
 def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, now_ms: int) -> None:
     """Remember what a plan elsewhere has added to a copy of ``revision``. A failure is only noted, as by ``save``."""
     memory = memories(cluster_id)
-    if not added or not isinstance(memory, Ledger):
+    if not added or not memory.on_disk:
         return
     try:
         with (

@@ -9,9 +9,8 @@ from typing import Literal
 
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.interface import Memory, NoMemory, lost
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.memory.shared_topic import SharedTopic
@@ -47,9 +46,9 @@ class Memories:
         self._topic = topic
         self._will_save = will_save
         self._clock_ms = clock_ms
-        self._open: dict[str, Memory] = {}
+        self._open: dict[str, Ledger] = {}
 
-    def __call__(self, cluster_id: str) -> Memory:
+    def __call__(self, cluster_id: str) -> Ledger:
         """Return a cluster's memory."""
         if cluster_id not in self._open:
             self._open[cluster_id] = self._opened(cluster_id)
@@ -63,27 +62,26 @@ class Memories:
             StateError: it can't be opened.
         """
         memory = self(cluster_id)
-        if isinstance(memory, Ledger):
+        if memory.on_disk:
             return memory
         reasons = self.notes if memory.lost is None else memory.lost.reasons
         raise StateError("; ".join(reason.text for reason in reasons))
 
     def since_ms(self, cluster_id: str) -> int | None:
         """Return when a cluster's memory was begun (Unix ms), None if it is new or there is none."""
-        memory = self(cluster_id)
-        return memory.since_ms if isinstance(memory, Ledger) else None
+        return self(cluster_id).since_ms
 
     def named(self, cluster_id: str) -> NamedLedger | None:
         """Return a cluster's ledger for the audit log, None if it has none."""
         memory = self(cluster_id)
-        return NamedLedger(memory.ledger_id, memory.revision) if isinstance(memory, Ledger) else None
+        return NamedLedger(memory.ledger_id, memory.revision) if memory.on_disk else None
 
     def save(self, now_ms: int) -> None:
         """Write what was added. A failure is only noted: the plan is as good without it."""
         from retention_cli.memory.cluster_ledger import NotSharedError
 
         for memory in self._open.values():
-            if isinstance(memory, Ledger):
+            if memory.on_disk:
                 try:
                     memory.save(now_ms)
                 except NotSharedError as error:
@@ -95,23 +93,22 @@ class Memories:
     def close(self) -> None:
         """Close all ledgers."""
         for memory in self._open.values():
-            if isinstance(memory, Ledger):
-                memory.close()
+            memory.close()
         self._open = {}
 
-    def _opened(self, cluster_id: str) -> Memory:
+    def _opened(self, cluster_id: str) -> Ledger:
         try:
             folder = cluster_folder(self._state_dir, cluster_id)
             there = os.path.lexists(folder / FILE_NAME)
         except (StateError, OSError) as error:
-            return lost(str(error))
+            return Ledger(None, lost=Unknown.because("ledger", str(error)))
         try:
             return self._ledger(folder)
         except StateError as error:
             if there or self.kind == "cluster":  # others remember more than this machine does
-                return lost(str(error))
+                return Ledger(None, lost=Unknown.because("ledger", str(error)))
             self.forgets(f"nothing is remembered of this run: {error}")
-            return NoMemory()
+            return Ledger(None)
 
     def _ledger(self, folder: Path) -> Ledger:
         known = _last_known(folder)
@@ -130,9 +127,8 @@ class Memories:
 
     def _collect_notes(self) -> None:
         for memory in self._open.values():
-            if isinstance(memory, Ledger):
-                self.notes += memory.notes
-                memory.notes = []
+            self.notes += memory.notes
+            memory.notes = []
 
 
 def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from retention_cli.core.consumers import group_id
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.interface import Memory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.state.handover import Handed
@@ -33,12 +32,12 @@ class Cutter:
     def __init__(self, memories: Memories, cluster_id: str) -> None:
         self._kind = memories.kind
         self._cluster = cluster_id
-        self._memory: Memory = memories(cluster_id)
+        self._memory = memories(cluster_id)
 
     @property
     def is_outdated(self) -> bool:
         """Whether another run has written since the ledger was read: parts may be of two revisions."""
-        return isinstance(self._memory, Ledger) and self._memory.others_wrote
+        return self._memory.others_wrote
 
     def groups(self, is_mine: Callable[[str], bool]) -> Handed:
         """Return the groups whose names ``is_mine`` takes, with the ages of topics and groups (F2)."""
@@ -54,7 +53,7 @@ class Cutter:
 
     def _part(self, statements: Iterable[str], mine: Callable[[str], bool] = bool) -> Handed:
         memory = self._memory
-        if not isinstance(memory, Ledger):
+        if not memory.on_disk:
             return Handed(self._kind, lost=memory.lost)
         with tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name:
             folder = cluster_folder(Path(name), self._cluster)

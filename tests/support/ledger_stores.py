@@ -57,7 +57,7 @@ class Store:
             memories = memories_of(self.state_dir, self.kind, reader, clock_ms)
             try:
                 memory = memories(CLUSTER)
-                assert isinstance(memory, Ledger), memories.notes or memory.lost
+                assert memory.on_disk, memories.notes or memory.lost
                 yield memory, memories
             finally:
                 memories.close()

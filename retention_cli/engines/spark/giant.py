@@ -42,7 +42,6 @@ from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
 from retention_cli.memory.group import ReadCommits
-from retention_cli.memory.interface import NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Logs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
@@ -103,7 +102,7 @@ def plan_giant(
     scopes = {name: TopicScope(metadata.topics[name].leader_epochs, settings[name].require_groups) for name in touched}
     at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
     names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))
-    memory = NoMemory() if target.memories is None else target.memories(cluster)
+    memory = Ledger(None) if target.memories is None else target.memories(cluster)
     slices, memories = _cut(sender, target.memories, cluster, metadata, names, configs, at_once)
     giant = Giant(
         cluster=cluster,
@@ -124,7 +123,7 @@ def plan_giant(
     progress("committed offsets, log ends and decisions")
     with contextlib.closing(_planned(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
         found = _Found.of(rows, giant)
-    if isinstance(memory, Ledger) and target.memories is not None:
+    if target.memories is not None and memory.on_disk:
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
         _remember(memory, target.memories, giant, found)
@@ -172,7 +171,7 @@ def _cut(
 ) -> tuple[list[tuple[Sequence[str], Sent[Slice]]], list[Sent[Handed]]]:
     """Send each slice its topics, and each task its part of the ledger: all of one revision."""
     ids = metadata.topic_ids
-    memory = NoMemory() if memories is None else memories(cluster)
+    memory = Ledger(None) if memories is None else memories(cluster)
 
     def sliced(some: Sequence[str], handed: Handed | None) -> tuple[Sequence[str], Sent[Slice]]:
         theirs = ClusterMetadata(cluster, metadata.brokers, {name: metadata.topics[name] for name in some})
@@ -181,7 +180,7 @@ def _cut(
     if memories is None:
         return [sliced(some, None) for some in names], []
     for _ in range(_CUT_AGAIN):
-        with memory.sparing() if isinstance(memory, Ledger) else contextlib.nullcontext():
+        with memory.sparing():
             memory.begin(ids)
         cutter = Cutter(memories, cluster)
         parts = [sender.send(cutter.groups(partial(is_in_share, shares, n))) for n in range(shares)]

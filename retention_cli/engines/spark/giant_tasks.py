@@ -32,7 +32,7 @@ from retention_cli.engines.spark.connections import reader_of
 from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
 from retention_cli.engines.spark.session import scratch
-from retention_cli.memory.interface import LogsOf, NoMemory
+from retention_cli.memory.interface import LogsOf
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.positions import LogColumns, Logs
@@ -168,18 +168,15 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         StateError: what is remembered of them can't be read.
     """
     clock_ms = clock_since(giant.sent_ms)
-    memories = None if handed is None else HandedMemories(handed, folder, clock_ms)
-    memory = None if memories is None else memories(giant.cluster)
-    if memory is not None:
-        memory.begin(giant.topic_ids)
-    if isinstance(memory, Ledger):
-        memory.reads = []
+    memory = Ledger(None) if handed is None else HandedMemories(handed, folder, clock_ms)(giant.cluster)
+    memory.begin(giant.topic_ids)
+    memory.reads = []
     seen: set[str] = set()
     rules = replace(giant.selection.policy.groups, sources=())  # the client reads those
     groups = GroupReader(
         reader,
         giant.scopes,
-        Recall(NoMemory() if memory is None else memory, rules, clock_ms()),
+        Recall(memory, rules, clock_ms()),
         listener=lambda commits: seen.add(commits.group),
         is_mine=partial(is_in_share, giant.shares, share),
     )
@@ -190,12 +187,12 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         run, sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in fold.gone]
     )
     mine = -1 - share
-    if isinstance(memory, Ledger):
-        for name, read in memory.reads or ():
+    if memory.on_disk:
+        for name, read in memory.reads:
             yield {"slice": mine, "kind": "group", "name": name, "content": None if read is None else read.as_bytes()}
         widths, born = memory.noted_ages()
         told = replace(told, widths=[(*key, seen_ms) for key, seen_ms in widths.items()], born=born)
-        memory.close()
+    memory.close()
     yield {"slice": mine, "kind": "share", "content": SHARE_TOLD.dump_json(told)}
 
 

@@ -32,7 +32,6 @@ from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import SparkError, runs_here, slots
 from retention_cli.engines.spark.targets import Target, identified
-from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.plan.value import Plan
@@ -106,7 +105,7 @@ def make_plans(
 def _size(target: Target, cluster: str) -> int:
     """Return the size of a cluster's ledger (bytes), 0 without one: it grows with partitions and groups."""
     memory = None if target.memories is None else target.memories(cluster)
-    return memory.path.stat().st_size if isinstance(memory, Ledger) and memory.path.exists() else 0
+    return memory.path.stat().st_size if memory is not None and memory.on_disk else 0
 
 
 def _planned(

@@ -33,7 +33,7 @@ from retention_cli.core.units import parse_time_ms
 from retention_cli.engines.spark.frames import Row
 from retention_cli.engines.spark.session import ship_code
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
-from retention_cli.memory.interface import NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
@@ -144,7 +144,7 @@ class CommitsReader(SlicedReader):
         fold = FloorFold(scopes, with_rows=True)
         try:
             with self.options.reader_at(one.cluster) as reader:
-                recall = Recall(NoMemory(), GroupRules(), SYSTEM.wall_ms())
+                recall = Recall(Ledger(None), GroupRules(), SYSTEM.wall_ms())
                 read_groups(reader, one.groups, fold, recall, self.options.timeout_s)
         except BrokerError as error:
             fold = FloorFold(scopes, with_rows=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.memory.interface import Memory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.model import Policy
 from retention_cli.policy.suggestions import groups_not_there, names_groups
 
 
-def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Memory, now_ms: int) -> list[str]:
+def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_ms: int) -> list[str]:
     """Return notes on names of groups that are not there, each with the near one.
 
     There is none where the policy names no groups, and where not every group can be listed (F8). A group that is

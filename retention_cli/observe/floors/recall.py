@@ -9,7 +9,8 @@ from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, is_share
 from retention_cli.core.model import Reason
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Commits, Memory
+from retention_cli.memory.interface import Commits
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
@@ -19,7 +20,7 @@ from retention_cli.policy.settings import GroupRules
 class Recall:
     """Compares what is remembered of groups with what was read, and tells the fold (F5, F6)."""
 
-    memory: Memory
+    memory: Ledger
     rules: GroupRules
     now_ms: int
 

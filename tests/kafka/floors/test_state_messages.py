@@ -12,7 +12,6 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
-from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.samples import pack
 from retention_cli.memory.shared_topic import STATE_TOPIC
@@ -154,5 +153,5 @@ def test_unusable_cache_of_a_shared_memory_counts_as_lost(store: Store) -> None:
     store.file.write_bytes(b"this is no database, whatever its name says" * 100)
     with reader_for(store.bootstrap) as reader:
         memory = memories_of(store.state_dir, "cluster", reader)("the-cluster")
-    assert not isinstance(memory, Ledger)
+    assert not memory.on_disk
     assert memory.lost is not None

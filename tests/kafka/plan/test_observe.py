@@ -18,7 +18,7 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.run import DiskRun
-from retention_cli.memory.interface import NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import FullRead
@@ -295,7 +295,7 @@ def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:
         observed = observe(reader, FullRead(selection.settings_for, selection.policy.groups, now_ms()))
         facts = {tp: one for tp, one in observed.facts.items() if tp.topic in (same, elected, recreated)}
         state = DiskRun(selection.policy.disks)
-        state.look(reader, facts, {}, observed.leaders, Remembered(NoMemory(), {}, observed.leaders), now_ms)
+        state.look(reader, facts, {}, observed.leaders, Remembered(Ledger(None), {}, observed.leaders), now_ms)
         assert (len(facts), state.changed(reader, facts)) == (3, {})
         move_leader(world, elected)
         world.delete(recreated)

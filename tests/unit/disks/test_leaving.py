@@ -15,7 +15,7 @@ from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.disks.pending_deletes import SAYS_FOR_MS, Leaving, Scanned, leaving, stays, stays_by_scan
 from retention_cli.disks.usage import stays_by_ledger
 from retention_cli.memory.disk import DiskMemory, Look, lowest
-from retention_cli.memory.interface import NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
 from tests.support.disks import log_dir, replica
 
@@ -98,7 +98,7 @@ def test_of_looks_close_together_the_lowest_is_kept() -> None:
 
 def test_the_ledger_learns_what_stays_look_by_look() -> None:
     """The first look knows nothing; when others' 100 were seen for longer than a check and a delay, they stay."""
-    memory = NoMemory()
+    memory = Ledger(None)
     found = []
     for minute, unexplained in ((0, 300), (4, 100), (8, 250)):
         disk = replace(DISK, room=Room(1000, 400 + unexplained, 400))

@@ -10,7 +10,7 @@ from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.run import DiskRun
-from retention_cli.memory.interface import NoMemory
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules
 
@@ -33,6 +33,6 @@ def test_what_has_a_replica_on_a_silent_broker_stays_held_after_a_second_look() 
     state = DiskRun(DiskRules())
     leaders = {tp: PartitionMetadata(1, 0, (1, 2)) for tp in (FIRST, AGAIN)}
     for some in (leaders, {AGAIN: leaders[AGAIN]}):
-        remembered = Remembered(NoMemory(), {}, some, 0, 0)
+        remembered = Remembered(Ledger(None), {}, some, 0, 0)
         state.look(cast(Any, Answers()), {}, {}, some, remembered, lambda: 0)
     assert [set(one.replicas) for one in state.disks if not one.dirs] == [{FIRST, AGAIN}]

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.memory.group import GroupMemory, ReadCommits
-from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.positions import Positions, packed
@@ -129,9 +128,9 @@ def test_parts_of_what_is_lost_are_lost() -> None:
     """F6: a ledger that is lost is not a new one."""
     with tempfile.TemporaryDirectory() as name:
         found = Memories(Path(name))
-        found._open["c"] = NoMemory(Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
+        found._open["c"] = Ledger(None, lost=Unknown.because("ledger", "it is damaged"))  # noqa: SLF001
         for handed in (Cutter(found, "c").groups(bool), Cutter(found, "c").partitions([A])):
-            memory: Memory = HandedMemories(handed, Path(name), lambda: 0)("c")
+            memory = HandedMemories(handed, Path(name), lambda: 0)("c")
             assert memory.lost == Unknown.because("ledger", "it is damaged")
 
 

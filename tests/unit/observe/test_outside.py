@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
@@ -16,7 +16,8 @@ import pytest
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.consumers import floor_by, key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
-from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup, Rows
+from retention_cli.memory.interface import Commits, RecalledGroup, Rows
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import checked, fold_outside, read_sources
 from retention_cli.observe.floors.recall import Recall
@@ -37,11 +38,12 @@ TOPICS = {
 CLUSTER = ClusterMetadata("c", frozenset({1}), TOPICS)
 
 
-@dataclass
-class Remembering(NoMemory):
+class Remembering(Ledger):
     """Remembers these positions of consumers, and recalls what is there no more (F6)."""
 
-    known: dict[str, Rows] = field(default_factory=dict)
+    def __init__(self, known: dict[str, Rows]) -> None:
+        super().__init__(None)
+        self.known = known
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         del now_ms, since_ms
@@ -65,7 +67,7 @@ class Remembering(NoMemory):
 
 def recalling(**known: Rows) -> Recall:
     """Return what recalls these positions of file sources."""
-    memory = Remembering(known={key_of("file", name): rows for name, rows in known.items()})
+    memory = Remembering({key_of("file", name): rows for name, rows in known.items()})
     return Recall(memory, GroupRules(), NOW)
 
 
