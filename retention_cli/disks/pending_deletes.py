@@ -8,13 +8,14 @@ the scan, so bytes of live replicas may be dead, or be freed by a trim, and be i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from retention_cli.core.model import TopicPartition, Unknown
-from retention_cli.disks.disk import Disk, setting_for
+from retention_cli.disks.disk import Disk, above_ceiling, setting_for
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.memory.disk import Look
+from retention_cli.policy.settings import DiskRules
 
 SAYS_FOR_MS: Final = 3_600_000
 """How long an inventory proves which bytes stay: later, other users of the disk may have freed theirs."""
@@ -110,10 +111,10 @@ def stays_by_scan(
 
 def doubted_bytes(
     disks: Sequence[Disk],
+    rules: DiskRules,
     scanned: Mapping[tuple[int, TopicPartition], ScannedReplica],
     log_starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    above: Callable[[Disk], bool],
     decided: Mapping[TopicPartition, int],
 ) -> list[int]:
     """Return, per disk, how many bytes of live replicas may be dead or be freed by trims without being counted.
@@ -124,10 +125,10 @@ def doubted_bytes(
 
     Args:
         disks: the disks as reported by the brokers.
+        rules: the policy's disk rules; the result is 0 for disks that are not above their ceilings.
         scanned: the inventory's trusted replicas on them, by disk number and partition.
         log_starts: S of partitions, where it is known.
         ends: H of partitions, where it is known.
-        above: returns whether a disk is above its ceiling; the result is 0 for others.
         decided: the bounds of trims.
     """
     return [
@@ -135,7 +136,7 @@ def doubted_bytes(
             _doubted(size_bytes, scanned.get((n, tp)), log_starts.get(tp), ends.get(tp), decided.get(tp, 0))
             for tp, size_bytes in disk.replicas.items()
         )
-        if above(disk)
+        if above_ceiling(disk, rules)
         else 0
         for n, disk in enumerate(disks)
     ]

@@ -1,8 +1,7 @@
 """Apply R5, R6, R7 and whole segments in a run of this process: read disks and an inventory, then evaluate R6.
 
-There are three steps. :meth:`DiskRun.with_disks` adds the facts about disks that partitions' own rules need, before
-times are looked up. :meth:`DiskRun.measure` evaluates R6, after all other rules and over all partitions at once;
-:func:`decide` applies its result to the decisions.
+There are two steps. :meth:`DiskRun.with_disks` adds the facts about disks that partitions' own rules need, before
+times are looked up. :meth:`DiskRun.decide` evaluates R6, after all other rules and over all partitions at once.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
-from retention_cli.decide.decision import Limit, after_disks, disk_limit, held_by_disks
+from retention_cli.decide.decision import Limit, after_disks, disk_limit
 from retention_cli.disks.devices import all_disks, devices_in
 from retention_cli.disks.disk import Disk, DiskOutcome, Space, above_ceiling, named, sized_by_policy, space_of
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.disks.inventory_trust import unproven
-from retention_cli.disks.pending_deletes import Leaving, doubted_bytes, indexes_gone, leaving, stays, stays_by_scan
+from retention_cli.disks.pending_deletes import Leaving, doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.size_limits import estimated_tails
 from retention_cli.disks.unmanaged_logs import UnmanagedLogs, read_unmanaged
-from retention_cli.disks.usage import looks_at, remember, stays_by_ledger
+from retention_cli.disks.usage import remember, stays_bytes
 from retention_cli.disks.watermarks import usages
-from retention_cli.memory.disk import Growth, Look
+from retention_cli.memory.disk import Growth
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.topic_facts import change_between
 from retention_cli.policy.disks import sized_topics
@@ -44,46 +43,6 @@ _REMOTE: Final = "remote.storage.enable"
 _CHANGED: Final = Unknown.because(
     Code.R6, "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """R6's results by partition: all that a decision needs to know of disks.
-
-    ``asked`` has R6's bound and its reason for each partition that R6 trims; ``limits`` has the guards' limits, for at
-    least those partitions. ``unknown`` is why R6 could not judge a partition on a disk that is, or may be, above its
-    ceiling.
-    """
-
-    asked: Mapping[TopicPartition, tuple[int, Reason]] = field(default_factory=dict)
-    limits: Mapping[TopicPartition, Maybe[Limit]] = field(default_factory=dict)
-    unknown: Mapping[TopicPartition, Unknown] = field(default_factory=dict)
-
-
-def decide(
-    facts: Mapping[TopicPartition, PartitionFacts],
-    settings: Mapping[str, Settings],
-    decisions: Sequence[Decision],
-    measured: Measured,
-) -> tuple[Decision, ...]:
-    """Return the decisions, replaced by R6's where R6 trims further or is unknown.
-
-    Args:
-        facts: the facts of each partition.
-        settings: the settings by topic.
-        decisions: the decisions by the partitions' own rules.
-        measured: R6's results.
-    """
-    after = []
-    for one in decisions:
-        asked, unknown = measured.asked.get(one.tp), measured.unknown.get(one.tp)
-        if asked is not None:
-            limit = measured.limits[one.tp]
-            one = after_disks(facts[one.tp], settings[one.topic], one, limit, asked, unknown)  # noqa: PLW2901
-        elif unknown is not None:
-            one = held_by_disks(one, unknown)  # noqa: PLW2901
-        after.append(one)
-    return tuple(after)
 
 
 @dataclass(slots=True)
@@ -110,9 +69,6 @@ class DiskRun:
     _outcomes: Sequence[DiskOutcome] = ()
     _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
     _stays: Mapping[str, int] = field(default_factory=dict)
-    _looks: Mapping[str, Sequence[Look]] = field(default_factory=dict)
-    _now_ms: int = 0
-    _over_ms: int | None = None
 
     @property
     def outcomes(self) -> list[DiskOutcome]:
@@ -157,11 +113,11 @@ class DiskRun:
                     if disk.dirs and tp in chosen and self._leaders[tp].leader == disk.broker
                 }
                 tails = estimated_tails(reader, chosen, settings, leading, self.sizes, leaders, remembered.now_ms)
-            found = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in found.items()}
-        whole = {name for name, one in settings.items() if one.whole_segments}
-        if whole and inventory is not None:
-            bases = inventory.bases({tp: leaders[tp].leader for tp in found if tp.topic in whole}, self._topic_ids())
-            found = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in found.items()}
+            found |= {tp: found[tp]._replace(tails=tails[tp]) for tp in found if tp in tails}
+        rounded = {name for name, one in settings.items() if one.whole_segments}
+        if rounded and inventory is not None:
+            bases = inventory.bases({tp: leaders[tp].leader for tp in found if tp.topic in rounded}, self._topic_ids())
+            found |= {tp: found[tp]._replace(segment_bases=bases[tp]) for tp in bases}
         return found
 
     def look(
@@ -189,30 +145,33 @@ class DiskRun:
             self._unmanaged = read_unmanaged(reader, self.disks, self.rules, facts, remembered, clock_ms)
             memories = {**self._unmanaged.memories, **remembered.partitions}
             self.sizes.add(reader, answers, {**self._unmanaged.facts, **facts}, memories, clock_ms())
-        self._now_ms = clock_ms()
-        self._growths = remember(self.disks, remembered.memory, self._now_ms)
+        wall_ms = clock_ms()
+        self._growths = remember(self.disks, remembered.memory, wall_ms)
         if self.rules.percent is not None:
-            self._over_ms = self.sizes.longest_leaving_ms(self._brokers())
-            self._looks = {one.name: looks_at(one, remembered.memory) for one in self.disks}
-            self._stays = stays_by_ledger(self.disks, remembered.memory, self._now_ms, self._over_ms)
+            over_ms, files = self.sizes.longest_leaving_ms(self._brokers()), self._files()
+            self._stays = {
+                one.name: stays_bytes(one, remembered.memory, files, self.rules.reserved, wall_ms, over_ms)
+                for one in self.disks
+            }
 
-    def measure(
+    def decide(
         self,
         reader: ClusterReader,
         facts: Mapping[TopicPartition, PartitionFacts],
         settings: Mapping[str, Settings],
         decisions: Sequence[Decision],
         now_ms: int,
-    ) -> Measured:
-        """Return R6's results after the partitions' own rules, and set the disks' outcomes.
+    ) -> tuple[Decision, ...]:
+        """Return the decisions, replaced by R6's where R6 trims further or is unknown, and set the disks' outcomes.
 
-        Without an inventory, brokers are asked for offsets at times. That is after everything else was read, so
-        leaders, leader epochs and topic ids are compared once more (M1).
+        With an inventory, the bytes that decisions trim are its own, where it has them. Without one, brokers are asked
+        for offsets at times. That is after everything else was read, so leaders, leader epochs and topic ids are
+        compared once more (M1).
         """
         self._topics = {one.topic for one in decisions if one.action != "skip"}
         self._outcomes = [DiskOutcome(disk, self.rules.percent) for disk in self.disks]
         if self.rules.percent is None:
-            return Measured()
+            return self._with_bytes(decisions)
         tiered, left_alone = self._tiered(reader, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
@@ -231,13 +190,15 @@ class DiskRun:
         for outcome in found.outcomes:
             for tp in above.keys() & outcome.disk.replicas if outcome.excess_bytes else ():
                 above[tp].append(outcome)
-        return Measured(
-            {tp: (found.bounds[tp], self._why(on)) for tp, on in above.items()},
-            limits,
-            {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone},
-        )
+        unknown = {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone}
+        after = []
+        for one in decisions:
+            asked = (found.bounds[one.tp], self._why(above[one.tp])) if one.tp in above else None
+            limit, stopped = limits[one.tp], unknown.get(one.tp)
+            after.append(after_disks(facts[one.tp], settings[one.topic], one, limit, asked, stopped))
+        return self._with_bytes(after)
 
-    def with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    def _with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with the bytes that they trim according to the inventory, where it has them."""
         if self.inventory is None:
             return tuple(decisions)
@@ -276,24 +237,15 @@ class DiskRun:
         stopped = {**inventory.broken(), **self._held()}
         limits = {tp: stopped.get(tp) or limit for tp, limit in limits.items()}
         away, bounds = self._leaving(), {**starts, **decided}
-        most, more = [0] * len(self.disks), self._doubted(decided, starts, ends)
+        most = [0] * len(self.disks)
+        more = doubted_bytes(self.disks, self.rules, self._scanned, starts, ends, decided)
         while True:
             most = [max(pair) for pair in zip(most, more, strict=True)]
             going = [one._replace(doubted_bytes=size) for one, size in zip(away, most, strict=True)]
             found = oldest_first(segments, self.disks, self.rules, bounds, limits, going)
-            more = self._doubted({**decided, **found.bounds}, starts, ends)
+            more = doubted_bytes(self.disks, self.rules, self._scanned, starts, ends, {**decided, **found.bounds})
             if all(size >= new for size, new in zip(most, more, strict=True)):
                 return found
-
-    def _doubted(
-        self,
-        bounds: Mapping[TopicPartition, int],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> list[int]:
-        return doubted_bytes(
-            self.disks, self._scanned, starts, ends, lambda disk: above_ceiling(disk, self.rules), bounds
-        )
 
     def _estimated(
         self,
@@ -398,12 +350,11 @@ class DiskRun:
         """Return, per disk, the used bytes that will be freed without a trim, and those that may be (R6)."""
         found = []
         for disk in self.disks:
-            looks = self._looks.get(disk.name, ())
-            by_scan = stays_by_scan(disk, self._files(), self.rules.reserved, self._now_ms, looks)
-            stays_bytes = stays(by_scan, self._stays.get(disk.name), self._now_ms, self._over_ms)
-            stays_bytes = max(0, stays_bytes - self._indexes_gone.get(disk.name, 0))
-            whole = sized_by_policy(disk, self.rules)
-            found.append(Leaving() if whole else leaving(disk, self.sizes.leaving_bytes(disk), stays_bytes))
+            if sized_by_policy(disk, self.rules):
+                found.append(Leaving())
+                continue
+            stay_bytes = max(0, self._stays[disk.name] - self._indexes_gone.get(disk.name, 0))
+            found.append(leaving(disk, self.sizes.leaving_bytes(disk), stay_bytes))
         return found
 
     def _held(self) -> dict[TopicPartition, Unknown]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, DiskOutcome
+from retention_cli.disks.inventory.format import InventoryFile
+from retention_cli.disks.pending_deletes import stays, stays_by_scan
 from retention_cli.memory.disk import Growth, Look, growth, lowest
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
@@ -42,25 +44,24 @@ def remember(disks: Sequence[Disk], memory: Ledger, now_ms: int) -> dict[str, Ma
     return found
 
 
-def stays_by_ledger(disks: Sequence[Disk], memory: Ledger, now_ms: int, over_ms: int | None) -> dict[str, int]:
-    """Remember the bytes that no live replica explains; return how many of them stay, by disk name (R6).
+def stays_bytes(
+    disk: Disk,
+    memory: Ledger,
+    files: Sequence[InventoryFile],
+    reserved: Mapping[str, int],
+    now_ms: int,
+    over_ms: int | None,
+) -> int:
+    """Remember the bytes that no live replica explains; return how many of them are known to stay (R6).
 
-    The smallest amount seen over more than ``over_ms`` belongs to other users of the disk, and stays. A disk for which
-    that is not yet known is left out; so are all disks if ``over_ms`` is None.
+    The smallest amount seen over more than ``over_ms`` belongs to other users of the disk, and stays; None if that
+    time is unknown. An inventory shows what stays, too (:func:`~retention_cli.disks.pending_deletes.stays`).
     """
-    found: dict[str, int] = {}
-    for disk in disks:
-        if isinstance(disk.room, Unknown):
-            continue
-        known = memory.disk(f"{disk.key}{_UNEXPLAINED}")
-        now = Look(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
-        stays = None if over_ms is None else lowest(known.looks, now, over_ms)
-        if stays is not None:
-            found[disk.name] = stays
-        known.add_lowest(now)
-    return found
-
-
-def looks_at(disk: Disk, memory: Ledger) -> tuple[Look, ...]:
-    """Return the remembered looks at the bytes on a disk that no live replica explains."""
-    return memory.disk(f"{disk.key}{_UNEXPLAINED}").looks
+    if isinstance(disk.room, Unknown):
+        return 0
+    known = memory.disk(f"{disk.key}{_UNEXPLAINED}")
+    now = Look(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
+    scanned = stays_by_scan(disk, files, reserved, now_ms, known.looks)
+    ledger_bytes = None if over_ms is None else lowest(known.looks, now, over_ms)
+    known.add_lowest(now)
+    return stays(scanned, ledger_bytes, now_ms, over_ms)

@@ -76,15 +76,10 @@ def decide_all(
     now_ms: int,
     disks: DiskRun | None,
 ) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order; then measure the disks and decide R6, if there are disk rules."""
+    """Decide every observed partition, in order; then R6 over all of them, if there are disk rules."""
     facts, settings = observation.facts, observation.settings
     decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
-    if disks is None:
-        return decisions
-    from retention_cli.disks.run import decide as decide_r6
-
-    measured = disks.measure(reader, facts, settings, decisions, now_ms)
-    return disks.with_bytes(decide_r6(facts, settings, decisions, measured))
+    return decisions if disks is None else disks.decide(reader, facts, settings, decisions, now_ms)
 
 
 def disk_run(policy: Policy, inventory: InventoryView | None) -> DiskRun | None:

@@ -12,13 +12,11 @@ from kretain.render.disks import bar
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
-from retention_cli.decide.decision import Limit, decide, disk_limit, raised
+from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, raised
 from retention_cli.disks.ceiling import OldestFirst, oldest_first
 from retention_cli.disks.devices import disks_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, mostly_others
 from retention_cli.disks.pending_deletes import Leaving
-from retention_cli.disks.run import Measured
-from retention_cli.disks.run import decide as decide_r6
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
 from tests.support.disk_reads import CLICKS, ORDERS, R6
@@ -395,7 +393,8 @@ def test_r6_goes_where_it_was_measured_and_holds_where_it_could_not_be() -> None
     limits = {tp: disk_limit(one, settings[tp.topic], NOW) for tp, one in both.items()}
     why, lost = Reason("R6", "the oldest"), Unknown.because("R6", "its leader changed")
     asked = dict.fromkeys(both, (10, why))
-    gone, held = decide_r6(both, settings, before, Measured({ORDERS: asked[ORDERS]}, limits, {CLICKS: lost}))
+    gone = after_disks(both[ORDERS], Settings(), before[0], limits[ORDERS], asked[ORDERS], None)
+    held = after_disks(both[CLICKS], Settings(), before[1], limits[CLICKS], None, lost)
     assert (gone.action, gone.trim_to) == ("trim", 10)
     assert (held.action, held.trim_to, held.reasons) == ("hold", None, lost.reasons)
-    assert decide_r6(both, settings, before, Measured()) == tuple(before)
+    assert after_disks(both[ORDERS], Settings(), before[0], limits[ORDERS], None, None) == before[0]

@@ -13,7 +13,7 @@ from retention_cli.disks.devices import all_disks, disks_of
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.disks.pending_deletes import SAYS_FOR_MS, Leaving, Scanned, leaving, stays, stays_by_scan
-from retention_cli.disks.usage import stays_by_ledger
+from retention_cli.disks.usage import stays_bytes
 from retention_cli.memory.disk import DiskMemory, Look, lowest
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
@@ -102,9 +102,9 @@ def test_the_ledger_learns_what_stays_look_by_look() -> None:
     found = []
     for minute, unexplained in ((0, 300), (4, 100), (8, 250)):
         disk = replace(DISK, room=Room(1000, 400 + unexplained, 400))
-        found.append(stays_by_ledger([disk], memory, minute * MINUTE, 6 * MINUTE).get(disk.name))
-    assert found == [None, None, 100]
-    assert stays_by_ledger([DISK], memory, 9 * MINUTE, None) == {}
+        found.append(stays_bytes(disk, memory, (), {}, minute * MINUTE, 6 * MINUTE))
+    assert found == [0, 0, 100]
+    assert stays_bytes(DISK, memory, (), {}, 9 * MINUTE, None) == 0
     assert memory.disk(DISK.key).looks == (), "looks at how full it is are others"
 
 

@@ -8,8 +8,10 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.inventory.format import ScannedReplica
 from retention_cli.disks.pending_deletes import doubted_bytes, indexes_gone
+from retention_cli.policy.settings import DiskRules
 
 TP = TopicPartition("orders", 0)
+ABOVE, BELOW = DiskRules(percent=50), DiskRules(percent=90)
 SIZE = 1000
 SCANNED = ScannedReplica(1, "/a", TP, "id", 1, 80, 0, 80, 100, 600, 400, 100, 9, 4, 0)
 """Closed segments of 500 up to 80, of which 100 lay below S; an active one of 100; 400 bytes came after the scan."""
@@ -42,17 +44,15 @@ def test_what_may_be_dead_and_is_in_no_row(
     known = {} if scanned is None else {(0, TP): scanned}
     starts = {} if start is None else {TP: start}
     ends = {TP: 200}
-    assert doubted_bytes([disk], known, starts, ends, lambda _: True, {TP: decided}) == [doubted]
-    assert doubted_bytes([disk], known, starts, ends, lambda _: False, {TP: decided}) == [0], (
-        "nothing is asked of that disk"
-    )
+    assert doubted_bytes([disk], ABOVE, known, starts, ends, {TP: decided}) == [doubted]
+    assert doubted_bytes([disk], BELOW, known, starts, ends, {TP: decided}) == [0], "nothing is asked of that disk"
 
 
 def test_what_was_swept_since_is_not_counted_as_there() -> None:
     """Of 500 closed bytes 400 were swept, and 200 came after them: all 300 that the replica has may be dead."""
     disk = Disk(1, ("/a",), Room(2000, 1500, 300), {TP: 300})
     dead = SCANNED._replace(live_bytes=0)
-    assert doubted_bytes([disk], {(0, TP): dead}, {TP: 150}, {TP: 200}, lambda _: True, {}) == [300 - 200]
+    assert doubted_bytes([disk], ABOVE, {(0, TP): dead}, {TP: 150}, {TP: 200}, {}) == [300 - 200]
 
 
 def test_indexes_go_with_their_segments_and_all_of_a_replica_s_with_it() -> None:
