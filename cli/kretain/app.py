@@ -38,7 +38,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("Set up", "completion", "A shell's completion script."),
     "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),
 }
-"""Panel of the overview, module in ``kretain.commands``, and one line for the overview."""
+"""Panel of the overview, module in ``kretain.commands``, and one line for the overview.
+
+The module has an ``app``, or for a command without subcommands an app of the command's own name.
+"""
 
 EPILOG = "Options have variables: --max-age is KRETAIN_MAX_AGE. kretain COMMAND --help has examples."
 
@@ -56,8 +59,8 @@ class LazyGroup(QuickGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"kretain.commands.{COMMANDS[cmd_name][1]}")
-        command = typer.main.get_command(module.app)
+        module = vars(importlib.import_module(f"kretain.commands.{COMMANDS[cmd_name][1]}"))
+        command = typer.main.get_command(module.get("app") or module[cmd_name])
         command.name = cmd_name
         return command
 

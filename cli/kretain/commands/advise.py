@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option, size_bytes
+from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command, size_bytes
 from kretain.options.rules import Topics
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
 
 WISH = "What is wanted (default: what the policy, else retention.ms, says)"
 
 
-@command(app)
+@single_command
 def advise(
     common: Common,
     topics: Topics = None,

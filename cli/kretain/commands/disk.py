@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.errors import Exit
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, now_ms, option
+from kretain.options.common import COMMON, Common, Output, now_ms, option, single_command
 from kretain.options.spark import SparkFlags
 from retention_cli.core.codes import Code
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def disk(
     common: Common,
     inventory: Inventories = None,

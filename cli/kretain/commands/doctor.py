@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, option, single_command
 from kretain.options.rules import Topics
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def doctor(
     common: Common,
     topics: Topics = None,

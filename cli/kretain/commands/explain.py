@@ -10,13 +10,11 @@ from kretain.completion.complete import complete_partitions
 from kretain.errors import Exit, UsageError
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, now_ms, option
+from kretain.options.common import COMMON, Common, Output, now_ms, option, single_command
 from kretain.options.rules import RuleFlags
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def explain(
     common: Common,
     topic: Annotated[

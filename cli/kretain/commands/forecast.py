@@ -5,20 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kretain.errors import Exit
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
+from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command
 from kretain.options.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def forecast(
     common: Common,
     flags: RuleFlags,

@@ -6,11 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
+from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command
 
 
 class Outcome(StrEnum):
@@ -22,10 +20,7 @@ class Outcome(StrEnum):
     unverified = "unverified"
 
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
-
-@command(app)
+@single_command
 def history(
     common: Common,
     run: Annotated[

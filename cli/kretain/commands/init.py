@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.errors import Exit, tell_error
-from kretain.options.common import COMMON, Common, Output, command, option
-
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+from kretain.options.common import COMMON, Common, Output, option, single_command
 
 
-@command(app)
+@single_command
 def init(
     common: Common,
     replication_factor: Annotated[

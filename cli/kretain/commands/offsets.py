@@ -6,20 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from kretain.errors import Exit
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, command, now_ms, option
+from kretain.options.common import COMMON, Common, Output, now_ms, option, single_command
 from kretain.options.rules import GroupsOption, Topics
 
 if TYPE_CHECKING:
     from retention_cli.reports.offsets import Rows
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def offsets(
     common: Common,
     topics: Topics = None,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-
 from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.plans import named_alone, plan_now, save_plan
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
-from kretain.options.common import Common, command
+from kretain.options.common import Common, single_command
 from kretain.options.plan import PlanFlags
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def plan(
     common: Common,
     flags: RuleFlags,

@@ -11,14 +11,22 @@ import typer
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
-from kretain.options.common import COMMON, Common, OptionGroup, Output, command, duration_ms, now_ms, option, time_ms
+from kretain.options.common import (
+    COMMON,
+    Common,
+    OptionGroup,
+    Output,
+    duration_ms,
+    now_ms,
+    option,
+    single_command,
+    time_ms,
+)
 from kretain.options.rules import patterns
 from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile
-
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 WINDOW = "Which records (default: all of them)"
 
@@ -64,7 +72,7 @@ class Window(OptionGroup):
         return self.from_
 
 
-@command(app)
+@single_command
 def profile(
     common: Common,
     topics: Annotated[

@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kretain.errors import Exit
-from kretain.options.common import Common, command, option
+from kretain.options.common import Common, option, single_command
 
 if TYPE_CHECKING:
     from retention_cli.memory.disk import Look
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def report(
     common: Common,
     out: Annotated[
@@ -49,41 +45,30 @@ def report(
       kretain report --out history.html
     """
     from kretain.config import resolve
-    from kretain.render.page.pages import forecast_section, read_forecast_file
+    from kretain.render.page.pages import forecast_section, history_page, plan_page, read_forecast_file
     from kretain.system.files import write_whole
+    from retention_cli.core.state_dir import cluster_folder
+    from retention_cli.engines.fleet.saved import read_any
+    from retention_cli.memory.ledger_file import FILE_NAME
+    from retention_cli.plan.saved import SavedPlanError
+    from retention_cli.plan.value import Plan
+    from retention_cli.trim.history import read_history
 
-    settings = resolve(common, policy_counts=False)
-    if plan is not None:
-        from kretain.render.page.pages import plan_page
-        from retention_cli.core.state_dir import cluster_folder
-        from retention_cli.engines.fleet.saved import read_any
-        from retention_cli.plan.saved import SavedPlanError
-        from retention_cli.plan.value import Plan
-
-        saved = read_any(plan)
-        if not isinstance(saved, Plan):
-            raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan")
-        disks, notes = _disks([cluster_folder(settings.state_dir, saved.cluster_id)])
-        text = plan_page(
-            saved,
-            disks,
-            notes,
-            [] if forecast is None else [forecast_section(read_forecast_file(forecast, saved.cluster_id))],
-        )
+    state_dir = resolve(common, policy_counts=False).state_dir
+    saved = None if plan is None else read_any(plan)
+    if not isinstance(saved, Plan | None):
+        raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan")
+    if saved is None:
+        runs, folders = read_history(state_dir), [one.parent for one in sorted(state_dir.glob(f"*/{FILE_NAME}"))]
     else:
-        from kretain.render.page.pages import history_page
-        from retention_cli.memory.ledger_file import FILE_NAME
-        from retention_cli.trim.history import read_history
-
-        runs = read_history(settings.state_dir)
-        disks, notes = _disks([one.parent for one in sorted(settings.state_dir.glob(f"*/{FILE_NAME}"))])
-        text = history_page(
-            runs,
-            disks,
-            notes,
-            str(settings.state_dir),
-            [] if forecast is None else [forecast_section(read_forecast_file(forecast, None))],
-        )
+        folders = [cluster_folder(state_dir, saved.cluster_id)]
+    disks, notes = _disks(folders)
+    cluster_id = None if saved is None else saved.cluster_id
+    more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, cluster_id))]
+    if saved is None:
+        text = history_page(runs, disks, notes, str(state_dir), more)
+    else:
+        text = plan_page(saved, disks, notes, more)
     write_whole(out, [text])
     common.warn(f"written to {out}")
     return Exit.DONE

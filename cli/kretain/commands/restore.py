@@ -10,9 +10,7 @@ import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, tell
-from kretain.options.common import COMMON, Common, OptionGroup, Output, command, now_ms, option, time_ms
-
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+from kretain.options.common import COMMON, Common, OptionGroup, Output, now_ms, option, single_command, time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Which(OptionGroup):
     append: Annotated[bool, option("--append", help="Add to a topic that is not empty.")] = False
 
 
-@command(app)
+@single_command
 def restore(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic as it was archived.", show_default=False)],

@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, PlanOutput, command, option
-
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+from kretain.options.common import COMMON, Common, PlanOutput, option, single_command
 
 
-@command(app)
+@single_command
 def show(
     common: Common,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved plan, .json or .parquet.")],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import InventoryOption, check_one
@@ -13,7 +11,7 @@ from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
 from kretain.options import rules
-from kretain.options.common import Common, Output, PlanOutput, command, now_ms
+from kretain.options.common import Common, Output, PlanOutput, now_ms, single_command
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags
@@ -22,10 +20,8 @@ if TYPE_CHECKING:
     from retention_cli.core.model import Reason
     from retention_cli.plan.value import Plan
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-
-@command(app)
+@single_command
 def trim(
     common: Common,
     flags: RuleFlags,

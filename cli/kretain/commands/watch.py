@@ -6,26 +6,22 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from kretain.errors import Deeds, Exit, UsageError, tell
 from kretain.flows.inventory import InventoryOption
 from kretain.flows.trims import exit_codes
 from kretain.options import rules
-from kretain.options.common import Common, command, duration_ms, now_ms, option, size_bytes
+from kretain.options.common import Common, duration_ms, now_ms, option, single_command, size_bytes
 
 if TYPE_CHECKING:
     from retention_cli.policy.selection import Selection
     from retention_cli.trim.report import TrimReport
     from retention_cli.watch.board import Board
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-
 METRICS = "Metrics and health"
 OFF = "off"
 
 
-@command(app)
+@single_command
 def watch(
     common: Common,
     interval: Annotated[

@@ -280,6 +280,13 @@ def command(
     return register
 
 
+def single_command(function: Callable[..., Exit | None]) -> typer.Typer:
+    """Return the app of a command without subcommands; see :func:`command`."""
+    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    command(app)(function)
+    return app
+
+
 def prose(docstring: str) -> str:
     """Return a help text with one line per paragraph, for the terminal to wrap; examples stay as they are."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")

@@ -216,7 +216,7 @@ def test_valid_listen_address_is_parsed(text: str, expected: tuple[str, int] | N
 
 def test_server_listens_on_loopback_by_default() -> None:
     """Metrics name groups and topics, and nobody is asked for a password."""
-    (option,) = (one for one in typer.main.get_command(watch.app).params if "--listen" in one.opts)
+    (option,) = (one for one in typer.main.get_command(watch.watch).params if "--listen" in one.opts)
     where = _address(str(option.default))
     assert where is not None
     assert ipaddress.ip_address(where[0]).is_loopback

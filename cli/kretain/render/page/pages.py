@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
 from kretain.render.forecast import FORMAT
 from kretain.render.history import run_row
@@ -21,7 +21,7 @@ from retention_cli.memory.disk import Look, growth
 from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
 from retention_cli.plan.value import NO_FILE, Plan
 from retention_cli.policy.shown import short, shown
-from retention_cli.reports.plan_summary import ConsumerSum, PlanSummary, ReasonSum, command_for, summarize
+from retention_cli.reports.plan_summary import PlanSummary, ReasonSum, command_for, summarize
 
 MOST: Final = 25
 """A table has no more rows than this; totals are of all."""
@@ -36,7 +36,6 @@ _ACTIONS: Final = {
     "skip": "Never touched",
 }
 Count = Annotated[int, Field(ge=0)]
-Kind = Literal["steady", "endless", "unknown"]
 
 
 def plan_page(
@@ -102,54 +101,59 @@ def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
     drawn = [one for one in found.largest if one.records][:_DRAWN]
-    label = "Records of the biggest topics: what would go, what stays, what is on hold"
-    parts = {
-        "would go": (GO, [one.going for one in drawn]),
-        "stays": (STAY, [one.staying for one in drawn]),
-        "on hold": (HOLD, [one.held_records for one in drawn]),
-    }
-    rows: list[Sequence[Child]] = [
-        (
-            element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
-            number(one.partitions),
-            number(one.records),
-            number(one.going),
-            size(one.size_bytes),
-            number(one.unconsumed),
-            number(one.on_hold),
-        )
-        for one in found.topics
-    ]
+    chart = bars(
+        "Records of the biggest topics: what would go, what stays, what is on hold",
+        [one.name for one in drawn],
+        {
+            "would go": (GO, [one.going for one in drawn]),
+            "stays": (STAY, [one.staying for one in drawn]),
+            "on hold": (HOLD, [one.held_records for one in drawn]),
+        },
+    )
     return section(
         "Topics",
-        bars(label, [one.name for one in drawn], parts) if drawn else None,
-        table(("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"), rows),
+        chart if drawn else None,
+        table(
+            ("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"),
+            (
+                (
+                    element("code", short(one.name) if len(one.name) < _NAME else one.name[:_NAME] + "…"),
+                    number(one.partitions),
+                    number(one.records),
+                    number(one.going),
+                    size(one.size_bytes),
+                    number(one.unconsumed),
+                    number(one.on_hold),
+                )
+                for one in found.topics
+            ),
+        ),
         note="Drawn: the biggest. In the table: those of which most would go. "
-        + _of(len(rows), found.topic_count, "topic"),
+        + _of(len(found.topics), found.topic_count, "topic"),
     )
 
 
 def _consumers(found: PlanSummary) -> Element | None:
     if not found.consumers:
         return None
-    drawn = found.consumers[:_DRAWN]
-    label = "Records that each consumer has yet to read where it is the furthest behind"
-    parts = {"yet to read": (HOLD, [one.records for one in drawn])}
-    rows: list[Sequence[Child]] = [
-        (element("code", _consumer(one)), number(one.records), number(one.partitions), number(len(one.topics)))
-        for one in found.consumers
-    ]
+    names = [short(one.name.removeprefix("group:")) for one in found.consumers]
     return section(
         "Who holds back the most",
-        bars(label, [_consumer(one) for one in drawn], parts),
-        table(("consumer", "records to read", "partitions", "topics"), rows),
+        bars(
+            "Records that each consumer has yet to read where it is the furthest behind",
+            names[:_DRAWN],
+            {"yet to read": (HOLD, [one.records for one in found.consumers[:_DRAWN]])},
+        ),
+        table(
+            ("consumer", "records to read", "partitions", "topics"),
+            (
+                (element("code", name), number(one.records), number(one.partitions), number(len(one.topics)))
+                for name, one in zip(names, found.consumers, strict=True)
+            ),
+        ),
         note="Where a consumer is the furthest behind of all that count, it is what consumed and guarded rules stop "
-        "at. " + _of(len(rows), found.consumer_count, "consumer"),
+        "at. " + _of(len(found.consumers), found.consumer_count, "consumer"),
     )
-
-
-def _consumer(one: ConsumerSum) -> str:
-    return short(one.name.removeprefix("group:"))
 
 
 def _reasons(found: PlanSummary, plan: Plan) -> Iterator[Element]:
@@ -250,23 +254,27 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
 
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
-    cells: list[Sequence[Child]] = [
-        (
-            element("code", one["run"]),
-            short(one["cluster"]),
-            short(f"{one['user']}@{one['host']}"),
-            short(one["policy"]),
-            f"{one['trimmed']:,} of {one['planned']:,}",
-            number(one["failed"] + one["unverified"]),
-            number(one["records"]),
-            "no end" if one["exit"] is None else str(one["exit"]),
-        )
-        for one in rows[-_MOST_RUNS:][::-1]
-    ]
+    newest = rows[-_MOST_RUNS:][::-1]
     return section(
         "Runs",
-        table(("run", "cluster", "by", "policy", "trimmed", "failed", "records", "exit"), cells, left=4),
-        note=f"{len(cells)} of {count(len(rows), 'run')}, the newest first. kretain history --run ID shows one.",
+        table(
+            ("run", "cluster", "by", "policy", "trimmed", "failed", "records", "exit"),
+            (
+                (
+                    element("code", one["run"]),
+                    short(one["cluster"]),
+                    short(f"{one['user']}@{one['host']}"),
+                    short(one["policy"]),
+                    f"{one['trimmed']:,} of {one['planned']:,}",
+                    number(one["failed"] + one["unverified"]),
+                    number(one["records"]),
+                    "no end" if one["exit"] is None else str(one["exit"]),
+                )
+                for one in newest
+            ),
+            left=4,
+        ),
+        note=f"{len(newest)} of {count(len(rows), 'run')}, the newest first. kretain history --run ID shows one.",
     )
 
 
@@ -278,12 +286,14 @@ def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) 
         return section("Disks over time", *(element("p", note, class_="note") for note in notes)) if notes else None
     drawn = [name for name in fullest if len(seen[name]) > 1][: len(LINES)]
     series = {f"broker {name}": [(one.wall_ms, _percent(one)) for one in seen[name]] for name in drawn}
-    rows = [_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]]
     more = f" The fullest {_MOST_DISKS} of {len(fullest):,}." if len(fullest) > _MOST_DISKS else ""
     return section(
         "Disks over time",
         lines("How full the fullest disks were over time, in percent", series, "% in use") if drawn else None,
-        table(("disk", "in use", "used", "size", "a day", "full in", "seen at"), rows),
+        table(
+            ("disk", "in use", "used", "size", "a day", "full in", "seen at"),
+            (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
+        ),
         *(element("p", one) for one in notes),
         note=f"As kretain saw them, with whatever was trimmed meanwhile.{more}",
     )
@@ -310,9 +320,7 @@ def _percent(look: Look) -> float:
 
 class _Topic(StrictModel):
     topic: str
-    alone: Kind
     alone_bytes_high: Count | None
-    policy: Kind
     policy_bytes_high: Count | None
 
 
@@ -342,21 +350,12 @@ class _Totals(StrictModel):
     saved_bytes_high: Count | None
 
 
-class _Cluster(StrictModel):
-    id: str
-
-
-class _Policy(StrictModel):
-    source: str
-
-
 class SavedForecast(StrictModel):
     """What a page shows of a saved forecast."""
 
-    format: str
     created_at: str
-    cluster: _Cluster
-    policy: _Policy
+    cluster_id: Annotated[str, Field(validation_alias=AliasPath("cluster", "id"))]
+    policy_source: Annotated[str, Field(validation_alias=AliasPath("policy", "source"))]
     totals: _Totals
     topics: list[_Topic]
     groups: list[_Group]
@@ -373,8 +372,8 @@ def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
     if content.get("format") != FORMAT:
         raise SavedPlanError(f"{path} has format {shown(content.get('format'))}; a forecast's is {FORMAT}")
     found = checked(SavedForecast, content, path)
-    if cluster_id is not None and found.cluster.id != cluster_id:
-        raise SavedPlanError(f"{path} is a forecast for cluster {shown(found.cluster.id)}, the plan for {cluster_id}")
+    if cluster_id is not None and found.cluster_id != cluster_id:
+        raise SavedPlanError(f"{path} is a forecast for cluster {shown(found.cluster_id)}, the plan for {cluster_id}")
     return found
 
 
@@ -385,7 +384,7 @@ def forecast_section(found: SavedForecast) -> Element:
     if low is not None:
         saves = size(low) + ("" if high == low else " or more" if high is None else f" to {size(high)}")
     note = (
-        f"By {short(found.policy.source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
+        f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
         f"{totals.steady:,} steady, {totals.endless_alone:,} without end by brokers alone, {totals.unknown:,} unknown. "
         f"It saves {saves}, one replica each."
     )
@@ -395,36 +394,46 @@ def forecast_section(found: SavedForecast) -> Element:
         if one.policy_bytes_high is not None and one.alone_bytes_high is not None
     ]
     drawn = sorted(kept, key=lambda one: (-one[1], one[0]))[:_DRAWN]
-    parts = {
-        "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
-        "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
-    }
-    label = "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone"
-    losing: list[Sequence[Child]] = [
+    chart = bars(
+        "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone",
+        [topic for topic, _, _ in drawn],
+        {
+            "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
+            "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
+        },
+        "bytes",
+    )
+    losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST]
+    losses = table(
+        ("who loses data next", "topic", "to", "lag", "left if it stops now"),
         (
-            element("code", short(one.group)),
-            element("code", short(one.topic)),
-            one.cause or "",
-            number(one.lag),
-            about(1000 * (one.seconds_to_loss or 0)),
-        )
-        for one in [one for one in found.groups if one.seconds_to_loss is not None][:MOST]
-    ]
-    disks: list[Sequence[Child]] = [
+            (
+                element("code", short(one.group)),
+                element("code", short(one.topic)),
+                one.cause or "",
+                number(one.lag),
+                about(1000 * (one.seconds_to_loss or 0)),
+            )
+            for one in losing
+        ),
+        left=3,
+    )
+    disks = table(
+        ("disk", "full by brokers alone", "full with the policy"),
         (
-            element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
-            _full(one.full_alone_in_known, one.full_alone_in_ms_low),
-            _full(one.full_policy_in_known, one.full_policy_in_ms_low),
-        )
-        for one in found.disks[:MOST]
-    ]
+            (
+                element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
+                _full(one.full_alone_in_known, one.full_alone_in_ms_low),
+                _full(one.full_policy_in_known, one.full_policy_in_ms_low),
+            )
+            for one in found.disks[:MOST]
+        ),
+    )
     return section(
         "Forecast",
-        bars(label, [topic for topic, _, _ in drawn], parts, "bytes") if drawn else None,
-        table(("who loses data next", "topic", "to", "lag", "left if it stops now"), losing, left=3)
-        if losing
-        else None,
-        table(("disk", "full by brokers alone", "full with the policy"), disks) if disks else None,
+        chart if drawn else None,
+        losses if losing else None,
+        disks if found.disks else None,
         note=note,
     )
 
