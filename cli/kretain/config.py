@@ -16,7 +16,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +41,6 @@ _KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", 
 
 _REACH = ("-b", "-c", "-p", "--state-dir")
 """The options that say which cluster, policy and memory are meant."""
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_DEFAULT_LINE = re.compile(r"default-context\s*:")
 
 
 class ConfigError(Exception):
@@ -143,9 +141,8 @@ def resolve(
             return context[name], where
         return None, "default"
 
-    connection: dict[str, Setting] = {}
-    for key, value in (context.get("settings") or {}).items():
-        connection[str(key)] = Setting(str(value), where)
+    settings = context.get("settings") or {}
+    connection = {str(key): Setting(str(value), where) for key, value in settings.items()}
     file, file_origin = pick("command-config", common.command_config)
     if file is not None:
         connection |= read_properties(Path(file))
@@ -199,9 +196,9 @@ def _note_reach(resolved: Resolved, picked: Mapping[str, tuple[Any, str]], where
         return
     in_context = any(origin == where for _value, origin in picked.values()) or bootstrap.origin == where
     given = [("--context", where.partition(" ")[2])] if in_context and where != "default" else []
-    for option, (value, origin) in picked.items():
-        if value is not None and origin != where:
-            given.append((option, str(value)))
+    given += [
+        (option, str(value)) for option, (value, origin) in picked.items() if value is not None and origin != where
+    ]
     file, _ = picked["-c"]
     reaches(bootstrap.value, None if file is None else str(file), given, secured=len(connection) > 1)
 
@@ -267,7 +264,7 @@ def contexts() -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: the file is wrong.
     """
-    return {str(name): dict(entry) for name, entry in (file_content().get("contexts") or {}).items()}
+    return {str(name): dict(entry) for name, entry in (_file_content().get("contexts") or {}).items()}
 
 
 def context_of(name: str | None) -> tuple[dict[str, Any], str]:
@@ -283,15 +280,11 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
             return {}, "default"
     known = contexts()
     if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
-        raise ConfigError(f"{path}: there is no context {name!r}; {hint}")
+        raise ConfigError(f"{path}: there is no context {name!r}; {nearest(name, known)}")
     entry = known[str(name)]
     for key in entry:
         if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"keys are {', '.join(_KEYS)}"
-            raise ConfigError(f"{path}: contexts.{name}.{key}: unknown key; {hint}")
+            raise ConfigError(f"{path}: contexts.{name}.{key}: unknown key; {nearest(str(key), _KEYS, 'keys are')}")
     for key in ("command-config", "policy", "state-dir"):
         if key in entry:
             entry[key] = beside(path.parent, str(entry[key]))
@@ -302,9 +295,15 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
     return entry, f"context {name}"
 
 
+def nearest(name: str, known: Collection[str], all_are: str = "it has") -> str:
+    """Return the hint at a known name that looks like a wrong one, else at all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"{all_are} {', '.join(known) or 'none'}"
+
+
 def default_context() -> str | None:
     """Return the name of the default context, None if there is none."""
-    name = file_content().get("default-context")
+    name = _file_content().get("default-context")
     return None if name is None else str(name)
 
 
@@ -319,21 +318,19 @@ def use_context(name: str) -> None:
     context_of(name)
     path = config_path().resolve()  # not a link to it
     lines = path.read_text(encoding="utf-8").splitlines()
-    there = [number for number, line in enumerate(lines) if _DEFAULT_LINE.match(line)]
+    there = [number for number, line in enumerate(lines) if re.match(r"default-context\s*:", line)]
     if len(there) > 1 or (not there and default_context() is not None):
         raise ConfigError(f"{path}: default-context has no line of its own: write it by hand")
-    line = f"default-context: {name if _PLAIN.fullmatch(name) else json.dumps(name)}"
-    if there:
-        lines[there[0]] = line
-    else:
-        lines.append(line)
+    quoted = name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) else json.dumps(name)
+    place = there[0] if there else len(lines)
+    lines[place : place + 1] = [f"default-context: {quoted}"]
     try:
         write_whole(path, ["\n".join(lines), "\n"], path.stat().st_mode & 0o777)
     except FileError as error:
         raise ConfigError(str(error)) from None
 
 
-def file_content() -> dict[str, Any]:
+def _file_content() -> dict[str, Any]:
     path = config_path()
     if not path.exists():
         if "KRETAIN_CONFIG" in os.environ:
@@ -360,6 +357,3 @@ def file_content() -> dict[str, Any]:
         if not isinstance(entry, dict):
             raise ConfigError(f"{path}: contexts.{name}: is not a mapping of keys to values")
     return content
-
-
-__all__ = ["ConfigError", "Resolved", "SettingsError", "config_path", "context_of", "contexts", "resolve"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 CODES: Final[Mapping[str, tuple[str, str]]] = {
@@ -57,12 +56,8 @@ _KINDS: Final[Mapping[str, str]] = {
 _FILES: Final = "kretain.system.files"
 
 
-@dataclass(slots=True)
-class _Form:
-    json: bool = False
-
-
-_form: Final = _Form()
+_chosen: Final = [""]
+"""The form of errors."""
 
 
 def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -75,12 +70,12 @@ def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
             chosen = "".join(arguments[number + 1 : number + 2])
         elif one.startswith("--errors="):
             chosen = one.partition("=")[2]
-    _form.json = chosen == "json"
+    _chosen[:] = [chosen]
 
 
 def for_scripts() -> bool:
     """Return whether errors are printed as JSON."""
-    return _form.json
+    return _chosen == ["json"]
 
 
 def code_of(error: BaseException) -> str:
@@ -88,9 +83,14 @@ def code_of(error: BaseException) -> str:
     for kind in type(error).__mro__:
         if kind.__module__ == _FILES:
             return "output"
-        if kind.__name__ in _KINDS and kind.__module__.startswith(("retention_cli.", "kretain.", "builtins")):
+        if kind.__name__ in _KINDS and (is_ours(kind) or kind is KeyboardInterrupt):
             return _KINDS[kind.__name__]
-    return "failed" if type(error).__module__.startswith(("retention_cli.", "kretain.")) else "internal"
+    return "failed" if is_ours(type(error)) else "internal"
+
+
+def is_ours(kind: type[BaseException]) -> bool:
+    """Return whether errors of a class have a text written for users, unlike unexpected ones."""
+    return kind.__module__.startswith(("retention_cli.", "kretain."))
 
 
 def error_line(exit_code: int, code: str, text: str, hint: str | None = None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from kretain.error_codes import code_of, error_line, for_scripts
+from kretain.error_codes import code_of, error_line, for_scripts, is_ours
 from kretain.reach import complete
 from retention_cli.core.errors import Refusal
 from retention_cli.core.printable import printable
@@ -142,15 +142,14 @@ def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = Non
     """
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
-    lines = ["interrupted"] if isinstance(error, KeyboardInterrupt) else lines_of(error)
-    if for_scripts():
-        told = [*map(str, lines), *([f"before that: {deeds}"] if deeds else [])]
-        tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), "; ".join(told))
-        return
-    for problem in lines:
-        tell(f"kretain: {problem}")
+    lines = ["interrupted"] if isinstance(error, KeyboardInterrupt) else [*map(str, lines_of(error))]
     if deeds:
-        tell(f"kretain: before that: {deeds}")
+        lines.append(f"before that: {deeds}")
+    if for_scripts():
+        tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), "; ".join(lines))
+        return
+    for line in lines:
+        tell(f"kretain: {line}")
 
 
 def tell_error(exit_code: int, code: str, text: str, hint: str | None = None) -> None:
@@ -181,12 +180,6 @@ def lines_of(error: BaseException) -> Sequence[str]:
 def line_of(error: BaseException) -> str:
     """Return an error's text in one line."""
     text = " ".join(str(error).split())
-    if _is_ours(error):
+    if is_ours(type(error)):
         return text
     return f"internal error: {type(error).__name__}: {text} (run again with -vv and report what it shows)"
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Return whether an error has a text written for users, unlike unexpected ones."""
-    module = type(error).__module__
-    return module.startswith(("retention_cli.", "kretain."))

@@ -62,11 +62,13 @@ def check(
     common.warn(*findings.notes)
     if findings.problems:
         return _report(lines_of(findings.problems))
-    seen = f", {count(findings.managed, 'topic')} managed" if findings.managed else ""
-    seen += f", {findings.skipped:,} of them never touched (G5)" if findings.skipped else ""
-    seen += f", {findings.frozen:,} on hold (G7)" if findings.frozen else ""
-    entries = count(len(policy.entries), "entry", "entries")
-    say(f"{path}: good: {entries}{seen}.")
+    seen = (
+        count(len(policy.entries), "entry", "entries"),
+        findings.managed and f"{count(findings.managed, 'topic')} managed",
+        findings.skipped and f"{findings.skipped:,} of them never touched (G5)",
+        findings.frozen and f"{findings.frozen:,} on hold (G7)",
+    )
+    say(f"{path}: good: {', '.join(part for part in seen if part)}.")
     return Exit.DONE
 
 
@@ -249,7 +251,6 @@ def _path(path: Path | None) -> Path:
 def _report(problems: list[str]) -> Exit:
     if for_scripts():
         tell_error(Exit.FAILED, "policy", "; ".join(problems))
-        return Exit.FAILED
-    for problem in problems:
-        print(problem, file=sys.stderr)
+    else:
+        print("\n".join(problems), file=sys.stderr)
     return Exit.FAILED

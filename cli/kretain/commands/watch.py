@@ -13,7 +13,6 @@ from kretain.options import rules
 from kretain.options.common import Common, duration_ms, now_ms, option, single_command, size_bytes
 
 if TYPE_CHECKING:
-    from retention_cli.policy.selection import Selection
     from retention_cli.trim.report import TrimReport
     from retention_cli.watch.board import Board
 
@@ -86,6 +85,7 @@ def watch(
     """
     from kretain.config import resolve
     from kretain.system.signals import Ending, end_if_stuck
+    from retention_cli.core.units import format_duration
     from retention_cli.policy.settings import OneOff
     from retention_cli.trim.ceiling import Ceiling
     from retention_cli.watch.board import Board
@@ -110,16 +110,13 @@ def watch(
     policy.look()  # a broken policy ends it here, before anything else
     settings.settings()
 
-    def inventory(selection: Selection) -> Any:
-        return InventoryOption(None, selection.policy).view()
-
     ending, leadership = Ending(), Leadership(standby_group, _say)
     board = Board(interval / 1000, lambda: trim and leadership.term() is not None, lambda: policy.valid)
     passes = Passes(
         Setup(
             reader=settings.reader,
             memories=settings.memories,
-            inventory=inventory,
+            inventory=lambda selection: InventoryOption(None, selection.policy).view(),
             policy=policy,
             leadership=leadership,
             state_dir=settings.state_dir,
@@ -141,8 +138,10 @@ def watch(
             from retention_cli.watch.server import Server
 
             server = stack.enter_context(closing(Server(*where, board)))
-            _say(f"metrics and health on http://{_shown(where[0])}:{server.port}/metrics, /healthz, /readyz")
-        _say(_first_line(trim=trim, interval_ms=interval))
+            host = f"[{where[0]}]" if ":" in where[0] else where[0]
+            _say(f"metrics and health on http://{host}:{server.port}/metrics, /healthz, /readyz")
+        does = "plans and trims" if trim else "dry: plans, and trims nothing without --trim;"
+        _say(f"{does} every {format_duration(interval)}")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
         loop = Loop(
             make=passes.make,
@@ -158,13 +157,6 @@ def watch(
         loop.run()
         _say("ends, as it was asked to")
     return Exit.DONE
-
-
-def _first_line(*, trim: bool, interval_ms: int) -> str:
-    from retention_cli.core.units import format_duration
-
-    how = "plans and trims" if trim else "dry: plans, and trims nothing without --trim;"
-    return f"{how} every {format_duration(interval_ms)}"
 
 
 def _say(text: str) -> None:
@@ -216,7 +208,3 @@ def _address(text: str) -> tuple[str, int] | None:
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise UsageError(f"--listen {text!r}: is not HOST:PORT (127.0.0.1:9308, [::1]:9308), nor off")
     return host, int(port)
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -88,7 +88,7 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
         UsageError: the options select clusters in more than one way, or --cluster matches none.
         FleetFileError, ConfigError: a file is invalid, or no context matches.
     """
-    from kretain.config import resolve
+    from kretain.config import nearest, resolve
 
     fleet = _fleet(common, flags)
     if fleet is None:
@@ -98,7 +98,7 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
     if flags.cluster is None:
         return fleet
     if flags.cluster not in fleet.clusters:
-        raise UsageError(f"{fleet.source} has no cluster {flags.cluster!r}; {_near(flags.cluster, fleet.clusters)}")
+        raise UsageError(f"{fleet.source} has no cluster {flags.cluster!r}; {nearest(flags.cluster, fleet.clusters)}")
     return fleet.clusters[flags.cluster]
 
 
@@ -134,12 +134,12 @@ def _from_file(common: Common, path: Path) -> Fleet:
 def _from_contexts(common: Common, pattern: str) -> Fleet:
     from fnmatch import fnmatchcase
 
-    from kretain.config import ConfigError, config_path, context_of, contexts, resolve
+    from kretain.config import ConfigError, config_path, context_of, contexts, nearest, resolve
 
     known = contexts()
     names = [name for name in known if fnmatchcase(name, pattern)]
     if not names:
-        raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {_near(pattern, known)}")
+        raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {nearest(pattern, known)}")
     return Fleet(f"context {pattern}", None, {name: resolve(common, context_of(name)) for name in names})
 
 
@@ -151,13 +151,6 @@ def _alone(common: Common, given: str, *others: str) -> None:
 
 def _spelled(common: Common, key: str) -> str:
     return f"KRETAIN_{key.upper()}" if common.given_by.get(key) == "variable" else "--" + key.replace("_", "-")
-
-
-def _near(name: str, known: dict[str, Any]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
 
 
 def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:

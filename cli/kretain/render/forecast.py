@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Column, Line, Part, Table, about, count, heading, show, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, about, count, heading, number, show, size
 from retention_cli.core.grouping import grouped
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, known
+from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
 from retention_cli.core.units import format_age, format_duration, timestamp
 from retention_cli.forecast.loss import seconds_to_loss
 from retention_cli.forecast.rates import HOUR_MS, Span
@@ -235,16 +235,16 @@ def amount(amounts: Amounts) -> str:
     if isinstance(amounts.records, Unknown):
         return "?"
     if isinstance(amounts.size_bytes, Unknown):
-        return f"{_range(amounts.records, _records)} rec."
-    return _range(amounts.size_bytes, _bytes)
+        return f"{_range(amounts.records, number)} rec."
+    return _range(amounts.size_bytes, size)
 
 
 def spelled(amounts: Amounts) -> str:
     """Return an amount for a sentence: records and bytes."""
     if isinstance(amounts.records, Unknown):
         return "an unknown amount"
-    text = f"{_range(amounts.records, _records)} records"
-    return text if isinstance(amounts.size_bytes, Unknown) else f"{text}, {_range(amounts.size_bytes, _bytes)}"
+    text = f"{_range(amounts.records, number)} records"
+    return text if isinstance(amounts.size_bytes, Unknown) else f"{text}, {_range(amounts.size_bytes, size)}"
 
 
 def time(span: Maybe[Span]) -> str:
@@ -267,26 +267,18 @@ def _age(ms: float) -> str:
     return "now" if whole < 1_000 else format_age(whole // 1_000 * 1_000)
 
 
-def _range(span: Span, text: Callable[[float], str]) -> str:
+def _range(span: Span, text: Callable[[int], str]) -> str:
     """Return a range, with a unit that both ends have once: ``7.53–9.63 MiB``."""
     if span.endless:
         return "without end"
-    low = text(span.low)
+    low = text(round(span.low))
     if not span.bounded:
         return f"≥ {low}" if span.low else "—"
-    high = text(span.high)
+    high = text(round(span.high))
     if low == high:
         return low
     amount, _, unit = low.partition(" ")
     return f"{amount}–{high}" if unit == high.partition(" ")[2] else f"{low}–{high}"
-
-
-def _bytes(value: float) -> str:
-    return size(round(value))
-
-
-def _records(value: float) -> str:
-    return f"{round(value):,}"
 
 
 def _head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
@@ -303,14 +295,13 @@ def _head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
         "totals": _totals(one) | {"compared": None if other is None else _totals(other)},
         "disks": [_disk(disk, others.get(disk.disk.key)) for disk in one.disks],
         "groups": [_group(group) for group in one.groups],
-        "notes": _reasons(one.notes),
+        "notes": [*map(asdict, one.notes)],
     }
 
 
 def _topic(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
     rate = known(one.rate)
-    less = saved(one.alone, one.policy)
-    row: dict[str, Any] = {
+    return {
         "topic": one.name,
         "partitions": one.partitions,
         **_now(one.now),
@@ -323,10 +314,9 @@ def _topic(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
         **_amounts("compared", None if other is None else other.policy),
         "policy_by": one.by,
         "compared_by": None if other is None else other.by,
-        **_both("saved", less),
-        "reasons": _reasons(one.reasons),
+        **_both("saved", saved(one.alone, one.policy)),
+        "reasons": [*map(asdict, one.reasons)],
     }
-    return {key: row[key] for key in CSV_COLUMNS}
 
 
 def _totals(one: Forecast) -> dict[str, Any]:
@@ -362,7 +352,7 @@ def _disk(one: DiskForecast, other: DiskForecast | None) -> dict[str, Any]:
         **_when("full_policy_in", one.policy),
         **_when("full_compared_in", None if other is None else other.policy),
         **_when("ceiling_in", one.ceiling),
-        "reasons": _reasons(dict.fromkeys(reason for value in unknown for reason in value.reasons)),
+        "reasons": [*map(asdict, dict.fromkeys(reason for value in unknown for reason in value.reasons))],
     }
 
 
@@ -378,7 +368,7 @@ def _group(one: GroupForecast) -> dict[str, Any]:
         "seconds_to_loss": _finite(seconds_to_loss(one.loss)),
         **_when("if_stopped", None if loss is None else loss.if_stopped_ms),
         **_when("at_its_rate", None if loss is None else loss.at_its_rate_ms),
-        "reasons": _reasons(one.loss.reasons if isinstance(one.loss, Unknown) else ()),
+        "reasons": [*map(asdict, one.loss.reasons)] if isinstance(one.loss, Unknown) else [],
     }
 
 
@@ -417,7 +407,3 @@ def _finite(value: float | None) -> int | None:
 def _rounded(value: float) -> float:
     """Return a rate to four digits: more of them would be false precision."""
     return float(f"{value:.4g}")
-
-
-def _reasons(reasons: Iterable[Reason]) -> list[dict[str, str]]:
-    return [asdict(reason) for reason in reasons]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ from retention_cli.profile.summary import RETENTIONS_MS, At, Kept, Summary, binn
 
 HEIGHT: Final = 5
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-_ASCII: Final = " .:#"
 _RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _WIDTH_IN_A_PIPE: Final = 80
 _WIDEST: Final = 120
@@ -50,23 +48,13 @@ def _profile(found: Profile, *, of_bytes: bool) -> Iterator[Part]:
             missing and f"partial: {count(missing, 'partition')} not read, or not to the end",
         )
         yield Line(f"{topic.name}  {', '.join(part for part in parts if part)}", "bold")
-        for line in picture(summary, width, of_bytes=of_bytes, blocks=takes_blocks()):
-            yield Line(f"  {line}" if line else "")
+        yield from (Line(f"  {line}" if line else "") for line in picture(summary, width, of_bytes=of_bytes))
         yield from (Line(text, style, 2) for text, style in sentences(found, topic, summary))
         yield BLANK
     yield Line("Sizes are those of keys, values and headers, uncompressed; a disk may hold less.", "dim")
 
 
-def takes_blocks() -> bool:
-    """Return whether stdout can show block characters."""
-    try:
-        _BLOCKS.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
-def picture(summary: Summary, width: int, *, of_bytes: bool, blocks: bool) -> list[str]:
+def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
     """Return a topic's hours as columns over an axis, at most ``width`` wide; empty if there are no hours."""
     room = width - 4
     bins = binned(summary, room, of_bytes=of_bytes)
@@ -78,25 +66,24 @@ def picture(summary: Summary, width: int, *, of_bytes: bool, blocks: bool) -> li
     newest = summary.newest.time_ms if summary.newest is not None else 0
     lies = f"all of them lie from {moment(summary.oldest_ms or 0)} to {moment(newest)}"
     return [
-        *columns_of(bins.values, room, blocks=blocks),
-        (_RULE if blocks else "-") * drawn,
+        *columns_of(bins.values, room),
+        _RULE * drawn,
         start + " " * max(2, drawn - len(start) - len(end)) + end,
         f"a column is {span(bins.bin_ms)}, the highest {size(most) if of_bytes else count(most, 'record')}",
         *([f"{count(bins.left_out, 'record')} far off not drawn: {lies}"] if bins.left_out else []),
     ]
 
 
-def columns_of(values: Sequence[int], width: int, *, blocks: bool, height: int = HEIGHT) -> list[str]:
+def columns_of(values: Sequence[int], width: int, *, height: int = HEIGHT) -> list[str]:
     """Return lines, the top first, in which each value is a column of equal width; together at most ``width`` wide.
 
-    A value above zero is always visible. Without ``blocks`` they are drawn in ASCII.
+    A value above zero is always visible.
     """
-    signs = _BLOCKS if blocks else _ASCII
-    most, step = max(values, default=0), len(signs) - 1
+    most, step = max(values, default=0), len(_BLOCKS) - 1
     heights = [0 if one <= 0 else max(1, round(one * step * height / most)) for one in values]
     wide = max(1, min(width // max(1, len(values)), 4))
     return [
-        "".join(signs[min(max(one - row * step, 0), step)] * wide for one in heights).rstrip()
+        "".join(_BLOCKS[min(max(one - row * step, 0), step)] * wide for one in heights).rstrip()
         for row in range(height - 1, -1, -1)
     ]
 

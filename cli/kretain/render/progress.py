@@ -19,30 +19,35 @@ _QUIET_SECONDS = 1.0
 @contextlib.contextmanager
 def shown(*, quiet: bool) -> Iterator[Progress]:
     """Yield a progress that draws its reports if stderr is a terminal and ``quiet`` is false."""
-    if quiet or not sys.stderr.isatty():
-        yield silent
-        return
-    bar = _Bar()
-    try:
-        yield functools.partial(bar.report, "")
-    finally:
-        bar.close()
+    with _bar(quiet=quiet) as bar:
+        yield silent if bar is None else functools.partial(bar.report, "")
 
 
 @contextlib.contextmanager
 def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
     """Yield a function that returns, for a cluster's name, a context manager with a progress line of its own."""
+    with _bar(quiet=quiet) as bar:
+        if bar is None:
+            yield lambda _name: contextlib.nullcontext(silent)
+            return
+        late = threading.Timer(_QUIET_SECONDS, bar.draw)  # a cluster that does not answer reports no progress
+        late.daemon = True
+        late.start()
+        try:
+            yield bar.named
+        finally:
+            late.cancel()
+
+
+@contextlib.contextmanager
+def _bar(*, quiet: bool) -> Iterator[_Bar | None]:
     if quiet or not sys.stderr.isatty():
-        yield lambda _name: contextlib.nullcontext(silent)
+        yield None
         return
     bar = _Bar()
-    late = threading.Timer(_QUIET_SECONDS, bar.show_waiting)  # a cluster that does not answer reports no progress
-    late.daemon = True
-    late.start()
     try:
-        yield bar.named
+        yield bar
     finally:
-        late.cancel()
         bar.close()
 
 
@@ -53,46 +58,45 @@ class _Bar:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._live: Any = None
+        self._latest: dict[str, tuple[str, int, int | None]] = {}
         self._tasks: dict[str, Any] = {}
-        self._phases: dict[str, str] = {}
-        self._connecting: dict[str, None] = {}
         self._closed = False
 
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[Progress]:
         def report(phase: str, done: int = 0, total: int | None = None) -> None:
-            self._connecting.pop(name, None)
             self.report(name, f"{name}: {phase}", done, total)
 
         try:
             report("connecting")
-            self._connecting[name] = None
             yield report
         finally:
-            self._connecting.pop(name, None)
             with self._lock:
+                self._latest.pop(name, None)
                 if (task := self._tasks.pop(name, None)) is not None and not self._closed:
                     self._live.remove_task(task)
 
-    def show_waiting(self) -> None:
-        for name in list(self._connecting):
-            self.report(name, f"{name}: connecting")
-
     def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
-        if self._live is None and time.monotonic() - self._began < _QUIET_SECONDS:
-            return
         phase = printable(phase)
+        with self._lock:
+            before, self._latest[name] = self._latest.get(name), (phase, done, total)
+            if before is not None and before[0] != phase and name in self._tasks:  # it has its own rate and end
+                self._live.reset(self._tasks[name])
+        if self._live is not None or time.monotonic() - self._began >= _QUIET_SECONDS:
+            self.draw(name)
+
+    def draw(self, *names: str) -> None:
+        """Draw the latest reports of these names, of all by default."""
         with self._lock:
             if self._closed:
                 return
             if self._live is None:
                 self._open()
-            if name not in self._tasks:
-                self._tasks[name] = self._live.add_task(phase, total=None)
-            if phase != self._phases.get(name):  # a new phase has its own rate and end
-                self._phases[name] = phase
-                self._live.reset(self._tasks[name], description=phase, completed=done, total=total)
-            self._live.update(self._tasks[name], completed=done, total=total)
+            for name in self._latest.keys() & names if names else self._latest:
+                phase, done, total = self._latest[name]
+                if name not in self._tasks:
+                    self._tasks[name] = self._live.add_task(phase, total=None)
+                self._live.update(self._tasks[name], description=phase, completed=done, total=total)
 
     def close(self) -> None:
         with self._lock:

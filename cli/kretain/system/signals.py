@@ -44,15 +44,22 @@ def stoppable() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # the parent process has the signal ignored
-            signal.signal(number, ask)
-    try:
+    with _handled(ask):
         yield lambda: asked
-    finally:
-        for number, handler in before.items():
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM in this block, unless the parent process has them ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, was in before.items():
+        if was != signal.SIG_IGN:
             signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, was in before.items():
+            signal.signal(number, was)
 
 
 def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: float = 5.0) -> None:
@@ -99,12 +106,5 @@ class Ending:
     @contextlib.contextmanager
     def heard(self) -> Iterator[Ending]:
         """Listen for signals while entered."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:  # the parent process has the signal ignored
-                signal.signal(number, self._hear)
-        try:
+        with _handled(self._hear):
             yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

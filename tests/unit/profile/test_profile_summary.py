@@ -61,14 +61,11 @@ def test_bins_fit_and_hold_every_record_but_those_they_count_as_left_out(
     assert len(inside) >= len(times) - bins.left_out
 
 
-@given(STAMPS, st.integers(20, 120), st.booleans())
-def test_a_picture_is_never_wider_than_its_room_and_no_record_is_drawn_as_nothing(
-    times: list[int], width: int, blocks: bool
-) -> None:
+@given(STAMPS, st.integers(20, 120))
+def test_a_picture_is_never_wider_than_its_room_and_no_record_is_drawn_as_nothing(times: list[int], width: int) -> None:
     summary = summarize({0: hours_of(times)})
-    lines = picture(summary, width, of_bytes=False, blocks=blocks)
+    lines = picture(summary, width, of_bytes=False)
     assert all(len(line) <= width - 2 for line in lines[: HEIGHT + 1])
-    assert blocks or "".join(lines).isascii()
     bins = binned(summary, width - 4)
     assert bins is not None
     bottom = lines[HEIGHT - 1]
@@ -84,7 +81,7 @@ def test_a_few_records_far_away_do_not_make_a_picture_of_nothing_else() -> None:
     assert bins is not None
     assert bins.left_out == 1
     assert bins.bin_ms == HOUR_MS
-    text = "\n".join(picture(summary, 80, of_bytes=False, blocks=True))
+    text = "\n".join(picture(summary, 80, of_bytes=False))
     assert "1 record far off not drawn" in text
 
 
@@ -110,7 +107,7 @@ def test_any_span_is_drawn(years: int) -> None:
     ],
 )
 def test_columns(values: list[int], lines: list[str]) -> None:
-    assert columns_of(values, 8, blocks=True, height=2) == lines
+    assert columns_of(values, 8, height=2) == lines
 
 
 def test_what_a_retention_would_keep_counts_what_has_no_age() -> None:
