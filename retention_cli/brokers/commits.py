@@ -95,7 +95,7 @@ class _Round:
     def jobs(self, names: deque[str], *, batched: bool) -> Iterable[Job[list[str]]]:
         while names:
             batch = [names.popleft() for _ in range(min(self.batch_size, len(names)) if batched else 1)]
-            yield Job(request(batch if batched else batch[0]), batch)
+            yield Job(request(batch, batched=batched), batch)
 
     def on_reply(self, batch: list[str], reply: Answer | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -136,7 +136,5 @@ def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, cod
 
 async def takes_batches(wire: Wire, broker: int) -> bool:
     """Return whether the broker accepts several groups in one request (3.0 and later)."""
-    try:
-        return (await wire.api_versions(broker)).get(OffsetFetchRequest.API_KEY, (0, 0))[1] >= BATCHED_VERSION
-    except RequestFailedError:  # the requests themselves will fail likewise
-        return True
+    version = await wire.highest_version(broker, OffsetFetchRequest.API_KEY)
+    return version is None or version >= BATCHED_VERSION  # out of reach: the requests themselves will fail, too

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.records import Range, UnreadableHeadersError, headers_of, read_on
+from retention_cli.brokers.records import SCAN, Range, UnreadableHeadersError, headers_of, read_messages
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TimestampType, TopicPartition
 
@@ -50,24 +50,22 @@ def read_whole(
     That is the end of the range, or less if the log ends before it. Return an error if no record arrived within
     ``patience_s``, if the range's start was deleted, or if a record can't be read.
     """
-    position = span.start
 
-    def take(_: TopicPartition, message: Any) -> None:
-        nonlocal position
-        record = _record(message)
-        on_record(record)
-        position = record.offset + 1
+    def take(_: TopicPartition, messages: list[Any]) -> bool:
+        for message in messages:
+            if message.offset() < span.end:
+                on_record(_record(message))
+        return bool(message.offset() + 1 >= span.end)
 
-    while True:
-        began_at = position
-        try:
-            reached = read_on(settings, tp, Range(position, span.end), time.monotonic() + patience_s, take)
-        except UnreadableHeadersError as error:
-            return RequestFailedError(str(error), retriable=False)
-        if reached is not None:
-            return reached
-        if position == began_at:
-            return RequestFailedError(f"no record came within {patience_s:g} s", retriable=True)
+    def end_early(heard: float) -> RequestFailedError | None:
+        late = time.monotonic() - heard > patience_s
+        return RequestFailedError(f"no record came within {patience_s:g} s", retriable=True) if late else None
+
+    try:
+        end = read_messages(settings, {tp: span.start}, SCAN, take, end_early).get(tp, span.end)
+    except UnreadableHeadersError as error:
+        return RequestFailedError(str(error), retriable=False)
+    return min(end, span.end) if isinstance(end, int) else end
 
 
 def _record(message: Any) -> Record:

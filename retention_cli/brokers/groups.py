@@ -91,7 +91,7 @@ async def find_coordinators(
     """Look up each group's coordinator afresh. Return the coordinators' broker ids, and the errors of other groups."""
     found: dict[str, int] = {}
     errors: dict[str, RequestFailedError] = {}
-    version = min((await _versions(wire, FindCoordinatorRequest.API_KEY, deadline)), default=0)
+    version = await _lowest_version(wire, deadline)
     batches = [groups[i : i + 1000] for i in range(0, len(groups), 1000)] if version >= 4 else [[g] for g in groups]
     for batch in batches:
         try:
@@ -116,16 +116,16 @@ def _coordinator_request(batch: Sequence[str], version: int) -> Any:
     return FindCoordinatorRequest(key=batch[0], key_type=0, max_version=3)
 
 
-async def _versions(wire: Wire, api_key: int, deadline: float) -> list[int]:
-    """Return the highest version of an API that each reachable broker supports."""
-    highest = []
+async def _lowest_version(wire: Wire, deadline: float) -> int:
+    """Return the version of FindCoordinator that all brokers within reach support."""
+    versions = []
     for broker in wire.brokers():
-        try:
-            highest.append((await wire.api_versions(broker)).get(api_key, (0, -1))[1])
-        except RequestFailedError:
-            if time.monotonic() > deadline:
-                break
-    return highest
+        version = await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)
+        if version is not None:
+            versions.append(version)
+        elif time.monotonic() > deadline:
+            break
+    return min(versions, default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
-from retention_cli.brokers.wire.commit_answers import Answer, request_by_name
+from retention_cli.brokers.wire.commit_answers import Answer, request
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.core.model import TopicPartition
 
@@ -48,7 +48,7 @@ async def read_pending(
         waiting.update({name: CommitsUnknown(name, str(error), None) for name, error in errors.items()})
         work: dict[int, list[Job[str]]] = {}
         for name, broker in coordinators.items():
-            sent = request_by_name(name, topics, batched=await takes_batches(wire, broker))
+            sent = request([name], topics, batched=await takes_batches(wire, broker))
             work.setdefault(broker, []).append(Job(sent, name))
 
         await wire.fan_out(work, on_reply, in_flight=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,19 +20,21 @@ from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.model import TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
+MESSAGES_AT_ONCE: Final = 10_000
 _POLL_S: Final = 0.25
-_MESSAGES_AT_ONCE: Final = 1_000
-_SCAN_AT_ONCE: Final = 10_000
 _A_FEW: Final = {
     "fetch.message.max.bytes": 262_144,
     "queued.min.messages": 1,
     "queued.max.messages.kbytes": 8192,
 }
-_A_SCAN: Final = {
+SCAN: Final = {
     "fetch.message.max.bytes": 4_194_304,
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
 }
+"""How a consumer that reads long ranges fetches."""
+OUT_OF_RANGE: Final = "_AUTO_OFFSET_RESET"
+"""The error code where the log no longer has the next offset."""
 _LARGEST_ANSWER: Final = 2**31 - 1
 """The largest answer that the protocol has. A batch comes whole, however large: topics set how large it may be."""
 
@@ -98,6 +101,13 @@ class Message(Protocol):
 
 OnRecord = Callable[[TopicPartition, Message], bool | None]
 """Called with one record; returns True if no more of the partition is needed."""
+
+OnRecords = Callable[[TopicPartition, list[Any]], bool]
+"""Called with a partition's next records; returns whether no more of it is needed."""
+
+EndEarly = Callable[[float], RequestFailedError | None]
+"""Called before each poll with when something came last (``time.monotonic``); an error ends the reading of all that is
+left."""
 
 CREATE_TIME: Final = 1
 """confluent-kafka's TIMESTAMP_CREATE_TIME."""
@@ -172,10 +182,10 @@ def search_records(
         return False
 
     starts = {tp: search.start for tp, search in searches.items()}
-    ended = read_messages(settings, starts, deadline, on_record, scan=False)
     late = RequestFailedError("no record could be read in time", retriable=True)
+    ended = read_messages(settings, starts, _A_FEW, _one_by_one(on_record), _until(deadline, late))
     for tp in [one for one in searches if one not in found]:
-        end = ended.get(tp, late)
+        end = ended[tp]
         if isinstance(end, int):
             found[tp] = Reached(min(end, searches[tp].end), stopped=False)
         else:  # at the deadline, the records that were read are older
@@ -207,11 +217,12 @@ def read_ranges(
         return tp in done
 
     waiting = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
-    ended = read_messages(settings, waiting, deadline, within, scan=scan)
     late = RequestFailedError("there was no time to read its records", retriable=True)
+    fetching = SCAN if scan else _A_FEW
+    ended = read_messages(settings, waiting, fetching, _one_by_one(within), _until(deadline, late))
     result: dict[TopicPartition, RequestFailedError | None] = dict.fromkeys(ranges)
     for tp in [one for one in waiting if one not in done]:
-        end = ended.get(tp, late)
+        end = ended[tp]
         if isinstance(end, RequestFailedError):
             result[tp] = end
         elif end < ranges[tp].end:  # the broker no longer leads, or the log was cut: the rest was not read
@@ -220,47 +231,47 @@ def read_ranges(
     return result
 
 
-def read_on(
-    settings: ConnectionSettings, tp: TopicPartition, span: Range, deadline: float, on_record: OnRecord
-) -> int | RequestFailedError | None:
-    """Call ``on_record`` with one partition's data records in a range; return the offset reached, or the error.
+def _one_by_one(on_record: OnRecord) -> OnRecords:
+    def take(tp: TopicPartition, messages: list[Any]) -> bool:
+        return any(on_record(tp, message) for message in messages)
 
-    That is the end of the range, less if the log ends before it, or None if the deadline passed.
-    """
-    reached: int | None = None
+    return take
 
-    def within(_: TopicPartition, message: Message) -> bool:
-        nonlocal reached
-        if message.offset() < span.end:
-            on_record(tp, message)
-        if message.offset() + 1 >= span.end:
-            reached = span.end
-        return reached is not None
 
-    ended = read_messages(settings, {tp: span.start}, deadline, within, scan=True).get(tp)
-    return min(ended, span.end) if isinstance(ended, int) else ended if reached is None else reached
+def _until(deadline: float | None, late: RequestFailedError) -> EndEarly:
+    def end_early(_heard: float) -> RequestFailedError | None:
+        return None if deadline is None or time.monotonic() < deadline else late
+
+    return end_early
 
 
 def read_messages(
     settings: ConnectionSettings,
     starts: Mapping[TopicPartition, int],
-    deadline: float | None,
-    on_record: OnRecord,
-    *,
-    scan: bool,
+    fetching: Mapping[str, int],
+    on_records: OnRecords,
+    end_early: EndEarly,
 ) -> dict[TopicPartition, int | RequestFailedError]:
-    """Read partitions from their starts on; return the log end or the error, unless ``on_record`` returned True."""
+    """Read partitions from their starts on; return the log end or the error of each that needed more.
+
+    ``fetching`` are the consumer's settings of how much it fetches.
+    """
     ended: dict[TopicPartition, int | RequestFailedError] = {}
-    for chunk in chunks(starts):
+    items = sorted(starts.items())
+    for i in range(0, len(items), PARTITIONS_AT_ONCE):
+        chunk = dict(items[i : i + PARTITIONS_AT_ONCE])
+        if (why := end_early(time.monotonic())) is not None:
+            ended |= dict.fromkeys(chunk, why)
+            continue
         # A new consumer for each: one that gets other topics looks up their leaders only once a second.
-        with consumer(settings, _A_SCAN if scan else _A_FEW) as one:
-            ended |= _read_chunk(one, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
+        with _consumer(settings, fetching) as consumer:
+            ended |= _read_chunk(consumer, chunk, on_records, end_early)
     return ended
 
 
 @contextmanager
-def consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Iterator[Any]:
-    """Yield a consumer of committed records without a group; ``fetching`` are settings of how much it fetches."""
+def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Iterator[Any]:
+    """Yield a consumer of committed records without a group."""
     from confluent_kafka import Consumer, KafkaException
 
     config = {
@@ -286,53 +297,56 @@ def consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Itera
         opened.close()
 
 
-def polled(consumer: Any, at_once: int) -> list[Any] | RequestFailedError:
+def _polled(consumer: Any) -> list[Any] | RequestFailedError:
     """Return the messages that a consumer has by now, or has first; an error if it has failed for good."""
     from confluent_kafka import KafkaException
 
     try:
         first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
-        return [] if first is None else [first, *consumer.consume(num_messages=at_once, timeout=0)]
+        return [] if first is None else [first, *consumer.consume(num_messages=MESSAGES_AT_ONCE, timeout=0)]
     except KafkaException as error:
         return RequestFailedError(client_problem(error.args[0]), retriable=True)
 
 
 def _read_chunk(
-    consumer: Any, starts: Mapping[TopicPartition, int], deadline: float | None, on_record: OnRecord, at_once: int
+    consumer: Any, starts: Mapping[TopicPartition, int], on_records: OnRecords, end_early: EndEarly
 ) -> dict[TopicPartition, int | RequestFailedError]:
-    from confluent_kafka import KafkaError
     from confluent_kafka import TopicPartition as Assigned
 
     ended: dict[TopicPartition, int | RequestFailedError] = {}
-    names = {tuple(tp): tp for tp in starts}
-    waiting = set(starts)
+    waiting = {tuple(tp): tp for tp in starts}
     consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, start in starts.items()])
-    while waiting and (deadline is None or time.monotonic() < deadline):
-        messages = polled(consumer, at_once)
+    heard = time.monotonic()
+    while waiting:
+        messages = end_early(heard) or _polled(consumer)
         if isinstance(messages, RequestFailedError):
-            return ended | dict.fromkeys(waiting, messages)
-        done = []
+            return ended | dict.fromkeys(waiting.values(), messages)
+        runs: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for message in messages:
-            tp = names.get((message.topic(), message.partition()))
-            if tp is None or tp not in waiting:
+            runs[message.topic(), message.partition()].append(message)
+        done = []
+        for place, run in runs.items():
+            if (tp := waiting.get(place)) is None:
                 continue  # an error of the client's connections, which it recovers from; or more than was requested
-            said = message.error()
-            if said is None:
-                if not on_record(tp, message):
-                    continue
-            elif said.code() == KafkaError._PARTITION_EOF:
-                ended[tp] = message.offset()
-            else:
-                ended[tp] = RequestFailedError(client_problem(said), retriable=True)
-            waiting.discard(tp)
-            done.append(Assigned(tp.topic, tp.partition))
+            heard = time.monotonic()
+            end = next((number for number, message in enumerate(run) if message.error() is not None), len(run))
+            if end and on_records(tp, run[:end]):
+                finished = True
+            elif finished := end < len(run):
+                ended[tp] = _end(run[end])
+            if finished:
+                del waiting[place]
+                done.append(Assigned(*place))
         if done:
             consumer.pause(done)
     return ended
 
 
-def chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
-    """Yield partitions, in order, in groups of as many as one consumer should read."""
-    items = sorted(starts.items())
-    for i in range(0, len(items), PARTITIONS_AT_ONCE):
-        yield dict(items[i : i + PARTITIONS_AT_ONCE])
+def _end(message: Any) -> int | RequestFailedError:
+    """Return the log end that a message which is no record says, or its error."""
+    from confluent_kafka import KafkaError
+
+    said = message.error()
+    if said.code() == KafkaError._PARTITION_EOF:
+        return int(message.offset())
+    return RequestFailedError(client_problem(said), retriable=True, code=said.name())

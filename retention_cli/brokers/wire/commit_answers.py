@@ -7,7 +7,7 @@ Streams writes it) are decoded one by one. tests/unit/brokers/test_commit_answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from struct import Struct
@@ -66,32 +66,27 @@ def decode(data: bytes, version: int) -> Answer:
     return whole("OffsetFetch", data, partial(_answer, version=version))
 
 
-def request(names: list[str] | str) -> Any:
-    """Return a request for all stable offsets (topics: null) of a list of groups, or of one group given by name."""
-    if isinstance(names, str):
-        return _Request(group_id=names, topics=None, require_stable=True, **_exactly(STABLE_VERSION))
-    groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
-    return _Request(groups=groups, require_stable=True, **_exactly(BATCHED_VERSION))
+def request(groups: Sequence[str], topics: Mapping[str, int] | None = None, *, batched: bool) -> Any:
+    """Return a request for groups' stable offsets: all that they have, or on all partitions of ``topics`` (counts).
 
-
-def request_by_name(group: str, topics: Mapping[str, int], *, batched: bool) -> Any:
-    """Return a request for a group's stable offsets on all partitions of ``topics``, by partition count.
-
-    A partition without an offset is a row of −1 in the answer. It says nothing of a stored offset.
+    Unless ``batched``, it is for the first group alone. Asked for by topic, a partition without an offset is a row of
+    −1 in the answer. It says nothing of a stored offset.
     """
-    places = {name: list(range(count)) for name, count in topics.items()}
-    if not batched:
-        Topic = OffsetFetchRequest.OffsetFetchRequestTopic  # noqa: N806  (a class)
-        rows = [Topic(name=name, partition_indexes=partitions) for name, partitions in places.items()]
-        return _Request(group_id=group, topics=rows, require_stable=True, **_exactly(STABLE_VERSION))
     Group = OffsetFetchRequest.OffsetFetchRequestGroup  # noqa: N806  (a class)
-    asked = [Group.OffsetFetchRequestTopics(name=name, partition_indexes=rows) for name, rows in places.items()]
-    groups = [Group(group_id=group, topics=asked)]
-    return _Request(groups=groups, require_stable=True, **_exactly(BATCHED_VERSION))
-
-
-def _exactly(version: int) -> dict[str, int]:
-    return {"min_version": version, "max_version": version}
+    Topic = Group.OffsetFetchRequestTopics if batched else OffsetFetchRequest.OffsetFetchRequestTopic  # noqa: N806
+    rows = None
+    if topics is not None:
+        rows = [Topic(name=name, partition_indexes=list(range(count))) for name, count in topics.items()]
+    if batched:
+        wanted = [Group(group_id=name, topics=rows) for name in groups]
+        return _Request(groups=wanted, require_stable=True, min_version=BATCHED_VERSION, max_version=BATCHED_VERSION)
+    return _Request(
+        group_id=groups[0],
+        topics=rows,
+        require_stable=True,
+        min_version=STABLE_VERSION,
+        max_version=STABLE_VERSION,
+    )
 
 
 _Request: Final = decoded_by(

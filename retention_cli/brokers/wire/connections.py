@@ -290,6 +290,13 @@ class Wire:
             raise _translated(error, self._settings.mechanism) from None
         return dict(connection.broker_version_data.api_versions)
 
+    async def highest_version(self, node: int, api_key: int) -> int | None:
+        """Return the highest version of an API that one broker supports (−1: none), None if it can't be reached."""
+        try:
+            return (await self.api_versions(node)).get(api_key, (0, -1))[1]
+        except RequestFailedError:
+            return None
+
 
 class _Log(logging.Handler):
     """Takes what the client logs, each failed connection for one: kretain reports it once, in its own words.

@@ -82,13 +82,8 @@ def string(data: bytes, position: int) -> tuple[str, int]:
     if 0 < size < 0x80 and position + size <= len(data):  # nearly all strings
         return data[position + 1 : position + size].decode(), position + size
     size, position = length(data, position)
-    return characters(data, position, size)
-
-
-def characters(data: bytes, position: int, size: int) -> tuple[str, int]:
-    """Decode a string of ``size`` bytes."""
     end = position + size
-    if not position <= end <= len(data):
+    if end > len(data):
         raise IndexError
     return data[position:end].decode(), end
 

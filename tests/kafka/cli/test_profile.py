@@ -18,7 +18,7 @@ from kretain.embedded import EmbeddedKafka
 from kretain.embedded.flights import flights
 from kretain.options.common import Output
 from kretain.render.profile import print_profile
-from retention_cli.brokers import record_columns
+from retention_cli.brokers import records
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.policy.load import parse_policy
@@ -118,13 +118,11 @@ def test_profile_counts_what_pandas_counts(world: World, flown: tuple[str, pd.Da
     assert found.out_of_order.sum() > 1000, "this data was to be out of order"
 
 
-def test_profile_in_small_slices_is_the_same(
+def test_profile_of_few_messages_at_a_time_is_the_same(
     world: World, flown: tuple[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, rows = flown
-    monkeypatch.setattr(record_columns, "RECORDS_A_SLICE", 700)
-    monkeypatch.setattr(record_columns, "RECORDS_WAITING", 1000)
-    monkeypatch.setattr(record_columns, "MESSAGES_AT_ONCE", 499)
+    monkeypatch.setattr(records, "MESSAGES_AT_ONCE", 499)
     equal(frame(profiled(world, topic)), by_pandas(rows))
 
 
@@ -269,7 +267,7 @@ import contextlib, os, signal
 from kretain.render import progress
 from kretain.options.common import Output
 from kretain.render.profile import print_profile
-from retention_cli.brokers import record_columns
+from retention_cli.brokers import records
 from retention_cli.core.extras import arrow
 
 @contextlib.contextmanager
@@ -281,7 +279,7 @@ def shown(*, quiet):
     yield report
 
 progress.shown = shown
-record_columns.MESSAGES_AT_ONCE = 50
+records.MESSAGES_AT_ONCE = 50
 from kretain.__main__ import main
 main()
 """

@@ -452,16 +452,16 @@ def test_next_run_reads_only_new_records(world: World, monkeypatch: pytest.Monke
     from retention_cli.brokers import records
 
     read: list[int] = []
-    whole = records.read_messages
+    whole = records.read_ranges
 
-    def counting(settings, starts, deadline, on_record, *, scan):  # type: ignore[no-untyped-def]
+    def counting(settings, ranges, deadline, on_record, *, scan=False):  # type: ignore[no-untyped-def]
         def counted(tp, message):  # type: ignore[no-untyped-def]
             read.append(message.offset())
             return on_record(tp, message)
 
-        return whole(settings, starts, deadline, counted, scan=scan)
+        return whole(settings, ranges, deadline, counted, scan=scan)
 
-    monkeypatch.setattr(records, "read_messages", counting)
+    monkeypatch.setattr(records, "read_ranges", counting)
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     wanted = policy(topic, keep="1h", retention__eventtime__source='"header:et"')
     stamped = [NOW - 9 * HOUR + n * 1000 for n in range(5000)]
