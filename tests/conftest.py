@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from kretain.embedded import EmbeddedKafka
+from tests.support.class_archive import use_archived_classes
 from tests.support.world import World
 
 QUICK = {
@@ -72,7 +73,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def archived_classes() -> None:
     """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
-    EmbeddedKafka(1).archive_classes()
+    use_archived_classes()
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeLogDirsRequest
 
@@ -14,37 +14,7 @@ from retention_cli.brokers.wire.connections import Job, Wire, error_named, failu
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 
 
-async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:
-    """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
-    sizes: dict[TopicPartition, int] = {}
-    problems: list[str] = []
-    folder_of = DescribeLogDirsRequest.DescribableLogDirTopic
-    work = {}
-    for broker, partitions in by_leader(leaders, leaders)[0].items():
-        topics = [folder_of(topic=name, partitions=some) for name, some in by_topic(partitions).items()]
-        work[broker] = [Job(DescribeLogDirsRequest(topics=topics), broker)]
-
-    def on_reply(broker: int, reply: Any) -> None:
-        if (error := failure_of(reply)) is not None:
-            problems.append(f"broker {broker}: {error}")
-            return
-        for folder in reply.results:
-            if (error := error_named(folder.error_code)) is not None:
-                problems.append(f"broker {broker}, log dir {folder.log_dir}: {error}")
-                continue
-            for topic in folder.topics:
-                for row in topic.partitions:
-                    if not row.is_future_key:  # a copy that is being moved to another dir
-                        sizes[TopicPartition(topic.name, row.partition_index)] = row.partition_size
-
-    await wire.fan_out(work, on_reply)
-    if len(sizes) < len(leaders) and not problems:
-        problems.append("brokers left some partitions out (DESCRIBE on the cluster is needed)")
-    return sizes, problems[0] if problems else None
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(NamedTuple):
     """A replica's bytes in a log dir. ``future``: it is a copy that is being moved there from another dir.
 
     ``offset_lag`` is how many offsets its end is behind the high watermark or, for a copy, behind the end of the
@@ -72,22 +42,47 @@ class LogDirState:
     error: str | None = None
 
 
+async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:
+    """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
+    sizes: dict[TopicPartition, int] = {}
+    problems: list[str] = []
+    topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
+    wanted = {
+        broker: [topic_of(topic=name, partitions=some) for name, some in by_topic(partitions).items()]
+        for broker, partitions in by_leader(leaders, leaders)[0].items()
+    }
+    for broker, folders in (await _describe(wire, wanted)).items():
+        if isinstance(folders, RequestFailedError):
+            problems.append(f"broker {broker}: {folders}")
+            continue
+        for folder in folders:
+            if folder.error is not None:
+                problems.append(f"broker {broker}, log dir {folder.path}: {folder.error}")
+            sizes.update((one.tp, one.size_bytes) for one in folder.replicas if not one.future)
+    if len(sizes) < len(leaders) and not problems:
+        problems.append("brokers left some partitions out (DESCRIBE on the cluster is needed)")
+    return sizes, problems[0] if problems else None
+
+
 async def read_log_dirs(wire: Wire, brokers: Iterable[int]) -> dict[int, list[LogDirState] | RequestFailedError]:
     """Return each broker's log dirs, or why they could not be read (KIP-113, KIP-827)."""
-    missing = RequestFailedError("it did not answer", retriable=True)
-    found: dict[int, list[LogDirState] | RequestFailedError] = dict.fromkeys(brokers, missing)
+    none = RequestFailedError("it named no log dir (DESCRIBE on the cluster is needed)", retriable=False)
+    found = await _describe(wire, dict.fromkeys(brokers))
+    return {broker: folders or none for broker, folders in found.items()}
+
+
+async def _describe(
+    wire: Wire, topics: Mapping[int, Sequence[Any] | None]
+) -> dict[int, list[LogDirState] | RequestFailedError]:
+    """Return each broker's log dirs, with its replicas of these topics (None: of all)."""
+    found: dict[int, list[LogDirState] | RequestFailedError] = {}
 
     def on_reply(broker: int, reply: Any) -> None:
-        if (error := failure_of(reply)) is not None:
-            found[broker] = error
-        elif not reply.results:
-            found[broker] = RequestFailedError(
-                "it named no log dir (DESCRIBE on the cluster is needed)", retriable=False
-            )
-        else:
-            found[broker] = [_log_dir(folder) for folder in reply.results]
+        found[broker] = failure_of(reply) or [_log_dir(folder) for folder in reply.results]
 
-    await wire.fan_out({one: [Job(DescribeLogDirsRequest(topics=None), one)] for one in found}, on_reply)
+    await wire.fan_out(
+        {broker: [Job(DescribeLogDirsRequest(topics=some), broker)] for broker, some in topics.items()}, on_reply
+    )
     return found
 
 

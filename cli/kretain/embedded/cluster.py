@@ -12,12 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from kretain.embedded import classes, jars, reaper
+from kretain.embedded import jars, reaper
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java, find_java
 from kretain.embedded.node import Node, free_ports, new_id
+from retention_cli.brokers.librdkafka import quiet_client
+from retention_cli.brokers.security.settings import ConnectionSettings
 
 READY_SECONDS = 120
 
@@ -88,7 +90,6 @@ class EmbeddedKafka:
         self._progress = progress
         self._scratch: Path | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
-        self._archive_at_exit: Path | None = None
         self.cluster_id = new_id()
 
     @property
@@ -120,7 +121,7 @@ class EmbeddedKafka:
     def start(self) -> Self:
         """Start all nodes and return when each of them sees all others."""
         java = find_java()
-        class_path = self._class_path()
+        class_path = self.class_path()
         try:
             self._prepare(java, class_path)
             for node in self.nodes:
@@ -134,28 +135,6 @@ class EmbeddedKafka:
             self.stop()
             raise
         return self
-
-    def archive_classes(self) -> None:
-        """Start and shut down cleanly once, to create an archive of a broker's classes for all later starts.
-
-        Does nothing if the archive exists.
-        """
-        java = find_java()
-        archive = classes.archive_of(self._class_path(), java)
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with jars.locked(archive.with_suffix(".lock")):
-            if archive.exists():
-                return
-            part = archive.with_suffix(".part")
-            self._archive_at_exit = part
-            try:
-                with self:
-                    for node in self.nodes:
-                        node.terminate()
-                classes.keep(part, archive)
-            finally:
-                self._archive_at_exit = None
-                part.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Kill every node and remove the temporary folder. May be called repeatedly."""
@@ -204,7 +183,7 @@ class EmbeddedKafka:
                     f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].failure_line()}"
                 )
 
-    def _class_path(self) -> str:
+    def class_path(self) -> str:
         """Return a broker's class path. Log4j comes first: all of one release, perhaps not Kafka's."""
         kafka = jars.resolve("kafka_2.13", self.version, self._progress)
         return f"{jars.logging_jars(self._progress)}/*{os.pathsep}{kafka}/*"
@@ -242,9 +221,7 @@ class EmbeddedKafka:
             )
             properties = self._properties(i + 1, plain[i], control[i], secure[i], voters, dirs)
             ports = plain[i], control[i], secure[i]
-            self.nodes.append(
-                Node(i + 1, *ports, home, dirs, properties, java, class_path, self.heap_mb, self._archive_at_exit)
-            )
+            self.nodes.append(Node(i + 1, *ports, home, dirs, properties, java, class_path, self.heap_mb))
         self._reaper = subprocess.Popen(
             [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],
             stdin=subprocess.PIPE,
@@ -288,19 +265,8 @@ def _brokers_seen_by(address: str) -> int:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient(
-        {"bootstrap.servers": address, "log_level": 0, "logger": _quiet_logger(), "socket.timeout.ms": 2000}
-    )
+    client = AdminClient({**quiet_client(ConnectionSettings(address)), "socket.timeout.ms": 2000})
     try:
         return len(client.list_topics(timeout=2).brokers)
     except KafkaException:
         return 0
-
-
-def _quiet_logger() -> Any:
-    import logging
-
-    logger = logging.getLogger("kretain.embedded.readiness")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import functools
 import importlib.util
 import io
 import json
@@ -48,14 +49,10 @@ def weather() -> Iterator[Record]:
             yield Record(row["origin"], _encoded(value), _hour_ms(row["time_hour"]))
 
 
-_hours: dict[str, int] = {}
-
-
+@functools.cache  # there are only 8,760 of them
 def _hour_ms(text: str) -> int:
-    """Return the Unix ms of ``2013-01-01T10:00:00Z``; there are only 8,760 of them."""
-    if (known := _hours.get(text)) is None:
-        known = _hours[text] = int(dt.datetime.fromisoformat(text).timestamp() * 1000)
-    return known
+    """Return the Unix ms of ``2013-01-01T10:00:00Z``."""
+    return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def _encoded(value: dict[str, str]) -> bytes:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from kretain.embedded import classes
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java
 
+JVM_OPTIONS: tuple[str, ...] = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 FORMAT_SECONDS = 60
 STOP_SECONDS = 20
 
@@ -33,8 +33,7 @@ class Node:
     """A combined broker and controller (KRaft) on loopback.
 
     ``port`` is the plaintext listener's port, ``secure_port`` the second listener's, if there is one. ``log_dirs`` are
-    the folders of its partitions. The output of its last process begins at byte ``log_began`` of the log. A broker
-    that shuts down cleanly writes its classes to ``archive_at_exit``, if that is given.
+    the folders of its partitions. The output of its last process begins at byte ``log_began`` of the log.
     """
 
     node_id: int
@@ -47,7 +46,6 @@ class Node:
     java: Java
     class_path: str
     heap_mb: int
-    archive_at_exit: Path | None = None
     process: subprocess.Popen[bytes] | None = field(default=None)
     log_began: int = field(default=0)
 
@@ -135,9 +133,7 @@ class Node:
             EmbeddedError: one of its ports is taken.
         """
         self.refuse_taken_ports()
-        options = [] if self.archive_at_exit is None else classes.options_to_make(self.archive_at_exit)
-        config = str(self.home / "server.properties")
-        self.process = self._java("kafka.Kafka", config, heap_mb=self.heap_mb, options=options)
+        self.process = self._java("kafka.Kafka", str(self.home / "server.properties"), heap_mb=self.heap_mb)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL, like a power failure."""
@@ -181,11 +177,10 @@ class Node:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(number)
 
-    def _java(self, main: str, *arguments: str, heap_mb: int, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
         command = [
             str(self.java.executable),
-            *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
-            *(options or classes.options(self.class_path, self.java)),
+            *(f"-Xmx{heap_mb}m", *JVM_OPTIONS),
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
             *("-cp", self.class_path, main, *arguments),
         ]

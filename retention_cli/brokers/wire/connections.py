@@ -27,12 +27,15 @@ from retention_cli.brokers.errors import (
     UnreachableError,
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections, TooLateError
+from retention_cli.brokers.wire.frames import TimedConnections, TooLateError
 from retention_cli.brokers.wire.problems import CONTROLLER, LATE, NO_ANSWER, code_problem, connection_problem
 from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
 """Requests in flight per broker, of one call of :meth:`Wire.fan_out`."""
+_MAX_RESPONSE_BYTES: Final = 128 << 20
+"""The limit of any response, whose memory is allocated before any of it has arrived. Requests are cut so that responses
+stay far below: 1,000 partitions, 20,000 commits."""
 _AT_LEAST_S: Final = 2.0
 """Time for one request's answer where the deadline of all of them has passed."""
 _CLIENT_REFUSES: Final = 1_000
@@ -75,12 +78,12 @@ class Wire:
             **settings.for_kafka_python(),
             "request_timeout_ms": int(timeout_s * 1000),
             "socket_connection_setup_timeout_ms": int(timeout_s * 1000),
-            "receive_message_max_bytes": MAX_RESPONSE_BYTES,
+            "receive_message_max_bytes": _MAX_RESPONSE_BYTES,
             "reconnect_backoff_max_ms": 1000,
             "max_in_flight_requests_per_connection": _CLIENT_REFUSES,
         }
         self._net = NetworkSelector(client_id=settings.client_id)
-        self._manager = BoundedConnections(self._net, **configs)
+        self._manager = TimedConnections(self._net, **configs)
         self._asked = False
         """Whether a broker has answered anything but the first look for brokers."""
 

@@ -1,8 +1,4 @@
-"""Limit the size of responses by their requests, and their time by turns (kafka-python has one limit for each).
-
-The client allocates a frame's length before any of it has arrived, so a length that no honest broker would send is
-refused first. A response with a row for each row of its request is limited by the request's size; one that grows with
-the cluster (metadata, configs, log dirs, listings, commits, records) only by :data:`MAX_RESPONSE_BYTES`.
+"""Time responses by turns, and never write a delete that is too late (kafka-python has one limit for all requests).
 
 A broker answers a connection's requests one by one, so the time-out of a request begins when the one before it has been
 answered: a slow broker with several in flight is not taken for a dead one, nor does a request with little time end what
@@ -29,9 +25,6 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.schemas.fields.codecs.tagged_fields import TaggedFields
 from kafka.protocol.schemas.fields.codecs.types import UnsignedVarInt32
 
-MAX_RESPONSE_BYTES: Final = 128 << 20
-"""The limit of any response. Requests are cut so that responses stay far below: 1,000 partitions, 20,000 commits."""
-
 
 def _no_tags(data: Any) -> None:
     """Read a number of tagged fields that must be 0. The client reads it within an ``assert``, which ``-O`` drops."""
@@ -42,31 +35,10 @@ def _no_tags(data: Any) -> None:
 TaggedFields.decode_empty = staticmethod(_no_tags)
 
 _DELETE_RECORDS: Final = 21
-_ROW_FOR_ROW: Final = {
-    0: "Produce",
-    2: "ListOffsets",
-    10: "FindCoordinator",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    _DELETE_RECORDS: "DeleteRecords",
-    22: "InitProducerId",
-    23: "OffsetForLeaderEpoch",
-    36: "SaslAuthenticate",
-}
 _THROTTLE: Final = "throttle"
 """Why kafka-python pauses a connection whose broker told it to wait (a quota, KIP-219)."""
 _LOOKS_EVERY_S: Final = 0.1
 """A request that waits for its turn looks no more often whether that has come."""
-_ROOM_BYTES: Final = 1 << 20
-_GROWTH: Final = 64
-"""Bytes of response per byte of request: for a coordinator's key of a few bytes, a host name and an error message."""
-
-
-def longest_answer(api_key: int | None, request_bytes: int) -> int:
-    """Return how many bytes the response to a request of this size may have."""
-    if api_key in _ROW_FOR_ROW:
-        return min(MAX_RESPONSE_BYTES, _ROOM_BYTES + _GROWTH * request_bytes)
-    return MAX_RESPONSE_BYTES
 
 
 class TooLateError(kafka_errors.KafkaTimeoutError):  # type: ignore[misc]
@@ -86,8 +58,8 @@ class Dated(bytes):
         return made
 
 
-class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
-    """The client's connections, each with a :class:`BoundedProtocol`, and time-outs by turns."""
+class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
+    """The client's connections, with time-outs by turns."""
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
@@ -100,7 +72,7 @@ class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
 
 
 def bind(connection: Any) -> None:
-    """Give a connection a :class:`BoundedProtocol`, and time-outs by turns."""
+    """Give a connection a :class:`TimedProtocol`, and time-outs by turns."""
     turns = _Turns(connection)
     connection.connection_made = turns.connection_made
     connection.send_request = turns.send_request
@@ -122,7 +94,10 @@ class _Turns:
         self._send = transport._sock_send  # noqa: SLF001  (the one place where it writes to the socket)
         transport._sock_send = lambda: self._send_in_time(transport)  # noqa: SLF001
         self._kind.connection_made(connection, transport)
-        connection.parser = BoundedProtocol(client_id=connection.config["client_id"])
+        connection.parser = TimedProtocol(
+            client_id=connection.config["client_id"],
+            receive_message_max_bytes=connection.config["receive_message_max_bytes"],
+        )
 
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Any:
         connection = self._connection
@@ -205,16 +180,10 @@ class _Turns:
         return its_turn + until - sent
 
 
-class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
-    """Refuses a frame that is longer than a response to the oldest open request can be, before allocating memory.
+class TimedProtocol(KafkaProtocol):  # type: ignore[misc]
+    """Keeps the time of requests that have one. ``answered`` is when the last response was complete (monotonic)."""
 
-    ``answered`` is when the last response was complete (``time.monotonic``).
-    """
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__(**config)
-        self._limits: deque[int] = deque()
-        self.answered = 0.0
+    answered = 0.0
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> Any:
         """Encode and queue a request; responses arrive in the order of requests."""
@@ -222,9 +191,6 @@ class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
         if (too_late := getattr(request, "too_late", None)) is not None:
             request.is_encoded = True
             self.bytes_to_send[-1] = Dated.of(self.bytes_to_send[-1], too_late)
-        if request.expect_response():
-            api_key = getattr(request, "API_KEY", None)
-            self._limits.append(longest_answer(api_key, len(self.bytes_to_send[-1])))
         return sent
 
     def send_bytes(self) -> bytes:
@@ -239,8 +205,3 @@ class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
         if responses:
             self.answered = time.monotonic()
         return responses
-
-    def _validate_frame_size(self, nbytes: int) -> None:
-        most = self._limits.popleft() if self._limits else 0
-        if not 0 <= nbytes <= most:
-            raise kafka_errors.InvalidReceiveError(f"Invalid frame length: {nbytes}")

@@ -18,8 +18,8 @@ MOST_KIB = 900 * 1024
 
 @pytest.mark.parametrize(
     "length",
-    [1 << 30, 0x15030100, 100 << 20, 2 << 20, -1],
-    ids=["a GiB", "a TLS alert", "100 MiB of versions", "2 MiB of versions", "less than nothing"],
+    [1 << 30, 0x15030100, -1],
+    ids=["a GiB", "a TLS alert", "less than nothing"],
 )
 def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: int) -> None:
     def answer() -> None:
