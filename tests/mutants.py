@@ -62,7 +62,7 @@ MUTANTS: Final = (
     Mutant(
         "archive: another topic's copy counts",
         _ARCHIVE,
-        "elif target.decision.topic_id != copied.topic_id:",
+        "elif target.decision.topic_id != copied.source.topic_id:",
         "elif False:",
     ),
     Mutant(

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from retention_cli.archive.catalog import ArchivedPartition
-from retention_cli.archive.layout import DamagedError, Manifest, Part, checksum_of, place_at
-from retention_cli.archive.segment import SegmentBuilder, commit, load, records_of, verify_files
+from retention_cli.archive.layout import DamagedError, Manifest, Part, checksum_of
+from retention_cli.archive.segment import SegmentBuilder, check_unchanged, commit, records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import DEFAULT_SIZE, SegmentSize
 
@@ -48,8 +48,8 @@ class Compacted:
 def plan_compaction(segments: Iterable[Manifest], size: SegmentSize = DEFAULT_SIZE) -> Work:
     """Return what to join of one partition, so that no segment gets larger than ``size``. Pure.
 
-    Joined are segments that follow each other without a gap, of one log (leader epochs that never fall), each of which
-    says all of which log it is. A segment that overlaps another, or is half full, stays as it is.
+    Joined are segments that follow each other without a gap, of one log (leader epochs that never fall). A segment
+    that overlaps another, or is half full, stays as it is.
     """
     ordered = sorted(segments, key=lambda one: (one.start, one.end))
     known = {(one.start, one.end, checksum_of(one)): one for one in ordered}
@@ -65,7 +65,7 @@ def plan_compaction(segments: Iterable[Manifest], size: SegmentSize = DEFAULT_SI
     joins: list[tuple[Manifest, ...]] = []
     run: list[Manifest] = []
     for one in ordered:
-        small = one.is_marked and id(one) not in crossed and _fits((one,), size, share=0.5)
+        small = id(one) not in crossed and _fits((one,), size, share=0.5)
         if run and not (small and _follows(run[-1], one) and _fits((*run, one), size)):
             joins.append(tuple(run))
             run = []
@@ -161,8 +161,7 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
         DamagedError: the joined segment's manifest is not in the archive.
         ArchiveError: a file can't be deleted.
     """
-    if load(store, place_at(joined.source, joined.start, joined.end)) != joined:
-        raise DamagedError(f"{store.shown(joined.path)} is another one than was written")
+    check_unchanged(store, joined)
     kept = {one.path for one in joined.files}
     for part in parts:
         for file in part.files:
@@ -177,9 +176,10 @@ def _is_still(store: Store, part: Manifest) -> bool:
     try:
         if store.size(part.path) is None:
             return False
-        return load(store, place_at(part.source, part.start, part.end)) == part
+        check_unchanged(store, part)
     except DamagedError:
         return False
+    return True
 
 
 def _overlapping(ordered: Sequence[Manifest]) -> set[int]:

@@ -2,52 +2,107 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
+from retention_cli.archive.layout import Manifest, Source
+from retention_cli.archive.store import Store
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
+from retention_cli.observe.lineage import other_log
 from retention_cli.plan.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
-    """A partition's records from ``start`` to ``end`` (exclusive) are stored at ``url``, and were read back.
+class Archived:
+    """Every data record from ``start`` to ``end`` (exclusive) is in the archive at ``url``, and was read back.
 
-    ``manifests`` are the manifests' paths there, ``records`` is the number of records. ``notes`` are known oddities.
+    ``start`` is the log start offset, or the end of the records that the brokers deleted before they could be read.
+    ``written`` are the manifests of this run, ``found`` the existing ones. ``notes`` are known oddities, such as
+    records deleted before they could be read.
     """
 
+    source: Source
     url: str
-    topic_id: str
     start: int
     end: int
-    records: int
-    manifests: tuple[str, ...]
+    written: tuple[Manifest, ...] = ()
+    found: tuple[Manifest, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def segments(self) -> tuple[Manifest, ...]:
+        """The written and found manifests, by start offset."""
+        return tuple(sorted((*self.written, *self.found), key=lambda one: (one.start, one.end)))
 
-Copies = Mapping[TopicPartition, Copied | Reason]
+
+Copies = Mapping[TopicPartition, Archived | Reason]
 """The result for each partition that was to be copied."""
 
 
-class Archiver(Protocol):
-    """Copies records before they are trimmed. It changes nothing in a cluster."""
+@dataclass(slots=True)
+class Archiver(ABC):
+    """Copies records before they are trimmed. It changes nothing in a cluster.
 
+    Args:
+        reader: the cluster, read-only.
+        cluster_id: its id.
+    """
+
+    reader: ClusterReader
+    cluster_id: str
+    _stores: dict[str, Store] = field(default_factory=dict, init=False)
+    _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict, init=False)
+
+    @abstractmethod
     def copy(
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
-    ) -> dict[TopicPartition, Copied | Reason]:
+    ) -> dict[TopicPartition, Archived | Reason]:
         """Copy each partition's records up to its target to its URL; return the copy, or why there is none."""
-        ...
 
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return the copied partitions whose log may have been replaced since, each with the reason."""
-        ...
+        """Return the copied partitions whose log may have been replaced since, each with the reason (M2)."""
+        marks = {tp: self._marks[tp] for tp in copied if tp in self._marks}
+        others = other_log(self.reader, marks, leaders)
+        return {tp: Reason("archive", f"{tp} was archived, and is held: {why}") for tp, why in others.items()}
+
+    def source(self, tp: TopicPartition, target: Target) -> Source | Reason:
+        """Return where a partition's records come from; without a topic id, why they can't be attributed to a topic."""
+        topic_id = target.decision.topic_id
+        if topic_id is None:
+            return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
+        return Source(self.cluster_id, tp.topic, topic_id, tp.partition)
+
+    def store(self, url: str) -> Store:
+        """Return the archive at a URL.
+
+        Raises:
+            ArchiveError: it can't be reached.
+        """
+        if url not in self._stores:
+            self._stores[url] = Store(url)
+        return self._stores[url]
+
+    def note(self, tp: TopicPartition, done: Archived, log_start: int) -> None:
+        """Keep the last segment's marks from the log start on: if they match, so does everything before them."""
+        last = max(done.segments, key=lambda one: one.end, default=None)
+        self._marks[tp] = () if last is None else tuple(mark for mark in last.marks if mark[0] >= log_start)
 
 
 ArchiverFor = Callable[[ClusterReader, str], Archiver]
 """Creates the archiver for a reader's cluster, given the cluster's id."""
+
+
+def failed(tp: TopicPartition, url: str, why: object) -> Reason:
+    """Return the reason for a partition that could not be archived."""
+    text = " ".join(str(why).split())
+    return Reason(
+        "archive",
+        f"{tp} could not be archived to {url.partition('?')[0]}, so it is not trimmed: {text}. Mend that and "
+        f"run again: it goes on where it stopped",
+    )

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 FORMAT: Final = "kretain.archive/v1"
 _MANIFESTS: Final = "_manifests"
 _MANIFEST_PATH: Final = re.compile(
-    r"(?:.*/)?cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
+    r"cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
     r"partition=(?P<partition>[0-9]+)/(?P<start>[0-9]{20})-(?P<end>[0-9]{20})\.json"
 )
 
@@ -82,7 +82,7 @@ class Manifest:
 
     ``partitions`` is the topic's partition count. ``last_offset`` and ``last_epoch`` are the last record's, None if
     there is no record, or no epoch. ``leader_epoch`` is the partition's when the log was read: between the last record
-    and ``end``, only it identifies the log (M1). None if an older version wrote the manifest.
+    and ``end``, only it identifies the log (M1).
     ``min_ms`` and ``max_ms`` are the smallest and largest timestamp (Unix ms).
     ``parts`` are the segments that this one was joined from, and ``inner`` their marks.
     """
@@ -92,21 +92,26 @@ class Manifest:
     end: int
     partitions: int
     written_at: str
+    leader_epoch: int
     records: int = 0
     content_bytes: int = 0
     min_ms: int | None = None
     max_ms: int | None = None
     last_offset: int | None = None
     last_epoch: int | None = None
-    leader_epoch: int | None = None
     files: tuple[FileEntry, ...] = ()
     parts: tuple[Part, ...] = ()
     inner: tuple[tuple[int, int], ...] = ()
 
     @property
+    def place(self) -> Place:
+        """Where the manifest belongs."""
+        return Place(self.source, self.start, self.end)
+
+    @property
     def path(self) -> str:
         """The manifest's path, relative to the archive's URL."""
-        return place_at(self.source, self.start, self.end).path
+        return self.place.path
 
     @property
     def size_bytes(self) -> int:
@@ -116,26 +121,24 @@ class Manifest:
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
         """The (offset, leader epoch) pairs that identify the log: it must still have all of them. By offset."""
-        found = [(self.last_offset, self.last_epoch), (self.end - 1, self.leader_epoch)]
-        return self.inner + tuple(
-            (offset, epoch) for offset, epoch in found if offset is not None and epoch is not None
-        )
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether the marks identify the log for the whole segment."""
-        whole = self.last_offset == self.end - 1 and self.last_epoch is not None
-        return self.leader_epoch is not None or whole
+        end = (self.end - 1, self.leader_epoch)
+        if self.last_offset is None or self.last_epoch is None:
+            return (*self.inner, end)
+        return (*self.inner, (self.last_offset, self.last_epoch), end)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A manifest's path, and what can be parsed from it."""
+    """A segment: its partition and offsets (``end`` exclusive)."""
 
     source: Source
     start: int
     end: int
-    path: str
+
+    @property
+    def path(self) -> str:
+        """The path of its manifest, relative to the archive's URL."""
+        return f"{self.source.manifests}/{_span(self.start, self.end)}.json"
 
 
 def data_path(partition: int, start: int, end: int) -> str:
@@ -149,12 +152,8 @@ def place_of(path: str) -> Place | None:
     if match is None:
         return None
     source = Source(unquote(match["cluster"]), unquote(match["topic"]), unquote(match["id"]), int(match["partition"]))
-    return Place(source, int(match["start"]), int(match["end"]), path)
-
-
-def place_at(source: Source, start: int, end: int) -> Place:
-    """Return the place of a segment's manifest."""
-    return Place(source, start, end, f"{source.manifests}/{_span(start, end)}.json")
+    place = Place(source, int(match["start"]), int(match["end"]))
+    return place if place.path == path else None
 
 
 def checksum_of(manifest: Manifest) -> str:
@@ -184,7 +183,7 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
         manifest = _manifest(data)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise DamagedError(f"{place.path}: is no manifest of kretain") from None
-    if (manifest.source, manifest.start, manifest.end) != (place.source, place.start, place.end):
+    if manifest.place != place:
         raise DamagedError(f"{place.path}: speaks of another place: {manifest.path}")
     if manifest.records != sum(one.records for one in manifest.files):
         raise DamagedError(f"{place.path}: its counts do not add up")
@@ -208,7 +207,7 @@ def _body(one: Manifest) -> dict[str, Any]:
         "max_timestamp": one.max_ms,
         "last_offset": one.last_offset,
         "last_leader_epoch": one.last_epoch,
-        **({} if one.leader_epoch is None else {"leader_epoch": one.leader_epoch}),
+        "leader_epoch": one.leader_epoch,
         "written_at": one.written_at,
         "files": [
             {"path": file.path, "bytes": file.size_bytes, "records": file.records, "checksum": file.checksum}
@@ -230,13 +229,13 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
         end=end,
         partitions=_count(data["partitions"]),
         written_at=_text(data["written_at"]),
+        leader_epoch=_number(data["leader_epoch"]),
         records=_count(data["records"]),
         content_bytes=_count(data["content_bytes"]),
         min_ms=_whole(data["min_timestamp"]),
         max_ms=_whole(data["max_timestamp"]),
         last_offset=_whole(data["last_offset"]),
         last_epoch=_whole(data["last_leader_epoch"]),
-        leader_epoch=_whole(data.get("leader_epoch")),
         files=tuple(
             FileEntry(path, _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
             for file in data["files"]
@@ -267,13 +266,17 @@ def _text(value: object) -> str:
     return value
 
 
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(value)
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
     return value
+
+
+def _count(value: object) -> int:
+    if _number(value) < 0:
+        raise ValueError(value)
+    return _number(value)
 
 
 def _whole(value: object) -> int | None:
-    if value is not None and type(value) is not int:
-        raise ValueError(value)
-    return value
+    return None if value is None else _number(value)

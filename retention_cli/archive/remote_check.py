@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from retention_cli.archive.catalog import stitched
-from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Source, manifest_text, place_at
+from retention_cli.archive.interface import Archived
+from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, manifest_text
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store, digest_of
-from retention_cli.archive.writer import Archived
 from retention_cli.core.extras import arrow
 
 
@@ -36,7 +36,7 @@ class NotingStore(Store):
         self._noted[path] = digest_of(content)
         yield arrow().BufferReader(content)
 
-    def word_on(self, done: Archived) -> RemoteReport:
+    def report(self, done: Archived) -> RemoteReport:
         """Return the report for a partition that was archived through this store."""
         said = []
         for one in done.segments:
@@ -74,15 +74,6 @@ class RemoteReport:
         return cls(said["start"], tuple(ReportedSegment(**one) for one in said["segments"]), tuple(said["notes"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Every data record from ``start`` to ``end`` (exclusive) is in these segments, as seen from this machine."""
-
-    start: int
-    end: int
-    manifests: tuple[Manifest, ...]
-
-
 class StoppedError(ArchiveError):
     """The check was interrupted."""
 
@@ -93,10 +84,10 @@ def substance(manifest: Manifest) -> str:
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def look(
-    store: Store, source: Source, end: int, word: RemoteReport, stopped: Callable[[], bool] = lambda: False
-) -> Seen:
-    """Compare another machine's report on a partition with the archive as seen from here.
+def check_report(
+    store: Store, source: Source, end: int, report: RemoteReport, stopped: Callable[[], bool] = lambda: False
+) -> Archived:
+    """Compare another machine's report on a partition with the archive as seen from here; return what is there.
 
     The range covered is determined by the manifests alone: from the end of the last gap between them to at least
     ``end``. Before trimming, the caller must check that the log starts there or later.
@@ -105,7 +96,7 @@ def look(
         store: this machine's own view of the archive.
         source: the partition that was to be archived.
         end: the offset (exclusive) up to which it was to be archived.
-        word: the other machine's report.
+        report: the other machine's report.
         stopped: returns whether to give up.
 
     Raises:
@@ -113,8 +104,8 @@ def look(
         StoppedError: ``stopped`` returned true.
     """
     manifests = []
-    for one in word.segments:
-        manifest = load(store, place_at(source, one.start, one.end))
+    for one in report.segments:
+        manifest = load(store, Place(source, one.start, one.end))
         if substance(manifest) != one.manifest:
             raise DamagedError(f"{store.shown(manifest.path)} is another one than was written")
         for file in manifest.files:
@@ -124,9 +115,10 @@ def look(
                 verify_files(store, manifest)  # other bytes may hold the same records
         manifests.append(manifest)
     pieces, gaps = stitched(manifests)
-    if not pieces and word.start >= end:  # the log no longer had any of it; the next recheck will find that
-        return Seen(end, end, ())
-    reached = pieces[-1].end if pieces else word.start
+    if not pieces and report.start >= end:  # the log no longer had any of it; the next recheck will find that
+        return Archived(source, store.url, end, end, notes=report.notes)
+    reached = pieces[-1].end if pieces else report.start
     if reached < end:
         raise ArchiveError(f"{store.shown(source.manifests)} goes to {reached:,} alone, and not to {end:,}")
-    return Seen(gaps[-1][1] if gaps else pieces[0].start, reached, tuple(manifests))
+    start = gaps[-1][1] if gaps else pieces[0].start
+    return Archived(source, store.url, start, reached, found=tuple(manifests), notes=report.notes)

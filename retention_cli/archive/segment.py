@@ -22,7 +22,6 @@ from retention_cli.archive.layout import (
     Source,
     data_path,
     manifest_text,
-    place_at,
     read_manifest,
 )
 from retention_cli.archive.store import Store
@@ -62,24 +61,8 @@ def encoded(record: Record) -> bytes:
     return b"".join(parts)
 
 
-class Digest:
-    """A running checksum over records, and how many there are."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self._running = hashlib.blake2b(digest_size=32)
-
-    def add(self, record: Record) -> int:
-        """Add the next record; return the size of its encoding in bytes."""
-        self.records += 1
-        content = encoded(record)
-        self._running.update(content)
-        return len(content)
-
-    @property
-    def text(self) -> str:
-        """The checksum so far: ``blake2b:…``."""
-        return f"blake2b:{self._running.hexdigest()}"
+def _new_checksum() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=32)
 
 
 @dataclass(slots=True)
@@ -98,7 +81,7 @@ class SegmentBuilder:
     max_ms: int | None = None
     last: tuple[int, int | None] | None = None
     epochs: dict[int, int] = field(default_factory=dict)
-    _digest: Digest = field(default_factory=Digest)
+    _checksum: hashlib.blake2b = field(default_factory=_new_checksum)
     _batches: list[Any] = field(default_factory=list)
     _waiting: list[Record] = field(default_factory=list)
     _waiting_bytes: int = 0
@@ -111,7 +94,9 @@ class SegmentBuilder:
         """
         if record.offset < self.start or (self.last is not None and record.offset <= self.last[0]):
             raise ArchiveError(f"offset {record.offset:,} came out of order")
-        size = self._digest.add(record)
+        content = encoded(record)
+        size = len(content)
+        self._checksum.update(content)
         self._waiting.append(record)
         self._waiting_bytes += size
         if self._waiting_bytes >= _WAITING_BYTES or len(self._waiting) >= _WAITING_RECORDS:
@@ -125,9 +110,7 @@ class SegmentBuilder:
         if record.leader_epoch is not None:
             self.epochs[record.leader_epoch] = record.offset
 
-    def write(
-        self, store: Store, end: int, partitions: int, written_at: str, leader_epoch: int | None = None
-    ) -> Manifest:
+    def write(self, store: Store, end: int, partitions: int, written_at: str, leader_epoch: int) -> Manifest:
         """Write the file, read it back, and return its manifest, which is not yet written. No records, no file.
 
         Raises:
@@ -140,7 +123,7 @@ class SegmentBuilder:
             content = as_file(self._batches, self.content_bytes)
             self._batches.clear()
             store.write(f"{self.source.folder}/{path}", content)
-            files = (FileEntry(path, len(content), self._digest.records, self._digest.text),)
+            files = (FileEntry(path, len(content), self.records, f"blake2b:{self._checksum.hexdigest()}"),)
             del content
         manifest = Manifest(
             source=self.source,
@@ -148,7 +131,7 @@ class SegmentBuilder:
             end=end,
             partitions=partitions,
             written_at=written_at,
-            records=sum(one.records for one in files),
+            records=self.records,
             content_bytes=self.content_bytes,
             min_ms=self.min_ms,
             max_ms=self.max_ms,
@@ -157,8 +140,6 @@ class SegmentBuilder:
             leader_epoch=leader_epoch,
             files=files,
         )
-        if manifest.records != self.records:
-            raise ArchiveError(f"{manifest.path}: {self.records:,} records came and {manifest.records:,} were written")
         verify_files(store, manifest)
         return manifest
 
@@ -179,7 +160,7 @@ def commit(store: Store, manifest: Manifest) -> None:
         ArchiveError: it can't be written, or differs when read back.
     """
     store.write(manifest.path, manifest_text(manifest).encode())
-    found = load(store, place_at(manifest.source, manifest.start, manifest.end))
+    found = load(store, manifest.place)
     if replace(found, written_at=manifest.written_at, leader_epoch=manifest.leader_epoch) != manifest:
         raise ArchiveError(f"{store.shown(manifest.path)} was written, and does not read back as it was")
 
@@ -195,6 +176,17 @@ def load(store: Store, place: Place) -> Manifest:
         return read_manifest(store.read(place.path), place)
     except DamagedError as error:
         raise DamagedError(store.shown(str(error))) from None
+
+
+def check_unchanged(store: Store, manifest: Manifest) -> None:
+    """Check that the archive still has this very manifest.
+
+    Raises:
+        DamagedError: it has another one.
+        ArchiveError: it can't be read.
+    """
+    if load(store, manifest.place) != manifest:
+        raise DamagedError(f"{store.shown(manifest.path)} is another one than was written")
 
 
 def verify_files(store: Store, manifest: Manifest, on_records: Callable[[int], None] = lambda _: None) -> None:
@@ -225,24 +217,24 @@ def records_of(
             raise DamagedError(f"{shown} is missing")
         if size != file.size_bytes:
             raise DamagedError(f"{shown} has {size:,} bytes, its manifest says {file.size_bytes:,}")
-        digest, position = Digest(), manifest.start
+        checksum, records, position = _new_checksum(), 0, manifest.start
         for record in read_file(store, path):
             if not position <= record.offset < manifest.end:
                 raise DamagedError(f"{shown}: offset {record.offset:,} does not belong there")
             position = record.offset + 1
             try:
-                digest.add(record)
+                checksum.update(encoded(record))
             except (KeyError, OverflowError, AttributeError, TypeError, ValueError, struct.error):
                 raise DamagedError(f"{shown}: offset {record.offset:,} is no record: the file is damaged") from None
-            if digest.records % 10_000 == 0:
+            records += 1
+            if records % 10_000 == 0:
                 on_records(10_000)
             if record.offset >= start:
                 yield record
-        on_records(digest.records % 10_000)
-        if (digest.records, digest.text) != (file.records, file.checksum):
+        on_records(records % 10_000)
+        if (records, f"blake2b:{checksum.hexdigest()}") != (file.records, file.checksum):
             raise DamagedError(
-                f"{shown}: its checksum is another ({digest.records:,} of {file.records:,} records): it was damaged or "
-                f"changed"
+                f"{shown}: its checksum is another ({records:,} of {file.records:,} records): it was damaged or changed"
             )
 
 

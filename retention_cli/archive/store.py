@@ -5,18 +5,17 @@ complete. HDFS renames, too. An object store shows an object only when it is com
 is deleted by :meth:`Store.delete` alone, which only compaction calls.
 
 Several processes may write the same file at once (a Spark task presumed lost, and its replacement): each first writes
-to a temporary name of its own, ``.NAME.TOKEN.tmp``. The next writer in the folder deletes the leftovers of dead ones;
-on a local disk, a live writer holds a lock on its temporary file.
+to a temporary name of its own, ``.NAME.TOKEN.tmp``. On a local disk the next writer in the folder deletes those that
+are more than a day old: their writers are dead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -32,6 +31,7 @@ RENAMES: Final = ("hdfs",)
 """File systems whose files may be visible before they are complete, and that can rename."""
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.[0-9a-f]{32}\.tmp")
 """The temporary name of a file that is being written."""
+_LEFT_AFTER_S: Final = 86_400.0
 _CHUNK_BYTES: Final = 4 * 2**20
 
 
@@ -216,18 +216,13 @@ def write_local(at: str, content: Any) -> None:
     """Write, sync and rename a file: after a power failure either the old or the new file exists, complete."""
     folder, name = os.path.split(at)
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-    while True:
-        beside = os.path.join(folder, _beside(name))  # noqa: PTH118
-        file = open(beside, "xb")  # noqa: PTH123, SIM115
-        if try_lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
-            break
-        file.close()  # another writer deleted it before it was locked
+    beside = os.path.join(folder, _beside(name))  # noqa: PTH118
     try:
-        with file:
+        with open(beside, "xb") as file:  # noqa: PTH123
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(beside, at)  # noqa: PTH105  (still locked: no other writer deletes it as a leftover)
+        os.replace(beside, at)  # noqa: PTH105
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(beside)  # noqa: PTH108
@@ -237,20 +232,9 @@ def write_local(at: str, content: Any) -> None:
 
 
 def _sweep(folder: str) -> None:
-    """Delete the leftovers of dead writers, if the file system has locks."""
-    for name in os.listdir(folder):  # noqa: PTH208
-        if _BESIDE.fullmatch(name) is None:
-            continue
-        path = os.path.join(folder, name)  # noqa: PTH118
-        with contextlib.suppress(OSError), open(path, "rb+") as file:  # noqa: PTH123
-            if try_lock(file.fileno()):
-                os.unlink(path)  # noqa: PTH108
-
-
-def try_lock(handle: int) -> bool | None:
-    """Lock a file while it is open; return whether this process has the lock, None if there are no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
-    return True
+    """Delete the leftovers of dead writers."""
+    with os.scandir(folder) as entries:
+        for one in entries:
+            with contextlib.suppress(OSError):
+                if _BESIDE.fullmatch(one.name) and time.time() - one.stat().st_mtime > _LEFT_AFTER_S:
+                    os.unlink(one)  # noqa: PTH108

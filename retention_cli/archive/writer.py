@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from retention_cli.archive.interface import Archived
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, place_of
 from retention_cli.archive.segment import (
     SEGMENT_BYTES,
@@ -44,29 +45,6 @@ class SegmentSize:
 
 
 DEFAULT_SIZE: Final = SegmentSize()
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """Every data record from ``start`` to ``end`` (exclusive) is in the archive, and was read back.
-
-    ``start`` is the log start offset, or the end of the records that the brokers deleted before they could be read.
-    ``written`` are the manifests of this run, ``found`` the existing ones. ``notes`` are known oddities, such as
-    records deleted before they could be read.
-    """
-
-    source: Source
-    url: str
-    start: int
-    end: int
-    written: tuple[Manifest, ...] = ()
-    found: tuple[Manifest, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def segments(self) -> tuple[Manifest, ...]:
-        """The written and found manifests, by start offset."""
-        return tuple(sorted((*self.written, *self.found), key=lambda one: (one.start, one.end)))
 
 
 def archive_range(
@@ -156,7 +134,7 @@ class _Work:
         return sorted(ours, key=lambda place: (place.start, -place.end))
 
     def _trusted(self, place: Place) -> Manifest | None:
-        """Return a segment's manifest, None if the segment is damaged or its manifest does not identify its log.
+        """Return a segment's manifest, None if the segment is damaged.
 
         Raises:
             ArchiveError: the segment is undamaged, but the partition's log has been replaced since.
@@ -166,9 +144,6 @@ class _Work:
             verify_files(self.store, manifest)
         except DamagedError as error:
             self._notes.append(f"not trusted: {error}")
-            return None
-        if not manifest.is_marked:
-            self._notes.append(f"not trusted: {self.store.shown(place.path)} does not say of which log all of it is")
             return None
         marks = [mark for mark in manifest.marks if mark[0] >= self._start]
         other = other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)

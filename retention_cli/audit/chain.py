@@ -28,7 +28,7 @@ _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where a chain ends: its last line's number, 0 if none is chained yet, and the hash of the log's last line."""
+    """Where a chain ends: its last line's number and hash; 0 and zeros before the first line."""
 
     seq: int = 0
     hash: str = ZEROS
@@ -73,38 +73,20 @@ def event_of(line: bytes) -> dict[str, Any] | None:
 
 
 def link_of(event: Mapping[str, Any]) -> Link | None:
-    """Return a line's number and the hash *before* it, None if the line is not chained.
-
-    Raises:
-        ValueError: it has only one of them, or an invalid one.
-    """
-    if "seq" not in event and "prev" not in event:
-        return None
+    """Return a line's number and the hash *before* it, None if the line is not chained."""
     return as_link(event.get("seq"), event.get("prev"))
 
 
-def as_link(seq: object, hash_: object) -> Link:
-    """Return the two as a link.
-
-    Raises:
-        ValueError: they are not valid.
-    """
+def as_link(seq: object, hash_: object) -> Link | None:
+    """Return the two as a link, None if they are not valid."""
     if type(seq) is int and 0 <= seq < 2**63 and isinstance(hash_, str) and _HASH.fullmatch(hash_):
         return Link(seq, hash_)
-    raise ValueError(seq)
+    return None
 
 
-def moment_of(event: Mapping[str, Any]) -> str | None:
-    """Return when a line was written (ISO 8601 as kretain writes it), None if it does not say."""
-    return _iso(event.get("at"))
-
-
-def latest_of(event: Mapping[str, Any]) -> str | None:
+def latest_of(event: Mapping[str, Any], key: str = LATEST) -> str | None:
     """Return what the first line of a later file says of the lines before it: their latest moment, if it says that."""
-    return _iso(event.get(LATEST))
-
-
-def _iso(moment: object) -> str | None:
+    moment = event.get(key)
     return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
 
 
@@ -135,31 +117,20 @@ def resume(last: bytes | None, head: Link | None, problem: str | None = None) ->
     """
     hash_ = ZEROS if last is None else hash_of(last)
     known = 0 if head is None else head.seq
-    here: Link | None = None
-    if last is not None:
-        try:
-            event = event_of(last)
-            here = None if event is None else link_of(event)
-        except ValueError:
-            event = None
-        if event is None:
-            return Resumed(Link(known, hash_), "the line before can't be read")
-    if problem is not None:
-        return Resumed(Link(0 if here is None else here.seq, hash_), problem)
+    here = Link() if last is None else link_of(event_of(last) or {})
     if here is None:
-        if head is None:
-            return Resumed(Link(0, hash_), head=Link(0, hash_))
-        if head == Link(0, hash_):
-            return Resumed(head)
-        what = "the log was empty" if last is None else "the line before is not chained"
-        return Resumed(Link(known, hash_), f"{what}, and its head knew of {known:,} lines")
+        return Resumed(Link(known, hash_), "the line before can't be read, or is not chained")
     end = Link(here.seq, hash_)
+    if problem is not None:
+        return Resumed(end, problem)
     if head == end:
         return Resumed(end)
-    if head == Link(here.seq - 1, here.hash):
+    if head == Link(here.seq - 1, here.hash) or (head is None and last is None):
         return Resumed(end, head=end)
     if head is None:
         what = "there was no head, so whether lines at the end were gone was unknown"
+    elif last is None:
+        what = f"the log was empty, and its head knew of {known:,} lines"
     elif known > here.seq:
         what = f"the last line before had number {here.seq:,}, and the head knew of {known:,}: lines were gone"
     elif known == here.seq:
@@ -189,14 +160,14 @@ class _Gap:
 class Chain:
     """Follows a log line by line, file by file, and names each place where the chain does not hold.
 
-    ``older`` lines, from a kretain that did not chain them, come before the first chained one, written at ``since``.
-    ``removed`` lines stood in whole files before the first one that is left. ``behind``: the head is one line behind,
-    as after a crash between the two writes; nothing is missing then.
+    The first chained line was written at ``since``. ``removed`` lines stood in complete files before the first one that
+    is left; the latest of them was written no later than ``removed_until``. ``behind``: the head is one line behind, as
+    after a crash between the two writes; nothing is missing then.
     """
 
     lines: int = 0
-    older: int = 0
     removed: int = 0
+    removed_until: str = ""
     since: str | None = None
     behind: bool = False
     breaks: list[Break] = field(default_factory=list)
@@ -216,11 +187,7 @@ class Chain:
 
     def go_on_behind(self, file: str, line: bytes, event: Mapping[str, Any]) -> bool:
         """Begin behind a file that is not read, given its last line; return False if that line is not chained."""
-        try:
-            link = link_of(event)
-        except ValueError:
-            return False
-        if link is None:
+        if (link := link_of(event)) is None:
             return False
         self.begin(file)
         self._end, self._before, self.since = Link(link.seq, hash_of(line)), link.hash, _moment(event)
@@ -231,12 +198,11 @@ class Chain:
         """Check the next line, whose number in its file is given; ``event`` is None if it can't be read."""
         self.lines += 1
         at = (max(0, len(self._files) - 1), number)
-        try:
-            link = None if event is None else link_of(event)
-        except ValueError:
-            event = link = None
+        link = link_of(event or {})
         if event is None or link is None:
-            self._unchained(at, line, readable=event is not None)
+            unreadable = "can't be read as a line of the log: edited, or damaged"
+            self._tell(at, unreadable if event is None else "not chained: written by hand, or edited")
+            self._doubtful += 1
             return
         first = self.since is None
         if first:
@@ -245,6 +211,7 @@ class Chain:
         after = after if isinstance(after, str) else None
         if first and self.lines == 1 and link.seq > 1 and after is not None and after not in self._files:
             self.removed = link.seq - 1
+            self.removed_until = max(_moment(event), latest_of(event) or "")
             self._end, self._at = Link(self.removed, link.hash), at
         due, follows = self._end.seq + 1, link.hash == self._end.hash
         seq = link.seq
@@ -261,8 +228,6 @@ class Chain:
         elif not follows and self._told != self._at:
             other = f"line {number:,}" if self._at[0] == at[0] else f"line {number:,} of {self._name(at)}"
             self._tell(self._at, f"edited, or {other} was: that one has another hash of the line before it")
-        elif not follows and self._at == _NOWHERE:
-            self._tell(at, "cut at the front: the older lines before it are gone, or it was edited")
         self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, at, 0
 
     def end(self, head: Link | None, problem: str | None = None) -> None:
@@ -293,26 +258,12 @@ class Chain:
         elif head.seq > seq or head == self._end or self._told == self._at != _NOWHERE:
             pass  # intact, or already reported
         elif head.seq == seq:
-            what = "edited, or cut" if seq == 0 else "edited"
             at = None if self._at == _NOWHERE else self._at
-            self._tell(at, f"{what}: audit.head has another hash of the last line")
+            self._tell(at, "edited: audit.head has another hash of the last line")
         elif head == Link(seq - 1, self._before):
             self.behind = True
         else:
             self._tell(None, f"audit.head is of another log, or an older one: it ends at number {head.seq:,}")
-
-    def _unchained(self, at: Place, line: bytes, *, readable: bool) -> None:
-        begun = self.since is not None
-        if readable and not begun:
-            self.older += 1
-        elif readable:
-            self._tell(at, "not chained: written by hand, by an older kretain, or edited")
-        else:
-            self._tell(at, "can't be read as a line of the log: edited, or damaged")
-        if begun or not readable:
-            self._doubtful += 1
-        if not begun:
-            self._end, self._at = Link(0, hash_of(line)), at
 
     def _name(self, at: Place) -> str | None:
         return self._files[at[0]] if self._files else None
@@ -342,7 +293,7 @@ def _gap_text(gap: _Gap, missing: int, files: Sequence[str]) -> str:
 
 
 def _moment(event: Mapping[str, Any]) -> str:
-    return moment_of(event) or "an unknown time"
+    return latest_of(event, "at") or "an unknown time"
 
 
 def _plain(value: object) -> str:

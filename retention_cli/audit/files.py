@@ -45,10 +45,9 @@ def read_head(folder: Path) -> Link | None:
         return None
     except OSError as error:
         raise HeadError(f"{HEAD_NAME} can't be read ({error.strerror})") from None
-    try:
-        return as_link(event.get("seq"), event.get("hash"))
-    except ValueError:
-        raise HeadError(f"{HEAD_NAME} is damaged") from None
+    if (link := as_link(event.get("seq"), event.get("hash"))) is None:
+        raise HeadError(f"{HEAD_NAME} is damaged")
+    return link
 
 
 def write_head(folder: Path, link: Link) -> None:

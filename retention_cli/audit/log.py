@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, latest_of, moment_of, next_line, resume
+from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, latest_of, next_line, resume
 from retention_cli.audit.files import (
     FILE_NAME,
     HEAD_NAME,
@@ -126,7 +126,6 @@ class AuditLog:
             StateError: see :meth:`events`. Then trimming stops.
         """
         chain, begun = Chain(), set[str]()
-        first: list[Event] = []
         with self.snapshot() as now:
             read = now.names[self._ended_before(now, at, chain) :]
 
@@ -135,7 +134,6 @@ class AuditLog:
                     chain.begin(name)
                     for number, line in now.lines(name):
                         event = self._event(line, name, number, begun)
-                        first.extend(() if first else (event,))
                         chain.take(number, line, event)
                         yield event
 
@@ -143,7 +141,7 @@ class AuditLog:
             chain.end(now.head, now.problem)
         if chain.breaks:
             return amount, self.shown(chain.breaks[0])
-        if chain.removed and max(moment_of(first[0]) or at, latest_of(first[0]) or "") >= at:
+        if chain.removed and chain.removed_until >= at:
             text = f"the files before it were removed, and may tell of trims since {at}"
             return amount, self.shown(Break(None, text, read[0]))
         return amount, None
@@ -172,17 +170,12 @@ class AuditLog:
         Raises:
             StateError: the log can't be read.
         """
-        chain, begun = Chain(), set[str]()
+        chain = Chain()
         with self.snapshot() as now:
             for name in now.names:
                 chain.begin(name)
                 for number, line in now.lines(name, blank=True):
-                    if not line.strip() and chain.since is None:
-                        continue
-                    event = event_of(line)
-                    if event is not None and "seq" not in event and "prev" not in event:
-                        event = checked(line, begun)  # not covered by a hash, so at least validate it
-                    chain.take(number, line, event)
+                    chain.take(number, line, event_of(line))
             chain.end(now.head, now.problem)
         return chain
 
@@ -221,16 +214,12 @@ class AuditLog:
         return 0
 
     def _latest_before(self, now: Snapshot, index: int) -> str | None:
-        """Return the latest moment in the first ``index`` files, None if it is not known."""
-        if index < len(now.names):
-            with closing(now.lines(now.names[index])) as lines:
-                first = next(lines, None)
-            if first is not None:
-                return latest_of(event_of(first[1]) or {})
-        try:  # the next file is not begun yet
-            return latest_moment(self.path.with_name(now.closed[index - 1]))
-        except OSError:
+        """Return the latest moment in the first ``index`` files, as the next one says it; None if it is not known."""
+        if index == len(now.names):  # the next file is not begun yet
             return None
+        with closing(now.lines(now.names[index])) as lines:
+            first = next(lines, None)
+        return None if first is None else latest_of(event_of(first[1]) or {})
 
     def _head(self) -> tuple[Link | None, str | None]:
         try:

@@ -97,11 +97,7 @@ def _lines(now: Snapshot, names: tuple[str, ...] | None = None) -> Iterator[_Lin
     for name in now.names if names is None else names:
         for _number, line in now.lines(name):
             event = event_of(line) or {}
-            try:
-                link = link_of(event)
-            except ValueError:
-                link = None
-            run = event.get("run")
+            link, run = link_of(event), event.get("run")
             chained = None if link is None else Link(link.seq, hash_of(line))
             yield _Line(line, run if isinstance(run, str) else "", chained)
 
@@ -113,7 +109,7 @@ def _reached_by(folder: Path, place: _Place) -> Link | None:
             told = event_of(handle.read(_LONGEST)) or {}
         same = None not in place.values() and all(told.get(key) == value for key, value in place.items())
         return as_link(told.get("seq"), told.get("hash")) if same else None
-    except (OSError, ValueError):
+    except OSError:
         return None
 
 

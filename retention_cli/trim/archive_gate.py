@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from retention_cli.archive.interface import Archiver, Copied, Copies
+from retention_cli.archive.interface import Archived, Archiver, Copies
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.plan.target import Target
@@ -36,7 +36,7 @@ class ArchivedFirst:
 
     archiver: Archiver | None
     told: Callable[[Copies], None] = lambda _: None
-    _copied: dict[TopicPartition, Copied | Reason] = field(default_factory=dict)
+    _copied: dict[TopicPartition, Archived | Reason] = field(default_factory=dict)
 
     def sort(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> Sorted:
         """Sort targets by whether the current policy (``fresh.archives``) wants them archived, and whether they are."""
@@ -88,17 +88,17 @@ def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reaso
     return (Reason("archive", f"a trim would first archive offsets {span} to {url}; a rehearsal archives nothing"),)
 
 
-def _limited(tp: TopicPartition, target: Target, url: str, copied: Copied | Reason) -> Target | Held:
+def _limited(tp: TopicPartition, target: Target, url: str, copied: Archived | Reason) -> Target | Held:
     """Return the target limited to the copy's end; Held if the copy is at another URL or does not cover this log."""
     if isinstance(copied, Reason):
         return Held((copied,))
     start = target.decision.log_start
     if copied.url != url:
         text = f"{tp} was archived to {copied.url}, and the policy asks for {url} by now: run again"
-    elif target.decision.topic_id != copied.topic_id:
+    elif target.decision.topic_id != copied.source.topic_id:
         text = (
-            f"{tp} was archived to {url} as topic id {copied.topic_id}, and the topic was recreated since: run kretain "
-            f"plan again"
+            f"{tp} was archived to {url} as topic id {copied.source.topic_id}, and the topic was recreated since: run "
+            f"kretain plan again"
         )
     elif start is None or start < copied.start:
         text = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from retention_cli import __version__
-from retention_cli.archive.interface import Copied, Copies
+from retention_cli.archive.interface import Archived, Copies
 from retention_cli.audit.lock import user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
@@ -97,9 +97,11 @@ class AuditJournal:
         rows = []
         for tp, one in copies.items():
             row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
-            if isinstance(one, Copied):
-                row |= {"topic_id": one.topic_id, "url": one.url, "from": one.start, "to": one.end}
-                row |= {"records": one.records, "manifests": list(one.manifests), "notes": list(one.notes)}
+            if isinstance(one, Archived):
+                segments = one.segments
+                row |= {"topic_id": one.source.topic_id, "url": one.url, "from": one.start, "to": one.end}
+                row |= {"records": sum(segment.records for segment in segments)}
+                row |= {"manifests": [segment.path for segment in segments], "notes": list(one.notes)}
             else:
                 row["reason"] = one.text
             rows.append(row)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from retention_cli.archive.layout import ArchiveError, manifest_text, place_at, read_manifest
+from retention_cli.archive.layout import ArchiveError, manifest_text, read_manifest
 from retention_cli.archive.store import Store
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import SettingsError
@@ -122,8 +122,9 @@ def plan_parquet(folder: Path) -> Target:
 
 def manifest(folder: Path) -> Target:
     one = written(Store(str(folder)), sample())
-    place = place_at(one.source, one.start, one.end)
-    return Target([manifest_text(one).encode()], lambda data: read_manifest(data, place), (ArchiveError, ValueError))
+    return Target(
+        [manifest_text(one).encode()], lambda data: read_manifest(data, one.place), (ArchiveError, ValueError)
+    )
 
 
 def ledger_file(folder: Path) -> Target:

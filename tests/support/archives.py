@@ -23,7 +23,7 @@ def written(store: Store, records: Sequence[Record], start: int = 0, end: int | 
     for record in records:
         building.add(record)
     end = (records[-1].offset + 1 if records else start + 1) if end is None else end
-    manifest = building.write(store, end, 4, AT)
+    manifest = building.write(store, end, 4, AT, 0)
     commit(store, manifest)
     return manifest
 

@@ -167,7 +167,7 @@ def _partitions(run: Run) -> Iterator[dict[str, Any]]:
 
 def print_verified(found: Sequence[Verified], output: str) -> None:
     """Print one line per intact log, otherwise one line per break: ``file:line: what it means``."""
-    plain = ("lines", "older", "removed", "since", "behind")
+    plain = ("lines", "removed", "since", "behind")
     rows: list[dict[str, Any]] = [
         {
             "cluster": one.cluster,
@@ -200,12 +200,10 @@ def _verified(one: Verified) -> list[Part]:
             left > 0 and Line(f"{one.log.path}: and {count(left, 'more break')}", "red"),
         ]
     if chain.since is None:
-        return [f"{one.cluster}: {count(chain.lines, 'line')}, none of them chained: the next trim begins the chain."]
-    older = f"{count(chain.older, 'older line')} before that, of a kretain that did not chain them"
+        return [f"{one.cluster}: no lines: the next trim begins the chain."]
     removed = f"the files before it, with {count(chain.removed, 'line')}, were removed"
     said = (
-        f"{count(chain.lines - chain.older, 'line')}, unbroken since {chain.since}",
-        chain.older and older,
+        f"{count(chain.lines, 'line')}, unbroken since {chain.since}",
         chain.removed and removed,
         chain.behind and "the head is one line behind, as a crash leaves it: nothing is missing",
     )

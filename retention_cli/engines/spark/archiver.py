@@ -10,20 +10,17 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.archive.archiver import LastArchived, as_copied, failed, without_id
-from retention_cli.archive.interface import Copied
+from retention_cli.archive.interface import Archived, Archiver, failed
 from retention_cli.archive.layout import ArchiveError, Source
-from retention_cli.archive.remote_check import NotingStore, RemoteReport, StoppedError, look
-from retention_cli.archive.store import Store
+from retention_cli.archive.remote_check import NotingStore, RemoteReport, StoppedError, check_report
 from retention_cli.archive.writer import SegmentSize, archive_range
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
@@ -65,34 +62,28 @@ class ArchiveRequest:
 
 
 @dataclass(slots=True)
-class SparkArchiver:
-    """Has Spark's tasks copy partitions (:class:`retention_cli.archive.interface.Archiver`), and checks their reports.
+class SparkArchiver(Archiver):
+    """Has Spark's tasks copy partitions, and checks their reports.
 
     Args:
-        reader: the cluster, read-only.
-        cluster_id: its id.
         connect: opens Spark if it is not open yet; returns a session, and where tasks find the cluster's settings.
         size: when a segment counts as full.
     """
 
-    reader: ClusterReader
-    cluster_id: str
     connect: Callable[[Progress], tuple[Any, ConnectionRef]]
     size: SegmentSize = field(default_factory=SegmentSize)
-    _stores: dict[str, Store] = field(default_factory=dict)
-    _last: LastArchived = field(default_factory=LastArchived)
 
     def copy(
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
-    ) -> dict[TopicPartition, Copied | Reason]:
+    ) -> dict[TopicPartition, Archived | Reason]:
         """Archive each partition up to its target; see :class:`retention_cli.archive.interface.Archiver`."""
-        result: dict[TopicPartition, Copied | Reason] = {}
+        result: dict[TopicPartition, Archived | Reason] = {}
         requests = []
         for tp, (url, target) in wanted.items():
-            if (topic_id := target.decision.topic_id) is None:
-                result[tp] = without_id(tp)
+            source = self.source(tp, target)
+            if isinstance(source, Reason):
+                result[tp] = source
             else:
-                source = Source(self.cluster_id, tp.topic, topic_id, tp.partition)
                 requests.append(ArchiveRequest(source, url, target.offset, target.records))
         if not requests:
             return result
@@ -120,19 +111,13 @@ class SparkArchiver:
                 stopped.set()
         return result
 
-    def differing(
-        self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
-    ) -> dict[TopicPartition, Reason]:
-        """Return partitions whose log no longer has the last archived record, or for which that can't be checked."""
-        return self._last.differing(self.reader, copied, leaders)
-
     def _leaders(self, requests: Iterable[ArchiveRequest]) -> dict[TopicPartition, int]:
         places = self.reader.metadata({one.source.topic for one in requests}).places()
         return {tp: one.leader for tp, one in places.items() if one.leader is not None}
 
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
-    ) -> dict[TopicPartition, Copied | Reason]:
+    ) -> dict[TopicPartition, Archived | Reason]:
         """Run one task that copies its partitions, and check each copy."""
         task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size)
         try:
@@ -141,16 +126,15 @@ class SparkArchiver:
             return {one.tp: failed(one.tp, one.url, error) for one in requests}
         return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in requests}
 
-    def _looked_at(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Copied | Reason:
+    def _looked_at(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Archived | Reason:
         """Return the copy in a task's row if this machine sees it in the archive, otherwise the reason."""
         if row is None:
             return failed(request.tp, request.url, "Spark's task said nothing of it")
         if row["error"] is not None:
             return failed(request.tp, request.url, row["error"])
-        word = RemoteReport.from_json(row["report"])
+        report = RemoteReport.from_json(row["report"])
         try:
-            store = self._stores.get(request.url) or self._stores.setdefault(request.url, Store(request.url))
-            seen = look(store, request.source, request.end, word, stopped)
+            done = check_report(self.store(request.url), request.source, request.end, report, stopped)
         except StoppedError as error:
             return failed(request.tp, request.url, error)
         except (ArchiveError, MissingPartError) as error:
@@ -160,8 +144,8 @@ class SparkArchiver:
                 f"{request.tp} was archived by Spark's tasks, and is not trimmed, because it is not seen from here: "
                 f"{text}. {_SHARED}: see to that and run again",
             )
-        self._last.note(request.tp, seen.manifests, word.start)
-        return as_copied(request.url, request.source, seen.start, seen.end, seen.manifests, word.notes)
+        self.note(request.tp, done, report.start)
+        return done
 
 
 def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[TopicPartition, Row]:
@@ -212,7 +196,7 @@ def copier(
                     reader = reader or stack.enter_context(reader_of(cluster, connection, timeout_s))
                     store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url))
                     done = archive_range(reader, store, one.source, one.end, _now, size)
-                    said: Row = {"report": store.word_on(done).as_json()}
+                    said: Row = {"report": store.report(done).as_json()}
                 except (ArchiveError, BrokerError, MissingPartError) as error:
                     said = {"error": str(error)}
                 yield from batches_of([{"topic": one.tp.topic, "partition": one.tp.partition, **said}], WORDS)

@@ -29,7 +29,7 @@ def log(start: int, end: int, epoch: int | None = 0, mark: str = "v") -> list[Re
     ]
 
 
-def write(store: Store, records: Sequence[Record], start: int, end: int, leader_epoch: int | None = 0) -> Manifest:
+def write(store: Store, records: Sequence[Record], start: int, end: int, leader_epoch: int = 0) -> Manifest:
     building = SegmentBuilder(SOURCE, start)
     for record in records:
         building.add(record)
@@ -114,7 +114,6 @@ def test_compaction_keeps_the_marks_of_every_part(tmp_path: Path) -> None:
     run(store)
     [joined] = catalog(store).segments
     assert sorted(set(joined.marks)) == [(7, 1), (13, 2), (19, 4), (19, 5)]
-    assert joined.is_marked
     write(store, log(20, 22, 6), 20, 22, 6)  # and joined once more
     run(store)
     [joined] = catalog(store).segments
@@ -142,14 +141,6 @@ def test_segments_that_are_no_run_of_one_log_stay_apart(
     assert run(store) == []
     assert {path: store.read(path) for path in store.files()} == before
     assert spans(catalog(store).segments) == sorted((start, end) for start, end, _epoch in made)
-
-
-def test_segment_of_an_unknown_log_is_not_joined(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    write(store, log(0, 9), 0, 10, None)  # nothing identifies the log at offset 9
-    segments(store, (10, 20, 0))
-    run(store)
-    assert spans(catalog(store).segments) == [(0, 10), (10, 20)]
 
 
 def test_compaction_keeps_segment_sizes_within_the_limits(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive import remote_check as elsewhere
-from retention_cli.archive.layout import ArchiveError, Manifest, Source, place_at
-from retention_cli.archive.remote_check import NotingStore, RemoteReport, Seen, look
+from retention_cli.archive.interface import Archived
+from retention_cli.archive.layout import ArchiveError, Manifest, Place, Source
+from retention_cli.archive.remote_check import NotingStore, RemoteReport, check_report
 from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_files
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import Archived
 from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
 from tests.support.archives import AT, SOURCE, sample
 
@@ -34,7 +36,7 @@ def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:
         for record in sample():
             if start <= record.offset < end:
                 building.add(record)
-        manifest = building.write(store, end, 4, AT)
+        manifest = building.write(store, end, 4, AT, 0)
         commit(store, manifest)
         found.append(manifest)
     return found
@@ -44,15 +46,15 @@ def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
     """What a task says of segments that it wrote through a store of its own."""
     store = NotingStore(str(folder))
     done = Archived(SOURCE, str(folder), start, 30, tuple(segments(store, *spans)))
-    return RemoteReport.from_json(store.word_on(done).as_json())
+    return RemoteReport.from_json(store.report(done).as_json())
 
 
 def test_segment_reported_by_a_task_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes are not read again by their records."""
     word = said(tmp_path, (0, 12), (12, 30))
     monkeypatch.setattr(elsewhere, "verify_files", lambda *_, **__: pytest.fail("the bytes are the same"))
-    seen = look(Store(str(tmp_path)), SOURCE, 30, word)
-    assert (seen.start, seen.end, sum(one.records for one in seen.manifests)) == (0, 30, 30)
+    seen = check_report(Store(str(tmp_path)), SOURCE, 30, word)
+    assert (seen.start, seen.end, sum(one.records for one in seen.segments)) == (0, 30, 30)
 
 
 def file_of(folder: Path, what: str) -> Path:
@@ -80,7 +82,7 @@ def other_records(folder: Path) -> None:
     building = SegmentBuilder(SOURCE, 12)
     for record in sample()[12:-1]:
         building.add(record)
-    commit(Store(str(folder)), building.write(Store(str(folder)), 30, 4, AT))
+    commit(Store(str(folder)), building.write(Store(str(folder)), 30, 4, AT, 0))
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,13 @@ def test_segment_that_differs_from_the_report_is_rejected(
     word = said(folder, (0, 12), (12, 30))
     harm(folder)
     with pytest.raises(ArchiveError, match=why):
-        look(Store(str(folder)), SOURCE, 30, word)
+        check_report(Store(str(folder)), SOURCE, 30, word)
 
 
 def test_rewritten_segment_is_accepted_after_it_was_read(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     segment_ = replace(word.segments[0], files=dict.fromkeys(word.segments[0].files, "0" * 64))
-    assert look(Store(str(tmp_path)), SOURCE, 30, replace(word, segments=(segment_,))).end == 30
+    assert check_report(Store(str(tmp_path)), SOURCE, 30, replace(word, segments=(segment_,))).end == 30
 
 
 def test_segment_written_again_by_another_attempt_is_the_same(tmp_path: Path) -> None:
@@ -116,8 +118,8 @@ def test_segment_written_again_by_another_attempt_is_the_same(tmp_path: Path) ->
     again = SegmentBuilder(SOURCE, 0)
     for record in sample():
         again.add(record)
-    commit(Store(str(tmp_path)), again.write(Store(str(tmp_path)), 30, 4, "2026-11-22T00:00:00.000Z"))
-    assert look(Store(str(tmp_path)), SOURCE, 30, word).end == 30
+    commit(Store(str(tmp_path)), again.write(Store(str(tmp_path)), 30, 4, "2026-11-22T00:00:00.000Z", 0))
+    assert check_report(Store(str(tmp_path)), SOURCE, 30, word).end == 30
 
 
 @pytest.mark.parametrize(
@@ -139,9 +141,9 @@ def test_covered_offsets_follow_from_manifests_alone(
     word = said(tmp_path, *spans, start=start)
     if seen is None:
         with pytest.raises(ArchiveError, match="alone, and not to 30"):
-            look(Store(str(tmp_path)), SOURCE, 30, word)
+            check_report(Store(str(tmp_path)), SOURCE, 30, word)
     else:
-        found: Seen = look(Store(str(tmp_path)), SOURCE, 30, word)
+        found = check_report(Store(str(tmp_path)), SOURCE, 30, word)
         assert (found.start, found.end) == seen
 
 
@@ -149,13 +151,13 @@ def test_segments_of_other_partitions_do_not_count(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     for other in (replace(SOURCE, partition=4), replace(SOURCE, topic_id="another"), replace(SOURCE, cluster_id="x")):
         with pytest.raises(ArchiveError, match="No such file"):
-            look(Store(str(tmp_path)), other, 30, word)
+            check_report(Store(str(tmp_path)), other, 30, word)
 
 
 def test_interrupted_client_accepts_nothing(tmp_path: Path) -> None:
     word = said(tmp_path, (0, 30))
     with pytest.raises(ArchiveError, match="interrupted"):
-        look(Store(str(tmp_path)), SOURCE, 30, word, lambda: True)
+        check_report(Store(str(tmp_path)), SOURCE, 30, word, lambda: True)
 
 
 # -- several writers of one file -------------------------------------------------------------------
@@ -172,7 +174,7 @@ def test_concurrent_attempts_leave_one_complete_segment(tmp_path: Path) -> None:
                 for record in sample():
                     building.add(record)
                 store = Store(str(tmp_path))
-                commit(store, building.write(store, 30, 4, f"2026-11-21T03:00:{number:02d}.000Z"))
+                commit(store, building.write(store, 30, 4, f"2026-11-21T03:00:{number:02d}.000Z", 0))
         except BaseException as error:
             failed.append(error)
 
@@ -183,7 +185,7 @@ def test_concurrent_attempts_leave_one_complete_segment(tmp_path: Path) -> None:
         one.join()
     assert not failed
     store = Store(str(tmp_path))
-    verify_files(store, load(store, place_at(SOURCE, 0, 30)))
+    verify_files(store, load(store, Place(SOURCE, 0, 30)))
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -191,61 +193,23 @@ def test_concurrent_attempts_leave_one_complete_segment(tmp_path: Path) -> None:
 WRITING = """
 import os, signal, sys
 from retention_cli.archive import store
-honest = os.fsync
-def stop(handle):
-    print("half", flush=True)
-    if sys.argv[2] == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    sys.stdin.readline()
-    honest(handle)
-os.fsync = stop
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 store.Store(sys.argv[1]).write("day=x/1.parquet", b"theirs")
 """
 
 
-def writing(folder: Path, how: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITING, str(folder), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "half\n"
-    return process
-
-
-def test_temporary_file_of_a_dead_writer_is_removed_and_of_a_live_one_kept(tmp_path: Path) -> None:
-    killed = writing(tmp_path, "die")
-    assert killed.wait() == -signal.SIGKILL
-    killed.communicate()
-    (old,) = tmp_path.rglob("*.tmp")
-    living = writing(tmp_path, "wait")
-    (tmp_path / "day=x" / "somebody's.tmp").write_bytes(b"not ours")
+def test_temporary_file_is_removed_once_it_is_a_day_old(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", WRITING, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = tmp_path.rglob("*.tmp")
+    other = tmp_path / "day=x" / "somebody's.tmp"
+    other.write_bytes(b"not ours")
     Store(str(tmp_path)).write("day=x/2.parquet", b"ours")
-    assert not old.exists()
-    left = {path.name for path in tmp_path.rglob("*.tmp")}
-    assert len(left) == 2
-    assert "somebody's.tmp" in left
-    living.communicate("\n")
-    assert living.returncode == 0
-    assert (tmp_path / "day=x" / "1.parquet").read_bytes() == b"theirs"
+    assert left.exists(), "its writer may be alive"
+    for one in (left, other):
+        os.utime(one, (time.time() - 90_000,) * 2)
+    Store(str(tmp_path)).write("day=x/2.parquet", b"ours")
     assert [path.name for path in tmp_path.rglob("*.tmp")] == ["somebody's.tmp"]
-
-
-def test_temporary_file_removed_before_its_lock_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retention_cli.archive import store
-
-    honest = store.try_lock
-    swept: list[Path] = []
-
-    def late(handle: int) -> bool | None:
-        if not swept:
-            swept.append(next(iter(tmp_path.rglob("*.tmp"))))
-            swept[0].unlink()
-        return honest(handle)
-
-    monkeypatch.setattr(store, "try_lock", late)
-    Store(str(tmp_path)).write("day=x/1.parquet", b"content")
-    assert swept
-    assert (tmp_path / "day=x" / "1.parquet").read_bytes() == b"content"
 
 
 def test_each_writer_has_its_own_file_name_where_partial_files_are_visible(

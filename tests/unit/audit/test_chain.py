@@ -23,7 +23,7 @@ from retention_cli.trim.history import past_day, read_past_day
 from tests.support.audit_logs import AT, BEGUN, FOUR, batch
 from tests.support.world import run_cli
 
-OLD = b'{"event":"run","run":"r0","at":"2026-11-20T03:00:00.000Z","cluster":{"id":"c1"},"user":"u","host":"h","policy":{"source":"p"},"planned":{"partitions":0}}'
+UNCHAINED = b'{"event":"end","run":"r0","at":"2026-11-20T03:00:00.000Z","exit":0,"totals":{}}'
 
 
 @pytest.fixture
@@ -56,14 +56,11 @@ def chain_of(lines: list[bytes], head: Link | None) -> Chain:
     return chain
 
 
-def written(count: int, older: int = 0) -> tuple[list[bytes], Link]:
-    """Return a log of so many lines, the ``older`` ones not chained, and its head."""
+def written(count: int) -> tuple[list[bytes], Link]:
+    """Return a log of so many lines, and its head."""
     lines: list[bytes] = []
     at = Resumed(Link())
-    for number in range(older):
-        lines.append(json.dumps({"event": "batch", "batch": number, "at": AT}).encode())
-        at = Resumed(Link(0, hash_of(lines[-1])))
-    for number in range(older, count):
+    for number in range(count):
         line, link = next_line({"event": "batch", "batch": number, "at": AT}, at)
         lines.append(line)
         at = Resumed(link)
@@ -77,23 +74,7 @@ def test_each_audit_line_has_its_number_and_the_previous_hash(log: AuditLog) -> 
     assert [event["prev"] for event in events] == [ZEROS, *map(hash_of, lines[:3])]
     assert read_head(log.path.parent) == Link(4, hash_of(lines[3]))
     chain = log.verify()
-    assert (chain.lines, chain.older, chain.since, chain.behind, chain.breaks) == (4, 0, AT, False, [])
-
-
-def test_unchained_lines_come_first_and_anchor_the_chain(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path)
-    put(log, OLD, OLD.replace(b"r0", b"r9"))
-    assert log.verify().breaks == []
-    for event in FOUR:
-        log.append(event)
-    lines = lines_of(log)
-    assert (json.loads(lines[2])["seq"], json.loads(lines[2])["prev"]) == (1, hash_of(lines[1]))
-    chain = log.verify()
-    assert (chain.lines, chain.older, chain.since, chain.breaks) == (6, 2, AT, [])
-    put(log, lines[0], lines[1].replace(b"r9", b"r8"), *lines[2:])
-    assert told(log) == [(2, "edited, or line 3 was: that one has another hash of the line before it")]
-    put(log, lines[0], *lines[2:])
-    assert told(log)[0][0] == 1
+    assert (chain.lines, chain.since, chain.behind, chain.breaks) == (4, AT, False, [])
 
 
 Harm = Callable[[list[bytes]], list[bytes]]
@@ -114,7 +95,9 @@ Harm = Callable[[list[bytes]], list[bytes]]
         (lambda _: [], None, "cut at the end: 4 lines are missing"),
         (lambda ls: [ls[0], ls[2], ls[1], ls[3]], 3, "out of order: its number is 2"),
         (lambda ls: [*ls, ls[3]], 5, "out of order: its number is 4"),
-        (lambda ls: [*ls[:3], OLD, ls[3]], 4, "not chained: written by hand, by an older kretain"),
+        (lambda ls: [*ls[:3], UNCHAINED, ls[3]], 4, "not chained: written by hand"),
+        (lambda ls: [UNCHAINED, *ls], 1, "not chained: written by hand"),
+        (lambda ls: [b"{", *ls[1:]], 1, "can't be read as a line"),
     ],
 )
 def test_break_in_the_chain_is_named_once_with_its_meaning(
@@ -152,14 +135,11 @@ def test_head_one_line_behind_is_a_crash_and_no_break(log: AuditLog) -> None:
     assert (told(log), len(lines_of(log))) == ([], 5)
 
 
-@given(count=st.integers(1, 30), older=st.integers(0, 3), data=st.data())
-def test_any_single_edit_drop_swap_or_cut_is_found(count: int, older: int, data: st.DataObject) -> None:
-    """Of chained lines, and of the older one before them; what stood before that has no hash."""
-    older = min(older, count - 1)
-    lines, head = written(count, older)
+@given(count=st.integers(1, 30), data=st.data())
+def test_any_single_edit_drop_swap_or_cut_is_found(count: int, data: st.DataObject) -> None:
+    lines, head = written(count)
     assert chain_of(lines, head).breaks == []
-    first = max(0, older - 1)
-    at = data.draw(st.integers(first, count - 1))
+    at = data.draw(st.integers(0, count - 1))
     harmed = list(lines)
     match data.draw(st.sampled_from(["edit", "field", "drop", "swap", "cut", "front"])):
         case "edit":
@@ -176,7 +156,7 @@ def test_any_single_edit_drop_swap_or_cut_is_found(count: int, older: int, data:
         case "drop":
             del harmed[at]
         case "swap":
-            other = data.draw(st.integers(first, count - 1))
+            other = data.draw(st.integers(0, count - 1))
             harmed[at], harmed[other] = harmed[other], harmed[at]
         case "cut":
             del harmed[at:]
@@ -186,7 +166,7 @@ def test_any_single_edit_drop_swap_or_cut_is_found(count: int, older: int, data:
     assert chain_of(harmed, head).breaks
 
 
-@given(count=st.integers(0, 12), lines=st.lists(st.one_of(st.binary(max_size=40), st.just(OLD)), max_size=12))
+@given(count=st.integers(0, 12), lines=st.lists(st.one_of(st.binary(max_size=40), st.just(UNCHAINED)), max_size=12))
 def test_any_file_content_can_be_verified_and_appended_to(count: int, lines: list[bytes]) -> None:
     good, head = written(count)
     log = [*good, *(line.replace(b"\n", b"") for line in lines)]
@@ -220,7 +200,7 @@ def test_log_continues_after_a_broken_end_and_records_it(log: AuditLog) -> None:
         (lambda log: (log.path.parent / HEAD_NAME).unlink(), "there was no head"),
         (lambda log: (log.path.parent / HEAD_NAME).write_text("{"), "audit.head is damaged"),
         (lambda log: log.path.unlink(), "the log was empty, and its head knew of 4 lines"),
-        (lambda log: put(log, *lines_of(log), OLD), "the line before is not chained"),
+        (lambda log: put(log, *lines_of(log), UNCHAINED), "the line before can't be read, or is not chained"),
         (lambda log: put(log, *lines_of(log), b"garbage"), "the line before can't be read"),
         (lambda log: put(log, *lines_of(log)[:3], lines_of(log)[3] + b" "), "another hash of the line before"),
         (lambda log: write_head(log.path.parent, Link(1, ZEROS)), "another log's, or an older one"),
@@ -363,18 +343,16 @@ def verify(log: AuditLog, *more: str, code: int) -> tuple[str, str]:
 
 
 def test_history_verify_of_an_intact_log_exits_0(log: AuditLog) -> None:
-    put(AuditLog(log.path.parent.parent / "c0"), OLD)
-    old = AuditLog(log.path.parent.parent / "c2")
-    put(old, OLD, OLD.replace(b"r0", b"r9"))
-    old.append(BEGUN)
-    write_head(old.path.parent, Link(0, json.loads(lines_of(old)[2])["prev"]))
+    put(AuditLog(log.path.parent.parent / "c0"))
+    behind = AuditLog(log.path.parent.parent / "c2")
+    behind.append(BEGUN)
+    write_head(behind.path.parent, Link())
     out, err = verify(log, code=0)
     assert err == ""
     assert out == (
-        "c0: 1 line, none of them chained: the next trim begins the chain.\n"
+        "c0: no lines: the next trim begins the chain.\n"
         f"c1: 4 lines, unbroken since {AT}.\n"
-        f"c2: 1 line, unbroken since {AT}; 2 older lines before that, of a kretain that did not chain them; "
-        "the head is one line behind, as a crash leaves it: nothing is missing.\n"
+        f"c2: 1 line, unbroken since {AT}; the head is one line behind, as a crash leaves it: nothing is missing.\n"
     )
 
 

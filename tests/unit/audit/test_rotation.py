@@ -296,18 +296,6 @@ def test_history_reads_all_files_without_the_open_one(log: AuditLog) -> None:
     assert folders_with_log(state) == [log.path.parent]
 
 
-def test_log_of_an_unchained_version_is_rotated_once_chained(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "c1")
-    log.path.parent.mkdir()
-    log.path.write_text(json.dumps({**BEGUN, "run": "r0"}) + "\n")
-    run(log, "r1")
-    assert closed_files(log.path.parent) == (), "its lines have no number to close it by"
-    run(log, "r2")
-    assert closed_files(log.path.parent) == (closed_name(4),)
-    chain = log.verify()
-    assert (chain.breaks, chain.older, chain.lines) == ([], 1, 9)
-
-
 DYING = """
 import os, signal, sys
 from pathlib import Path

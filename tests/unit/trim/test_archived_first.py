@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive.catalog import stitched
-from retention_cli.archive.interface import Copied
+from retention_cli.archive.interface import Archived, Archiver
 from retention_cli.archive.layout import Manifest, Source
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import RequestFailedError
@@ -44,10 +44,10 @@ def fresh(archives: dict[str, str] | None = None) -> Recheck:
     return Recheck(0.0, {}, {}, {}, {"orders": URL} if archives is None else archives)
 
 
-class Copier:
+class Copier(Archiver):
     """Copies by word alone."""
 
-    def __init__(self, copied: Copied | Reason | None, differing: Reason | None = None) -> None:
+    def __init__(self, copied: Archived | Reason | None, differing: Reason | None = None) -> None:
         self.copied, self.reason = copied, differing
         self.asked: list[list[TopicPartition]] = []
 
@@ -59,8 +59,9 @@ class Copier:
         return {} if self.reason is None else dict.fromkeys(copied, self.reason)
 
 
-def copied(url: str = URL, topic_id: str = "A", start: int = 10, end: int = 100) -> Copied:
-    return Copied(url, topic_id, start, end, 90, ("m",))
+def copied(url: str = URL, topic_id: str = "A", start: int = 10, end: int = 100) -> Archived:
+    source = Source("c", TP.topic, topic_id, TP.partition)
+    return Archived(source, url, start, end, (Manifest(source, start, end, 1, "now", 0, 90),))
 
 
 def after(gate: ArchivedFirst, first: Target, second: Target | None = None, url: str = URL):
@@ -120,7 +121,7 @@ def test_log_that_differs_from_its_copy_holds() -> None:
         (copied(end=10), target(), URL, "up to 10 alone"),
     ],
 )
-def test_copy_of_another_log_releases_nothing(copy: Copied, second: Target, url: str, said: str) -> None:
+def test_copy_of_another_log_releases_nothing(copy: Archived, second: Target, url: str, said: str) -> None:
     sorted_ = after(ArchivedFirst(Copier(copy)), target(), second, url)
     assert sorted_.ready == {}
     assert said in sorted_.held[TP].reasons[0].text
@@ -162,7 +163,7 @@ def test_audit_log_records_archived_ranges(tmp_path: Path) -> None:
     assert told["event"] == "archive"
     assert told["partitions"] == [
         {"topic": "orders", "partition": 0, "topic_id": "A", "url": URL, "from": 10, "to": 100, "records": 90}
-        | {"manifests": ["m"], "notes": []},
+        | {"manifests": [copied().segments[0].path], "notes": []},
         {"topic": "free", "partition": 0, "reason": "the disk is full"},
     ]
     assert list(log.runs()) == ["r"]
@@ -209,7 +210,7 @@ spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=8)
 @given(spans)
 def test_joined_segments_contain_each_offset_once(given_spans: list[tuple[int, int]]) -> None:
     source = Source("c", "t", "i", 0)
-    segments = [Manifest(source, start, start + length, 1, "now") for start, length in given_spans]
+    segments = [Manifest(source, start, start + length, 1, "now", 0) for start, length in given_spans]
     pieces, gaps = stitched(segments)
     taken = [offset for piece in pieces for offset in range(piece.start, piece.end)]
     assert taken == sorted({offset for one in segments for offset in range(one.start, one.end)})
