@@ -206,13 +206,3 @@ def test_active_topic_keeps_between_retention_and_the_advised_maximum(advised: S
         assert (one.settings_ms, one.readable_ms) == (3000, 4000)
         assert seen > 2000, "far more than retention.ms: brokers delete whole segments"
         assert seen < 4000 + 1000, "and no more than is said; a busy machine's broker may be late"
-
-
-def test_advised_command_that_the_broker_rejects_fails_the_test(advised: Shop) -> None:
-    """So that carry_out can fail at all."""
-    world, names = advised
-    with pytest.raises(AssertionError):
-        carry_out(
-            f"kafka-configs.sh --bootstrap-server {world.bootstrap} --alter --entity-type topics "
-            f"--entity-name {names['good']} --add-config segment.ms=soon"
-        )

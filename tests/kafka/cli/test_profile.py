@@ -28,7 +28,6 @@ from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fil
 from retention_cli.profile.rows import all_rows
 from retention_cli.profile.summary import summarize
 from tests.support.leaders import SETTINGS, leaders
-from tests.support.terminal import Terminal
 from tests.support.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
 
 ANY_STAMP = str(2**63 - 1)
@@ -343,20 +342,3 @@ def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Pa
         assert done.err == f"kretain: {topic}-{led[2]} could not be read: its ends can't be read: has no leader\n"
         assert "20 records" in done.out
         assert "partial: 1 partition" in done.out
-
-
-def test_profile_is_plain_in_a_pipe_and_fits_the_terminal(world: World) -> None:
-    topic = world.filled([HOUR * n for n in range(300, 0, -1)])
-    for encoding, sign in (("utf-8", "█"), ("ascii", "#")):
-        done = world.cli("profile", topic, check=0, PYTHONIOENCODING=encoding)
-        assert sign in done.out
-        assert "\x1b" not in done.out
-        pictured = done.out.split("a column is")[0].splitlines()[1:]
-        assert max(map(len, pictured)) <= 80
-    assert done.out.isascii()
-    words = [sys.executable, "-m", "kretain", "profile", topic, "-b", world.bootstrap]
-    with Terminal(words, columns=50) as terminal:
-        assert terminal.wait() == 0
-        assert "\x1b[1m" in terminal.shown
-        assert max(map(len, terminal.text.splitlines())) <= 50
-        assert "█" in terminal.text

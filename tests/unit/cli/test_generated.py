@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kretain.completion import generated
 from kretain.completion.generated import MANY, commands_page, manual_pages
 
 ROOT = Path(__file__).parents[3]
@@ -36,17 +35,6 @@ def test_generated_files_are_up_to_date_and_a_change_is_named(copy: Path) -> Non
     assert (stale.returncode, stale.stdout) == (1, "")
     assert stale.stderr == "out of date: kretain.bash, _kretain; run: make generated\n"
     assert not (copy / "completions" / "_kretain").exists(), "a check writes nothing"
-
-
-def test_write_updates_every_generated_file(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {path: path.read_text() for path in copy.rglob("*") if path.is_file()}
-    shutil.rmtree(copy / "completions")
-    (copy / "docs" / "commands.md").write_text("old")
-    monkeypatch.chdir(copy)
-    monkeypatch.setattr(sys, "argv", ["generated"])
-    generated.main()
-    for path, text in before.items():
-        assert path.read_text() == text
 
 
 def test_every_command_has_a_manual_page_with_its_options() -> None:

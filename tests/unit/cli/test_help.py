@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -160,18 +159,6 @@ def test_verbose_names_each_variable_in_use(tmp_path: Path) -> None:
     ]
 
 
-def test_variable_sets_its_option() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", "history", "-o", "json"],
-        env={**os.environ, "KRETAIN_STATE_DIR": "/nowhere/at/all", "KRETAIN_VERBOSE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert json.loads(done.stdout)["runs"] == []
-
-
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["plan", "--help"], ["trim", "--help"], ["policy", "check", "--help"]]
 )
@@ -187,11 +174,3 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     imported = set(done.stderr.split())
     assert "typer" in imported
     assert imported.isdisjoint(HEAVY), imported.intersection(HEAVY)
-
-
-def test_mistyped_command_suggests_the_nearest() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", "plna"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert "No such command 'plna'; did you mean plan?" in done.stderr

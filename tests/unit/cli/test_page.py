@@ -24,10 +24,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.memory.disk import Look
 from retention_cli.memory.disk_looks import disk_looks
 from retention_cli.memory.ledger import Ledger
-from retention_cli.plan.load import read_plan
-from retention_cli.plan.parquet import write_plan
 from retention_cli.plan.saved import SavedPlanError
-from retention_cli.plan.value import plan_text
 from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
 from tests.support.command_lines import parse
 from tests.support.docs import reason_codes
@@ -143,14 +140,6 @@ def test_command_suggested_on_the_page_exists() -> None:
         line = command_for(ReasonSum("hold", Reason(code, ""), 1))
         words = line.replace("{topic}", "orders").replace("{place}", "orders:3").split()
         parse([*words[1:], "-b", "localhost:9092"])
-
-
-def test_parquet_plan_makes_the_same_page(tmp_path: Path) -> None:
-    made = plan(row(), row("z", 3))
-    (tmp_path / "plan.json").write_text(plan_text(made), encoding="utf-8")
-    write_plan(tmp_path / "plan.parquet", made)
-    pages = [plan_page(read_plan(tmp_path / f"plan.{kind}"), DISKS, []) for kind in ("json", "parquet")]
-    assert pages[0] == pages[1] == plan_page(made, DISKS, [])
 
 
 def test_page_reads_disk_history_without_changing_it(tmp_path: Path) -> None:

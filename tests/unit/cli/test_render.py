@@ -22,7 +22,6 @@ from retention_cli.plan.rows import held_back_by
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.trim.report import TrimReport, row_of
 from tests.support.plans import HOLD, KEEP, plan, row
-from tests.support.world import run_cli
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:
@@ -147,12 +146,6 @@ def test_a_message_is_one_line_in_a_pipe_and_broken_at_words_in_a_terminal(
 def test_each_problem_of_a_policy_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     exits.report(PolicyError([PolicyProblem("p.yaml", n, "key", "is wrong") for n in (1, 2)]), 0)
     assert capsys.readouterr().err == "kretain: p.yaml:1: key: is wrong\nkretain: p.yaml:2: key: is wrong\n"
-
-
-def test_a_mistyped_command_is_told_its_nearest() -> None:
-    done = run_cli("pln")
-    assert done.code == 2
-    assert "did you mean plan" in done.err
 
 
 @pytest.mark.parametrize(

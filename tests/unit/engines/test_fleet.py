@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +24,7 @@ from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags
 from kretain.render.plan import print_fleet_plan
-from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
+from kretain.render.trim import fleet_question, fleet_share
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -52,7 +49,7 @@ from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport
 from tests.support.fleet_plans import DOWN, EU, FLEET, KINDS, REPORT, US, saved
-from tests.support.plans import HOLD, of_spark, plan, plans, row
+from tests.support.plans import HOLD, of_spark, plan, plans
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
@@ -467,35 +464,6 @@ def test_every_row_is_every_clusters_own_plan(capsys: pytest.CaptureFixture[str]
     assert "### On hold in us\n\n- clicks 1" in capsys.readouterr().out
 
 
-def test_many_topics_are_the_ones_that_matter_most(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [row(topic=f"t{number:03}", records=number) for number in range(60)]
-    print_fleet_plan(replace(FLEET, clusters={"eu": plan(*rows)}), PlanOutput.table, every_row=False)
-    text = capsys.readouterr().out
-    assert "The 20 of 60 topics that matter most" in text
-    assert "t059" in text
-    assert "t039" not in text
-
-
-def test_a_fleet_of_which_nothing_could_be_planned_does_not_say_that_there_is_nothing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_fleet_plan(replace(FLEET, clusters={"ap": DOWN}), PlanOutput.table, every_row=False)
-    text = capsys.readouterr().out
-    assert "None of 1 cluster could be planned." in text
-    assert "Nothing to trim" not in text
-
-
-def test_rows_for_scripts_name_their_cluster(capsys: pytest.CaptureFixture[str]) -> None:
-    print_fleet_plan(FLEET, PlanOutput.jsonl, every_row=False)
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["cluster"] for one in rows] == ["eu"] * 5 + ["us"] * 2
-    print_fleet_plan(FLEET, PlanOutput.csv, every_row=False)
-    table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [(one["cluster"], one["topic"]) for one in table] == [(one["cluster"], one["topic"]) for one in rows]
-    print_fleet_plan(FLEET, PlanOutput.yaml, every_row=False)
-    assert yaml.safe_load(capsys.readouterr().out) == fleet_as_json(FLEET)
-
-
 def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
     shares = [fleet_share("eu", EU, None), fleet_share("us", US, None), fleet_share("none", plan(HOLD), None)]
     assert fleet_question(shares, ["ap"]) == (
@@ -503,32 +471,6 @@ def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
         "every consumer that counts. Left alone: ap. This can't be undone."
     )
     assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
-
-
-def test_a_report_wraps_each_clusters(capsys: pytest.CaptureFixture[str]) -> None:
-    print_fleet_report(REPORT, Output.json, every_row=False)
-    written = json.loads(capsys.readouterr().out)
-    assert written["format"] == "kretain.fleet-trim/v1"
-    assert not written["interrupted"]
-    totals = written["totals"]
-    assert (totals["clusters"], totals["clusters_failed"], totals["partitions"]) == (3, 1, 2)
-    assert (totals["trimmed"], totals["held"], totals["records"], totals["bytes"]) == (1, 1, 50, 500)
-    eu, ap, us = written["clusters"]
-    assert (eu["name"], eu["format"], eu["run"], len(eu["partitions"])) == ("eu", "kretain.trim/v1", "run-1", 1)
-    assert ap == {"name": "ap", "error": DOWN.error}
-    assert us["partitions"][0]["reasons"] == [{"code": "F3", "text": "down"}]
-    print_fleet_report(REPORT, Output.yaml, every_row=False)
-    assert yaml.safe_load(capsys.readouterr().out) == written
-    print_fleet_report(REPORT, Output.csv, every_row=False)
-    assert [one["cluster"] for one in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["eu", "us"]
-
-
-def test_a_report_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    print_fleet_report(REPORT, Output.table, every_row=False)
-    text = capsys.readouterr().out
-    assert "2 clusters, 2 partitions: 1 trimmed, 1 held; nothing was done to 1." in text
-    assert f"Not trimmed\n  ap\n    {DOWN.error}" in text
-    assert "Held in us\n  clicks 0\n    F3  down" in text
 
 
 def test_an_interrupt_anywhere_is_the_fleets() -> None:

@@ -51,7 +51,7 @@ def test_every_path_is_there(page: Path) -> None:
     assert {path for path in paths if not any((place / path).exists() for place in PLACES)} == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
 def test_every_make_target_is_there(page: Path) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     named = {name for one in code(page) for name in re.findall(r"(?:^|&& )make ([a-z-]+)", one)}

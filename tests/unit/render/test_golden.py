@@ -184,10 +184,21 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "console", lambda: Console(width=WIDTH, **terminal))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_format_of_a_command_is_as_it_was(name: str) -> None:
-    shown = "".join(f"######## {seed}\n{every_format(name, seed)}" for seed in ("one", "two", "three"))
+def check(shown: str, name: str) -> None:
     file = FILES / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(shown, encoding="utf-8", newline="")
     assert shown == file.read_bytes().decode("utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_format_of_a_command_is_as_it_was(name: str) -> None:
+    check("".join(f"######## {seed}\n{every_format(name, seed)}" for seed in ("one", "two", "three")), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("plan", "big2"), ("trim", "big3"), ("advise", "big3"), ("explain", "big1")]
+)
+def test_long_table_has_the_rows_that_matter_most(name: str, seed: str) -> None:
+    hint, show = COMMANDS[name]
+    check(printed(show, made(hint, seed), Output.table, terminal=False), f"{name}-long")
