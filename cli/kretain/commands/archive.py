@@ -72,8 +72,7 @@ def verify(
 
       kretain archive verify ./archive orders
     """
-    damaged = _show(common, where, output, verify=True)
-    return Exit.PARTIAL if damaged else Exit.DONE
+    return Exit.PARTIAL if _show(common, where, output, verify=True) else Exit.DONE
 
 
 @command(app)

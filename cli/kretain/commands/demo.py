@@ -193,8 +193,9 @@ class _Guide:
         print()
         _emphasize(f"$ {shown}", "bold cyan")
         sys.stdout.flush()
-        command = [sys.executable, "-m", "kretain", *step.command]
-        code = subprocess.run(command, env=self._environ, check=False).returncode
+        code = subprocess.run(
+            [sys.executable, "-m", "kretain", *step.command], env=self._environ, check=False
+        ).returncode
         if code not in ((Exit.DONE, Exit.REFUSED) if step is _ASKING_TRIM else (Exit.DONE,)):
             raise DemoError(f"{shown} left with {code}: the demo ends here")
         if step.remark:

@@ -100,8 +100,7 @@ def restore(
     url = archive_url(which.from_) if which.from_ is not None else in_policy(settings.policy, topic)[0]
     kind = settings.state_kind()
     partitions = tuple(sorted(set(which.partition or ())))
-    times = (which.since, which.until)
-    wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, *times, which.append)
+    wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, which.since, which.until, which.append)
     store = Store(url)
     with settings.reader() as reader:
         with common.progress() as progress:
@@ -116,8 +115,7 @@ def restore(
             tell(f"kretain: {error}; mend that and give the same command again: it goes on where it stopped")
             return Exit.PARTIAL
         if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)
-            memories = settings.memories(reader, kind)
             with contextlib.suppress(NotRememberedError):
-                forget(memories.ledger(reader.metadata([]).cluster_id), [job.group])
+                forget(settings.memories(reader, kind).ledger(reader.metadata([]).cluster_id), [job.group])
     print_restored(done, output)
     return Exit.INTERRUPTED if done.interrupted else Exit.DONE

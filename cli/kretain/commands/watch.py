@@ -143,7 +143,7 @@ def watch(
         does = "plans and trims" if trim else "dry: plans, and trims nothing without --trim;"
         _say(f"{does} every {format_duration(interval)}")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
-        loop = Loop(
+        Loop(
             make=passes.make,
             board=board,
             leadership=leadership,
@@ -153,8 +153,7 @@ def watch(
             say=_quiet if common.quiet else _say,
             publish=publish,
             on_report=lambda report: _note(common.deeds, report),
-        )
-        loop.run()
+        ).run()
         _say("ends, as it was asked to")
     return Exit.DONE
 

@@ -13,10 +13,6 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.restore import Job, Restored
 
 _SOURCE: Final = ("url", "cluster", "topic", "topic_id", "partition")
-_COLUMNS: Final = (
-    *(*_SOURCE, "from", "to", "records", "bytes", "files", "segments", "min_timestamp", "max_timestamp", "gaps"),
-    "problems",
-)
 
 
 def _source(url: str, source: Source) -> dict[str, Any]:
@@ -40,7 +36,21 @@ def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: str, 
         "partitions",
         rows,
         lambda: _archives(found, verified=verified),
-        _COLUMNS,
+        (
+            *(
+                *_SOURCE,
+                "from",
+                "to",
+                "records",
+                "bytes",
+                "files",
+                "segments",
+                "min_timestamp",
+                "max_timestamp",
+                "gaps",
+            ),
+            "problems",
+        ),
         [{**row, "gaps": [f"{start}-{end}" for start, end in row["gaps"]]} for row in rows],
     )
 
@@ -123,9 +133,14 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
 
     def people() -> list[Part]:
         shown = [row for row in rows if row["joined"] or row["problems"]]
-        titles = ("segments", "files", "to join" if dry_run else "joined", "into")
         table = Table(
-            (Column("partition"), *(Column(title, "right") for title in titles)),
+            (
+                Column("partition"),
+                *(
+                    Column(title, "right")
+                    for title in ("segments", "files", "to join" if dry_run else "joined", "into")
+                ),
+            ),
             [(f"{row['topic']}-{row['partition']}", *(number(row[key]) for key in numbers)) for row in shown],
             ["bold red" if row["problems"] else None for row in shown],
         )
@@ -161,7 +176,6 @@ def print_restored(done: Restored, output: str) -> None:
         "totals": {"partitions": len(done.partitions), "records": records},
     }
     rows = [dict(zip(columns, astuple(one), strict=True)) for one in done.partitions]
-    titles = ("archived from", "to", "records", "begun before at")
     show(
         output,
         head,
@@ -169,7 +183,10 @@ def print_restored(done: Restored, output: str) -> None:
         rows,
         lambda: [
             Table(
-                (Column("partition"), *(Column(title, "right") for title in titles)),
+                (
+                    Column("partition"),
+                    *(Column(title, "right") for title in ("archived from", "to", "records", "begun before at")),
+                ),
                 [
                     (
                         f"{job.wanted.target}-{one.partition}",

@@ -41,10 +41,6 @@ GROUP_COLUMNS: Final = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
     *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
-_LEDGER_COLUMNS: Final = (
-    *("topic", "topic_id", "partition", "samples", "oldest_sample", "oldest_high_watermark", "newest_sample"),
-    *("newest_high_watermark", "max_event_time", "max_event_offset", "scan_source", "scanned_to", "groups"),
-)
 _FIRST_LOOK: Final = (
     "Nothing is remembered of this cluster yet: groups whose offsets had expired (offsets.retention.minutes) are "
     "unknown, and protect nothing. Each kretain plan remembers what it sees (F6)."
@@ -179,11 +175,12 @@ def _shortened(rows: Sequence[Row], by: str, what: str, *, every_row: bool) -> A
 def _unknown(floors: Sequence[Row]) -> list[Part]:
     unknown = [row for row in floors if has_no_floor(row)]
     with_floor = sum(row["min_commit"] is not None for row in floors)
-    why = ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown)
     return [
         BLANK,
         Line(f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.", "bold"),
-        *reasons("Unknown", why, "magenta"),
+        *reasons(
+            "Unknown", ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown), "magenta"
+        ),
     ]
 
 
@@ -288,7 +285,10 @@ def print_ledger(view: LedgerView, output: str) -> None:
         "partitions",
         rows,
         lambda: _ledger(view),
-        _LEDGER_COLUMNS,
+        (
+            *("topic", "topic_id", "partition", "samples", "oldest_sample", "oldest_high_watermark", "newest_sample"),
+            *("newest_high_watermark", "max_event_time", "max_event_offset", "scan_source", "scanned_to", "groups"),
+        ),
         [{**row, "groups": list(map(_named, one.groups))} for row, one in zip(rows, view.partitions, strict=True)],
     )
 

@@ -45,19 +45,32 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool)
 
 def _explained(found: Sequence[Explained], *, every_row: bool) -> Iterator[Part]:
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
-    by = sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))
-    shown = found if every_row or len(found) <= SHOWN else by[:SHOWN]
+    shown = (
+        found
+        if every_row or len(found) <= SHOWN
+        else sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))[:SHOWN]
+    )
     for one in shown:
         facts, decision = one.facts, one.decision
         style = {"trim": "yellow", "hold": "magenta"}.get(decision.action, "")
         yield Line(f"{facts.tp}  {decision.action}", f"bold {style}".strip())
         start, end = known(facts.log_start), known(facts.high_watermark)
         if start is not None and end is not None and end > start:
-            width = min(120, shutil.get_terminal_size((100, 24)).columns) if is_terminal() else 100
-            yield from picture(start, end, decision.trim_to, markers(one), width)
+            yield from picture(
+                start,
+                end,
+                decision.trim_to,
+                markers(one),
+                min(120, shutil.get_terminal_size((100, 24)).columns) if is_terminal() else 100,
+            )
         yield from (BLANK, Line(why(one), indent=2))
-        whys = decision.reasons if decision.action == "trim" else ()
-        yield from (*(Line(f"{reason.code}  {reason.text}", indent=4) for reason in whys), BLANK)
+        yield from (
+            *(
+                Line(f"{reason.code}  {reason.text}", indent=4)
+                for reason in (decision.reasons if decision.action == "trim" else ())
+            ),
+            BLANK,
+        )
     if len(shown) < len(found):
         yield Line(f"{len(found) - len(shown):,} more partitions (--all shows them).", "dim")
 

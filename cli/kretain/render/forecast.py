@@ -58,34 +58,33 @@ def _forecast(
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
     of = f"{len(topics)} of {count(len(one.topics), 'topic')}"
     over = f"The {of} that matter most (all: --all, or -o csv):"
-    table = Table(
-        (
-            Column("topic"),
-            Column("an hour", "right", spare=True),
-            Column("now", "right", spare=True),
-            Column("brokers alone", "right"),
-            Column("policy", "right"),
-            *((Column("compared", "right"),) if compares else ()),
-            Column("by"),
-            Column("saves", "right"),
-        ),
-        [
-            (
-                topic.name,
-                "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
-                amount(topic.now),
-                amount(topic.alone),
-                amount(topic.policy),
-                *((amount(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
-                topic.by,
-                amount(saved(topic.alone, topic.policy)),
-            )
-            for topic in topics
-        ],
-    )
     return [
         *((over, BLANK) if len(one.topics) > len(topics) else ()),
-        table,
+        Table(
+            (
+                Column("topic"),
+                Column("an hour", "right", spare=True),
+                Column("now", "right", spare=True),
+                Column("brokers alone", "right"),
+                Column("policy", "right"),
+                *((Column("compared", "right"),) if compares else ()),
+                Column("by"),
+                Column("saves", "right"),
+            ),
+            [
+                (
+                    topic.name,
+                    "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
+                    amount(topic.now),
+                    amount(topic.alone),
+                    amount(topic.policy),
+                    *((amount(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
+                    topic.by,
+                    amount(saved(topic.alone, topic.policy)),
+                )
+                for topic in topics
+            ],
+        ),
         *_chart(topics),
         BLANK,
         *_totals_text(one, other),

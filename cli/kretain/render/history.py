@@ -179,13 +179,12 @@ def print_verified(found: Sequence[Verified], output: str) -> None:
     ]
     cells = [{**row, "breaks": [*map(one.log.shown, one.chain.breaks)]} for row, one in zip(rows, found, strict=True)]
     people = [part for one in found for part in _verified(one)]
-    none = [Line("No audit log yet: nothing was trimmed.", "bold")]
     show(
         output,
         {"format": "kretain.audit/v1"},
         "logs",
         rows,
-        lambda: people or none,
+        lambda: people or [Line("No audit log yet: nothing was trimmed.", "bold")],
         ("cluster", "file", *plain, "breaks"),
         cells,
     )

@@ -170,14 +170,18 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
     if markdown or not is_terminal():
         from tabulate import tabulate
 
-        text = tabulate(
-            [[cell.replace("|", "\\|") for cell in line] for line in lines] if markdown else lines,
-            headers=[column.title for column in columns],
-            tablefmt="github" if markdown else "simple",
-            colalign=[column.align for column in columns] if lines else None,
-            disable_numparse=True,
+        print(
+            "\n".join(
+                line.rstrip()
+                for line in tabulate(
+                    [[cell.replace("|", "\\|") for cell in line] for line in lines] if markdown else lines,
+                    headers=[column.title for column in columns],
+                    tablefmt="github" if markdown else "simple",
+                    colalign=[column.align for column in columns] if lines else None,
+                    disable_numparse=True,
+                ).splitlines()
+            )
         )
-        print("\n".join(line.rstrip() for line in text.splitlines()))
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
@@ -307,6 +311,11 @@ def cluster_head(form: str, cluster_id: str, bootstrap: str) -> dict[str, Any]:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 record``, ``1,200 records``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def amounts(by_name: Mapping[str, int]) -> str:
+    """Return ``3 trim, 1 hold``, without what is zero; ``none`` if all is."""
+    return ", ".join(f"{amount:,} {name}" for name, amount in by_name.items() if amount) or "none"
 
 
 def number(value: int | None) -> str:

@@ -16,6 +16,7 @@ from kretain.render.output import (
     Line,
     Part,
     Table,
+    amounts,
     count,
     heading,
     number,
@@ -63,33 +64,32 @@ def _plan(plan: Plan, *, every_row: bool) -> list[Part]:
     rows: Sequence[Decision] = plan.decisions
     if shortened := len(rows) > SHOWN and not every_row:
         rows = most_important(rows, MOST)
-    table = Table(
-        (
-            Column("partition"),
-            Column("action", whole=True),
-            Column("log start → trim to", "right"),
-            Column("records", "right"),
-            Column("bytes", "right"),
-            Column("rule"),
-            Column("held back by"),
-        ),
-        [
-            (
-                str(one.tp),
-                one.action,
-                number(one.log_start) + ("" if one.trim_to is None else f" → {number(one.trim_to)}"),
-                "" if one.trim_to is None else number(one.records),
-                "" if one.trim_to is None else size(one.size_bytes),
-                one.rule or "",
-                ", ".join(map(name_in_text, held_back_by(one))),
-            )
-            for one in rows
-        ],
-        [_STYLES[one.action] for one in rows],
-    )
     return [
         *(matter_most(len(rows), len(plan.decisions)) if shortened else ()),
-        table,
+        Table(
+            (
+                Column("partition"),
+                Column("action", whole=True),
+                Column("log start → trim to", "right"),
+                Column("records", "right"),
+                Column("bytes", "right"),
+                Column("rule"),
+                Column("held back by"),
+            ),
+            [
+                (
+                    str(one.tp),
+                    one.action,
+                    number(one.log_start) + ("" if one.trim_to is None else f" → {number(one.trim_to)}"),
+                    "" if one.trim_to is None else number(one.records),
+                    "" if one.trim_to is None else size(one.size_bytes),
+                    one.rule or "",
+                    ", ".join(map(name_in_text, held_back_by(one))),
+                )
+                for one in rows
+            ],
+            [_STYLES[one.action] for one in rows],
+        ),
         *paragraphs(_totals(plan)),
         *_why("On hold", having(plan.decisions, "hold"), "magenta"),
         *_why("Worth knowing", having(plan.decisions, "trim", "keep", reasons=True)),
@@ -115,8 +115,7 @@ def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
 
 
 def _counts(totals: Totals) -> str:
-    amounts = {"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip}
-    return ", ".join(f"{amount:,} {word}" for word, amount in amounts.items() if amount) or "none"
+    return amounts({"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip})
 
 
 def _totals(plan: Plan) -> list[Line | None]:
@@ -210,12 +209,11 @@ def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
         case "delete-records":
             raise ValueError("delete-records names no cluster")
         case _:
-            plans = fleet.plans.items()
             show(
                 output,
                 {},
                 "",
-                ({"cluster": name, **row} for name, one in plans for row in rows_as_json(one.decisions)),
+                ({"cluster": name, **row} for name, one in fleet.plans.items() for row in rows_as_json(one.decisions)),
                 lambda: _fleet(fleet, every_row=every_row),
                 ("cluster", *NAMES),
             )
@@ -243,18 +241,20 @@ def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
 def _clusters(planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Failure]) -> Table:
     """Return a row per cluster."""
     titles = ("partitions", "trim", "keep", "hold", "skip", "records", "bytes", "of them unread")
-    rows = [
-        (
-            name,
-            *map(number, (one.partitions, one.trim, one.keep, one.hold, one.skip, one.records)),
-            size(one.size_bytes),
-            number(one.unconsumed),
-        )
-        for name, one in planned
-    ]
     return Table(
         (Column("cluster"), *(Column(title, "right") for title in titles)),
-        [*rows, *((name, *["—"] * len(titles)) for name in failures)],
+        [
+            *[
+                (
+                    name,
+                    *map(number, (one.partitions, one.trim, one.keep, one.hold, one.skip, one.records)),
+                    size(one.size_bytes),
+                    number(one.unconsumed),
+                )
+                for name, one in planned
+            ],
+            *((name, *["—"] * len(titles)) for name in failures),
+        ],
         [None] * len(planned) + ["bold red"] * len(failures),
     )
 

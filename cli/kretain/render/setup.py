@@ -83,18 +83,23 @@ def print_diagnosis(found: Diagnosis, output: str) -> None:
 
 def print_own_topics(cluster_id: str, bootstrap: str, topics: Sequence[Initialized], output: str) -> None:
     """Print a row per topic of kretain's own."""
-    head = cluster_head("kretain.init/v1", cluster_id, bootstrap)
-    table = Table(
-        (Column("topic", whole=True), Column("outcome"), Column("partitions", "right"), Column("replicas", "right")),
-        [(one.topic, _OUTCOMES[one.outcome], str(one.partitions), str(one.replicas)) for one in topics],
-        ["red" if one.problem else None for one in topics],
-    )
     show(
         output,
-        head,
+        cluster_head("kretain.init/v1", cluster_id, bootstrap),
         "topics",
         map(asdict, topics),
-        lambda: [table],
+        lambda: [
+            Table(
+                (
+                    Column("topic", whole=True),
+                    Column("outcome"),
+                    Column("partitions", "right"),
+                    Column("replicas", "right"),
+                ),
+                [(one.topic, _OUTCOMES[one.outcome], str(one.partitions), str(one.replicas)) for one in topics],
+                ["red" if one.problem else None for one in topics],
+            )
+        ],
         ("topic", "outcome", "partitions", "replicas", "problem"),
     )
 
@@ -114,18 +119,21 @@ def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], defaul
                 "confirm": entry.get("confirm"),
             }
         )
-    table = Table(
-        (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
-        [
-            (
-                f"{row['context']}{' (default)' if row['default'] else ''}",
-                *(str(row[key] or "") for key in ("bootstrap_server", "policy", "confirm")),
-            )
-            for row in rows
-        ],
-        ["bold" if row["default"] else None for row in rows],
-    )
-    people = [table if rows else Line(f"There are no contexts in {path}.", "bold")]
+    people = [
+        Table(
+            (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
+            [
+                (
+                    f"{row['context']}{' (default)' if row['default'] else ''}",
+                    *(str(row[key] or "") for key in ("bootstrap_server", "policy", "confirm")),
+                )
+                for row in rows
+            ],
+            ["bold" if row["default"] else None for row in rows],
+        )
+        if rows
+        else Line(f"There are no contexts in {path}.", "bold")
+    ]
     show(
         output,
         {"format": _CONTEXTS_FORMAT},
@@ -171,17 +179,18 @@ def print_settings(topic: str, origins: Mapping[str, Origin], settings: Settings
         **{key: (_shown(one, policy, topic), one.place) for key, one in origins.items() if key != "match"},
     }
     rows = [{"key": key, "value": value, "origin": origin} for key, (value, origin) in sorted(found.items())]
-    table = Table(
-        (Column("key"), Column("value"), Column("from")),
-        [(row["key"], _value(row["key"], row["value"]), row["origin"]) for row in rows],
-        ["dim" if row["origin"] == "default" else None for row in rows],
-    )
     show(
         output,
         {"format": "kretain.settings/v1", "topic": topic},
         "settings",
         rows,
-        lambda: [table],
+        lambda: [
+            Table(
+                (Column("key"), Column("value"), Column("from")),
+                [(row["key"], _value(row["key"], row["value"]), row["origin"]) for row in rows],
+                ["dim" if row["origin"] == "default" else None for row in rows],
+            )
+        ],
         ("key", "value", "origin"),
     )
 

@@ -15,6 +15,7 @@ from kretain.render.output import (
     Line,
     Part,
     Table,
+    amounts,
     count,
     heading,
     number,
@@ -60,32 +61,31 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     if shortened := len(rows) > SHOWN and not every_row:
         loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
         rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
-    table = Table(
-        (
-            Column("partition"),
-            Column("outcome", whole=True),
-            *(Column(title, "right") for title in ("asked for", "log start", "records", "bytes")),
-        ),
-        [
-            (
-                f"{row.topic}-{row.partition}",
-                row.outcome,
-                "" if row.target is None else number(row.target),
-                number(row.log_start),
-                "" if row.target is None else number(row.records),
-                "" if row.target is None else size(row.size_bytes),
-            )
-            for row in rows
-        ],
-        [_STYLES[row.outcome] for row in rows],
-    )
     counts = {name: report.count(name) for name in _LOUDEST}
     logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
         *(matter_most(len(rows), len(report.rows)) if shortened else ()),
-        table,
+        Table(
+            (
+                Column("partition"),
+                Column("outcome", whole=True),
+                *(Column(title, "right") for title in ("asked for", "log start", "records", "bytes")),
+            ),
+            [
+                (
+                    f"{row.topic}-{row.partition}",
+                    row.outcome,
+                    "" if row.target is None else number(row.target),
+                    number(row.log_start),
+                    "" if row.target is None else number(row.records),
+                    "" if row.target is None else size(row.size_bytes),
+                )
+                for row in rows
+            ],
+            [_STYLES[row.outcome] for row in rows],
+        ),
         BLANK,
-        Line(f"{count(len(report.rows), 'partition')}: {_counts(counts)}.", "bold"),
+        Line(f"{count(len(report.rows), 'partition')}: {amounts(counts)}.", "bold"),
         _gone(counts, report.trimmed.records, report.trimmed.size_bytes),
         report.interrupted and _INTERRUPTED,
         Line(f"Run {report.run}, clock {report.clock}.", "dim") if logged else None,
@@ -110,10 +110,6 @@ def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | Non
 _INTERRUPTED: Final = Line("Interrupted: what was not reached is unchanged.", "bold red")
 
 
-def _counts(counts: dict[OutcomeName, int]) -> str:
-    return ", ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount) or "none"
-
-
 def _gone(counts: dict[OutcomeName, int], records: int, size_bytes: int | None) -> str | None:
     if counts["would-trim"]:
         return f"{quantity(records, size_bytes, 'would be trimmed')}. A dry run: nothing was sent."
@@ -130,8 +126,10 @@ def question(asked: Plan) -> str:
     totals = asked.totals
     amount = "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
     topics = list(dict.fromkeys(one.topic for one in asked.decisions if one.action == "trim"))
-    unread = sorted(asked.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    readers = [f"{name_in_text(name.removeprefix('group:'))} ({records:,})" for name, records in unread]
+    readers = [
+        f"{name_in_text(name.removeprefix('group:'))} ({records:,})"
+        for name, records in sorted(asked.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+    ]
     return (
         f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of "
         f"{_named(topics, 'more topic')} in cluster {asked.cluster_id} ({asked.bootstrap})?"
@@ -201,12 +199,11 @@ def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> 
                 {**fleet_report_head(report), "clusters": [_report_as_json(name, one) for name, one in clusters]}
             )
         case _:
-            of_all = report.reports.items()
             show(
                 output,
                 {},
                 "",
-                ({"cluster": name, **row_as_json(row)} for name, one in of_all for row in one.rows),
+                ({"cluster": name, **row_as_json(row)} for name, one in report.reports.items() for row in one.rows),
                 lambda: _fleet_report(report, every_row=every_row),
                 ("cluster", *COLUMNS),
             )
@@ -239,7 +236,7 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
         of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
         lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
         counted = {name: head[name] for name in OUTCOMES}
-        yield Line(f"{of}: {_counts(counted)}{lost}.", "bold")
+        yield Line(f"{of}: {amounts(counted)}{lost}.", "bold")
         yield _gone(counted, head["records"], head["bytes"])
         yield report.interrupted and _INTERRUPTED
     else:
@@ -256,8 +253,7 @@ def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[lis
     """Return a cluster's cells and color."""
     if isinstance(one, Failure):
         return [*["—"] * (len(names) + 2), ""], "bold red"
-    amount, bad = one.trimmed, one.count("failed") or one.count("unverified") or one.interrupted
-    counts = [number(one.count(outcome)) for outcome in names]
-    return [*counts, number(amount.records), size(amount.size_bytes), one.run], "red" if bad else "green" if one.count(
-        "trimmed"
-    ) else None
+    cells = [*(number(one.count(name)) for name in names), number(one.trimmed.records), size(one.trimmed.size_bytes)]
+    bad = one.count("failed") or one.count("unverified") or one.interrupted
+    good = "green" if one.count("trimmed") else None
+    return [*cells, one.run], "red" if bad else good

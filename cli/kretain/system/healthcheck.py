@@ -32,8 +32,7 @@ def address(command: list[str]) -> str | None:
 
 def main(process: Path = Path("/proc/1")) -> int:
     """Return 0 if it is healthy, 1 if not."""
-    words = process.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
-    where = address(words)
+    where = address(process.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0"))
     if where is None:
         return 0
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -95,8 +95,7 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     """Replace what an encoding lacks (:func:`codecs.register_error`)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(PLAIN.get(one) or escaped(one) for one in lacking), error.end
+    return "".join(PLAIN.get(one) or escaped(one) for one in error.object[error.start : error.end]), error.end
 
 
 codecs.register_error("kretain", _plain)

@@ -137,28 +137,26 @@ def page(title: str, lead: str, facts: Iterable[tuple[str, str]], *sections: Ele
     """Return a whole page as text."""
     style = ET.Element("style")
     style.text = _STYLE
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_CSP),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", title),
-        style,
-    )
-    top = element(
-        "header",
-        element("h1", title),
-        element("p", lead, class_="lead"),
-        element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts)),
-    )
     root = element(
         "html",
-        head,
+        element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=_CSP),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="color-scheme", content="light dark"),
+            element("meta", name="referrer", content="no-referrer"),
+            element("title", title),
+            style,
+        ),
         element(
             "body",
-            top,
+            element(
+                "header",
+                element("h1", title),
+                element("p", lead, class_="lead"),
+                element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts)),
+            ),
             element("main", *sections),
             element("footer", element("p", "Made by kretain. Nothing on this page is fetched, and nothing runs.")),
         ),

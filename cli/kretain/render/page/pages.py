@@ -48,22 +48,22 @@ def plan_page(
     found = summarize(plan, MOST)
     totals = found.totals
     one_off = plan.policy_source == NO_FILE or plan.rules == "one-off"
-    facts = [
-        ("Cluster", plan.cluster_id),
-        ("Brokers", short(plan.bootstrap)),
-        (
-            "Policy",
-            ", ".join(
-                ([] if plan.policy_source == NO_FILE else [plan.policy_source]) + (["one-off rules"] if one_off else [])
-            ),
-        ),
-        ("Made at", moment(plan.created_at_ms)),
-        *([("Topics", ", ".join(plan.topics[:6]))] if plan.topics else []),
-    ]
     return page(
         f"Trim plan for {plan.cluster_id}",
         _lead(found),
-        facts,
+        [
+            ("Cluster", plan.cluster_id),
+            ("Brokers", short(plan.bootstrap)),
+            (
+                "Policy",
+                ", ".join(
+                    ([] if plan.policy_source == NO_FILE else [plan.policy_source])
+                    + (["one-off rules"] if one_off else [])
+                ),
+            ),
+            ("Made at", moment(plan.created_at_ms)),
+            *([("Topics", ", ".join(plan.topics[:6]))] if plan.topics else []),
+        ],
         cards(
             [
                 (number(totals.records), "records would go", "go"),
@@ -101,18 +101,19 @@ def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
     drawn = [one for one in found.largest if one.records][:_DRAWN]
-    chart = bars(
-        "Records of the biggest topics: what would go, what stays, what is on hold",
-        [one.name for one in drawn],
-        {
-            "would go": (GO, [one.going for one in drawn]),
-            "stays": (STAY, [one.staying for one in drawn]),
-            "on hold": (HOLD, [one.held_records for one in drawn]),
-        },
-    )
     return section(
         "Topics",
-        chart if drawn else None,
+        bars(
+            "Records of the biggest topics: what would go, what stays, what is on hold",
+            [one.name for one in drawn],
+            {
+                "would go": (GO, [one.going for one in drawn]),
+                "stays": (STAY, [one.staying for one in drawn]),
+                "on hold": (HOLD, [one.held_records for one in drawn]),
+            },
+        )
+        if drawn
+        else None,
         table(
             ("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold"),
             (
@@ -383,58 +384,60 @@ def forecast_section(found: SavedForecast) -> Element:
     saves = "an unknown amount"
     if low is not None:
         saves = size(low) + ("" if high == low else " or more" if high is None else f" to {size(high)}")
-    note = (
-        f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
-        f"{totals.steady:,} steady, {totals.endless_alone:,} without end by brokers alone, {totals.unknown:,} unknown. "
-        f"It saves {saves}, one replica each."
-    )
     kept = [
         (one.topic, one.alone_bytes_high, one.policy_bytes_high)
         for one in found.topics
         if one.policy_bytes_high is not None and one.alone_bytes_high is not None
     ]
     drawn = sorted(kept, key=lambda one: (-one[1], one[0]))[:_DRAWN]
-    chart = bars(
-        "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone",
-        [topic for topic, _, _ in drawn],
-        {
-            "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
-            "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
-        },
-        "bytes",
-    )
     losing = [one for one in found.groups if one.seconds_to_loss is not None][:MOST]
-    losses = table(
-        ("who loses data next", "topic", "to", "lag", "left if it stops now"),
-        (
-            (
-                element("code", short(one.group)),
-                element("code", short(one.topic)),
-                one.cause or "",
-                number(one.lag),
-                about(1000 * (one.seconds_to_loss or 0)),
-            )
-            for one in losing
-        ),
-        left=3,
-    )
-    disks = table(
-        ("disk", "full by brokers alone", "full with the policy"),
-        (
-            (
-                element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
-                _full(one.full_alone_in_known, one.full_alone_in_ms_low),
-                _full(one.full_policy_in_known, one.full_policy_in_ms_low),
-            )
-            for one in found.disks[:MOST]
-        ),
-    )
     return section(
         "Forecast",
-        chart if drawn else None,
-        losses if losing else None,
-        disks if found.disks else None,
-        note=note,
+        bars(
+            "Bytes kept in steady state at most: by the policy, and beyond that by brokers alone",
+            [topic for topic, _, _ in drawn],
+            {
+                "the policy keeps": (STAY, [policy for _, _, policy in drawn]),
+                "brokers alone, beyond that": (GO, [max(0, alone - policy) for _, alone, policy in drawn]),
+            },
+            "bytes",
+        )
+        if drawn
+        else None,
+        table(
+            ("who loses data next", "topic", "to", "lag", "left if it stops now"),
+            (
+                (
+                    element("code", short(one.group)),
+                    element("code", short(one.topic)),
+                    one.cause or "",
+                    number(one.lag),
+                    about(1000 * (one.seconds_to_loss or 0)),
+                )
+                for one in losing
+            ),
+            left=3,
+        )
+        if losing
+        else None,
+        table(
+            ("disk", "full by brokers alone", "full with the policy"),
+            (
+                (
+                    element("code", short(f"broker {one.broker}, {' + '.join(one.dirs)}")),
+                    _full(one.full_alone_in_known, one.full_alone_in_ms_low),
+                    _full(one.full_policy_in_known, one.full_policy_in_ms_low),
+                )
+                for one in found.disks[:MOST]
+            ),
+        )
+        if found.disks
+        else None,
+        note=(
+            f"By {short(found.policy_source)}, made at {short(found.created_at)}. {count(totals.topics, 'topic')}: "
+            f"{totals.steady:,} steady, {totals.endless_alone:,} without end by brokers alone, "
+            f"{totals.unknown:,} unknown. It saves {saves}, one replica each."
+        ),
     )
 
 
