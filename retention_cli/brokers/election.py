@@ -118,11 +118,12 @@ class Candidate:
         if self._thread.is_alive():
             self._thread.join(REBALANCE_S + 2 * _REQUEST_S)
         with self._lock:
-            if self._wire is not None:
-                if self._generation >= 0 and self._coordinator is not None:
-                    with contextlib.suppress(BrokerError):
-                        self._ask(_leave(self.group, self._member), _REQUEST_S)
-                self._disconnect()
+            if self._wire is not None and self._generation >= 0 and self._coordinator is not None:
+                member = LeaveGroupRequest.MemberIdentity(member_id=self._member, group_instance_id=None, reason=None)
+                leave = LeaveGroupRequest(group_id=self.group, member_id=self._member, members=[member])
+                with contextlib.suppress(BrokerError):
+                    self._ask(self._wire, leave, _REQUEST_S)
+            self._disconnect()
             self._drop_out()
 
     def _serve(self) -> None:
@@ -150,11 +151,11 @@ class Candidate:
         if self._wire is None:
             self._wire = self._connected()
         if self._coordinator is None:
-            self._coordinator = self._found()
+            self._coordinator = self._found(self._wire)
         if self._generation < 0:
-            self._join()
+            self._join(self._wire)
         else:
-            self._heartbeat()
+            self._heartbeat(self._wire)
         self._problem = None
 
     def _connected(self) -> Wire:
@@ -175,11 +176,14 @@ class Candidate:
             raise BrokerError(f"{self._settings.bootstrap} is cluster {found} now, and not {self._cluster_id}")
         return wire
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, wire: Wire) -> None:
         asked = time.monotonic()
-        reply = self._ask(_heartbeat(self.group, self._generation, self._member), _REQUEST_S)
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self._generation, member_id=self._member, group_instance_id=None
+        )
+        reply = self._ask(wire, request, _REQUEST_S)
         if reply.error_code == _REBALANCE_IN_PROGRESS:
-            self._join()
+            self._join(wire)
         elif reply.error_code in _NOT_A_MEMBER:  # begin anew: at this address there may be another cluster by now
             self._drop_out()
             self._disconnect()
@@ -188,31 +192,27 @@ class Candidate:
             self._raise_if_failed(reply)
             self._heard = asked
 
-    def _join(self) -> None:
+    def _join(self, wire: Wire) -> None:
         """Join, or join again with the same member id, which keeps the leader where it is."""
         for _ in range(3):
             asked = time.monotonic()
-            reply = self._ask(_join(self.group, self._member), REBALANCE_S + _REQUEST_S)
+            reply = self._ask(wire, _join(self.group, self._member), REBALANCE_S + _REQUEST_S)
             if reply.error_code == _MEMBER_ID_REQUIRED:
                 self._member = reply.member_id
-                continue
-            if reply.error_code in _NOT_A_MEMBER:
+            elif reply.error_code in _NOT_A_MEMBER:
                 self._drop_out()
-                continue
-            break
+            else:
+                break
         self._raise_if_failed(reply)
         self._member, generation = reply.member_id, reply.generation_id
         leads = reply.leader == reply.member_id
         members = [one.member_id for one in reply.members] if leads else []
-        synced = self._ask(_sync(self.group, generation, self._member, members), REBALANCE_S + _REQUEST_S)
+        synced = self._ask(wire, _sync(self.group, generation, self._member, members), REBALANCE_S + _REQUEST_S)
         if synced.error_code in _NOT_A_MEMBER:
             self._drop_out()
         if synced.error_code != _REBALANCE_IN_PROGRESS:  # one more has joined meanwhile: the next heartbeat says so
             self._raise_if_failed(synced)
         self._generation, self._heard = generation, asked
-        self._lead(leads)
-
-    def _lead(self, leads: bool) -> None:
         if leads and not self._is_leader:
             self._term += 1
         self._is_leader = leads
@@ -224,19 +224,13 @@ class Candidate:
             self._term += 1
         self._is_leader = False
 
-    def _found(self) -> int:
-        wire = self._wire
-        if wire is None:
-            raise BrokerError("it is not connected")
+    def _found(self, wire: Wire) -> int:
         found, errors = wire.run(find_coordinators, wire, [self.group], time.monotonic() + _REQUEST_S)
         if self.group not in found:
             raise errors.get(self.group) or RequestFailedError("its coordinator is not known", retriable=True)
         return found[self.group]
 
-    def _ask(self, request: Any, timeout_s: float) -> Any:
-        wire = self._wire
-        if wire is None:
-            raise BrokerError("it is not connected")
+    def _ask(self, wire: Wire, request: Any, timeout_s: float) -> Any:
         return wire.run(wire.ask, request, self._coordinator, timeout_s, timeout_s=timeout_s + 1)
 
     def _raise_if_failed(self, reply: Any) -> None:
@@ -289,12 +283,3 @@ def _sync(group: str, generation: int, member: str, members: list[str]) -> Any:
         protocol_name="leader",
         assignments=assignments,
     )
-
-
-def _heartbeat(group: str, generation: int, member: str) -> Any:
-    return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member, group_instance_id=None)
-
-
-def _leave(group: str, member: str) -> Any:
-    one = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None, reason=None)
-    return LeaveGroupRequest(group_id=group, member_id=member, members=[one])

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -228,8 +228,7 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     await wire.fan_out(work, on_reply)
 
 
-@dataclass(frozen=True, slots=True)
-class _Describer:
+class _Describer(NamedTuple):
     request: Callable[[list[str]], Any]
     topics: Callable[[Any], MembersRead | RequestFailedError]
 

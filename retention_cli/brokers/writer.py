@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
@@ -130,13 +131,9 @@ class ClusterWriter:
         try:
             producer = self._connected()
             for number, (key, value) in enumerate(messages):
-
-                def told(error: Any, message: Any, number: int = number) -> None:
-                    on_delivery(number, error, message)
-
                 while True:
                     try:
-                        producer.produce(topic, value, key, partition=0, on_delivery=told)
+                        producer.produce(topic, value, key, partition=0, on_delivery=partial(on_delivery, number))
                         break
                     except BufferError:  # its queue is full
                         if time.monotonic() > deadline:

@@ -25,7 +25,7 @@ from retention_cli.archive.store import Store
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import read_properties, translate
-from retention_cli.brokers.wire import batch_headers, commit_answers, offset_answers
+from retention_cli.brokers.wire import batch_headers
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory import documents
 from retention_cli.memory.ledger import Ledger
@@ -41,7 +41,6 @@ from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy
 from retention_cli.policy.settings import FloorSource
 from tests.support import logs
-from tests.support.answers import batched, encoded, single
 from tests.support.archives import sample, written
 from tests.support.audit_logs import FOUR
 from tests.support.changed_bytes import mutated
@@ -52,7 +51,6 @@ from tests.support.plans import EVERY
 from tests.support.reach import reach_at
 
 ROOT: Final = Path(__file__).parents[2]
-NAMES: Final = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch")
 SLOWEST_S: Final = 10.0
 """No input of a few kilobytes may take longer, on however busy a machine."""
 
@@ -197,33 +195,6 @@ def audit_lines(folder: Path) -> Target:
     return file_target(made.path, [seed], read, StateError)
 
 
-def commit_frame(_folder: Path) -> Target:
-    rows = [
-        {"partition_index": n, "committed_offset": n * 7, "committed_leader_epoch": 3, "metadata": "", "error_code": 0}
-        for n in range(20)
-    ]
-    seeds = [
-        batched([("g", [("orders", rows), ("clicks", rows[:3])], 0), ("h", [], 69)]),
-        single([("orders", rows)], 0),
-    ]
-
-    def read(data: bytes) -> None:
-        for version in (7, 8):
-            with contextlib.suppress(ValueError):
-                commit_answers.decode(data, version)
-
-    return Target(seeds, read, ())
-
-
-def offset_frame(_folder: Path) -> Target:
-    def read(data: bytes) -> None:
-        with contextlib.suppress(ValueError):
-            offset_answers.decode(data)
-
-    rows = [(f"t{n}", [dict(zip(NAMES, (p, 0, 5, p * 9, 2), strict=True)) for p in range(9)]) for n in range(4)]
-    return Target([encoded(rows, 7)], read, ())
-
-
 def batch(_folder: Path) -> Target:
     content = b"".join(logs.batch(offset, [offset, offset + 1]) for offset in range(0, 20, 2))
 
@@ -250,7 +221,7 @@ def query_checkpoint(folder: Path) -> Target:
 
 TARGETS: Final = (
     *(policy, fleet, client_file, plan_json, plan_parquet, manifest, ledger_file, ledger_row, document, audit_lines),
-    *(commit_frame, offset_frame, batch, positions, query_checkpoint),
+    *(batch, positions, query_checkpoint),
 )
 
 

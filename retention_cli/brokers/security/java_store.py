@@ -7,9 +7,11 @@ plainly, private keys are encrypted by Sun's key protector (SHA-1 keystream).
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import struct
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +108,7 @@ class _Reader:
 
 def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
     body, digest = raw[:-_DIGEST_BYTES], raw[-_DIGEST_BYTES:]
-    sealed = hashlib.sha1(_utf16(password) + b"Mighty Aphrodite" + body, usedforsecurity=False).digest()
+    sealed = hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False).digest()
     if password and not hmac.compare_digest(sealed, digest):
         raise _StoreError("the store's seal does not match the password")
     reader = _Reader(body)
@@ -138,7 +140,7 @@ def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
 def _unseal(sealed: bytes, password: str) -> bytes:
     """Decrypt the format of sun.security.provider.KeyProtector: 20 bytes of salt, key XOR SHA-1 keystream, digest."""
     protected = _der_octets(sealed)
-    secret = _utf16(password)
+    secret = password.encode("utf-16-be")
     salt, body, digest = protected[:20], protected[20:-20], protected[-20:]
     stream, block = b"", salt
     while len(stream) < len(body):
@@ -168,13 +170,6 @@ def _der_value(der: bytes, at: int, tag: int) -> tuple[bytes, int]:
     return der[start : start + length], start + length
 
 
-def _utf16(text: str) -> bytes:
-    return text.encode("utf-16-be")
-
-
 def _pem(label: str, der: bytes) -> str:
-    import base64
-
-    body = base64.encodebytes(der).decode().replace("\n", "")
-    lines = "\n".join(body[i : i + 64] for i in range(0, len(body), 64))
+    lines = textwrap.fill(base64.b64encode(der).decode(), 64)
     return f"-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n"

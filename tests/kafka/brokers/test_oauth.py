@@ -149,7 +149,9 @@ def test_missing_or_rejected_token_trims_nothing_and_is_reported_in_one_line(
     elif answer is not None:
         idp.answer = lambda: (200, {}, json.dumps({"access_token": foreign, "expires_in": 300}).encode())
     try:
-        done = ask(oauth, config, "trim", topic, "--consumed-after", "1h", "--yes", timeout="3s" if answer == "slow" else "10s")
+        done = ask(
+            oauth, config, "trim", topic, "--consumed-after", "1h", "--yes", timeout="3s" if answer == "slow" else "10s"
+        )
     finally:
         idp.answer = None
         idp.hold.set()

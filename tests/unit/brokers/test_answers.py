@@ -53,7 +53,7 @@ def test_committed_offsets_include_zero() -> None:
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 24, 30, 88, -1])
-def test_an_error_is_no_empty_answer(code: int) -> None:
+def test_group_error_is_not_an_empty_answer(code: int) -> None:
     """F3, F9: loading, not available, not coordinator, not authorized, unstable, anything: the group still waits."""
     taken = Taken("a")
     taken.answer("a", error_code=code)
@@ -216,11 +216,11 @@ def test_streams_group_reads_sources_and_repartition_topics() -> None:
         ("Dead", False),
     ],
 )
-def test_only_a_group_known_to_be_empty_has_no_members(state: str, *, may: bool) -> None:
+def test_only_empty_or_dead_group_has_no_members(state: str, *, may: bool) -> None:
     assert ListedGroup("g", "classic", "consumer", state).may_have_members is may
 
 
-def test_a_topic_without_an_id_can_not_be_told_from_its_namesake() -> None:
+def test_zero_topic_id_is_unknown() -> None:
     assert topic_id_text(bytes(16)) is None
     assert topic_id_text(uuid.UUID(int=1).bytes) == "AAAAAAAAAAAAAAAAAAAAAQ"
     facts = bare_facts(TopicMetadata("t", None, internal=False))

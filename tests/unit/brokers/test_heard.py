@@ -27,7 +27,7 @@ REFUSED = kafka_errors.SaslAuthenticationFailedError("no")
     ],
     ids=["late", "the last is late", "the first is late", "refused"],
 )
-def test_a_last_attempt_whose_time_is_up_hides_no_reason(errors: list[Exception], last: str, refused: bool) -> None:
+def test_late_attempt_does_not_hide_the_reason_of_another(errors: list[Exception], last: str, refused: bool) -> None:
     heard = _Heard(ConnectionSettings("h:1"))
     for error in errors:
         heard.emit(logging.LogRecord("kafka", logging.ERROR, "", 0, "%s", (error,), None))
@@ -36,7 +36,7 @@ def test_a_last_attempt_whose_time_is_up_hides_no_reason(errors: list[Exception]
     assert (heard.refusal is not None) is refused
 
 
-def test_a_connection_is_made_and_closed_without_a_lock_of_loggings() -> None:
+def test_connection_needs_no_logging_lock() -> None:
     """Before Python 3.13 a Ctrl-C can leave it taken; no connection came about any more in that notebook."""
 
     def connect() -> None:

@@ -57,7 +57,7 @@ def encoded(brokers: Any, cluster_id: str | None, topics: Any, version: int) -> 
 
 
 @given(BROKERS, st.none() | st.text(max_size=30), TOPICS, VERSIONS)
-def test_answers_are_decoded_as_the_client_does(
+def test_metadata_answer_equals_kafka_pythons_decoding(
     brokers: Any, cluster_id: str | None, topics: Any, version: int
 ) -> None:
     data = encoded(brokers, cluster_id, topics, version)
@@ -83,15 +83,13 @@ def test_answers_are_decoded_as_the_client_does(
 
 
 @given(BROKERS, TOPICS, VERSIONS, st.data())
-def test_a_cut_answer_is_never_taken_for_a_whole_one(
-    brokers: Any, topics: Any, version: int, data: st.DataObject
-) -> None:
+def test_truncated_metadata_answer_is_an_error(brokers: Any, topics: Any, version: int, data: st.DataObject) -> None:
     whole = encoded(brokers, "cluster", topics, version)
     with pytest.raises(ValueError, match="Metadata response"):
         decode(whole[: data.draw(st.integers(0, len(whole) - 1))], version)
 
 
-def test_fields_that_come_with_later_brokers_are_skipped() -> None:
+def test_unknown_tagged_fields_of_a_metadata_answer_are_skipped() -> None:
     """KIP-482: tagged fields may stand behind every broker, topic and partition."""
     tags = b"\x01\x07\x03abc"
     broker = b"\0\0\0\x05" + b"\x02h" + b"\0\0\x23\x84" + b"\0" + tags
@@ -123,7 +121,7 @@ def test_partitions_with_the_same_leader_epoch_and_replicas_share_one_value() ->
     assert found.topics["t"].partitions[3] == PartitionMetadata(1, 4_000, (1, 7))
 
 
-def test_a_partition_without_a_leader_has_none() -> None:
+def test_leader_below_zero_is_none() -> None:
     row = {"error_code": 5, "leader_epoch": 4, "replica_nodes": [1], "isr_nodes": [], "offline_replicas": []}
     rows = [row | {"partition_index": 0, "leader_id": -1}, row | {"partition_index": 1, "leader_id": 0}]
     topic = {"name": "t", "is_internal": False, "error_code": 0, "topic_id": uuid.UUID(int=5), "partitions": rows}

@@ -42,7 +42,7 @@ THEIRS = re.compile(r"_ssl|\[SSL|error:0A|Exception|Error\b|Broker:")
         ("EOF occurred in violation of protocol (_ssl.c:1006)", "ended the TLS handshake"),
     ],
 )
-def test_tls(said: str, ours: str) -> None:
+def test_tls_error_is_reported_in_our_words(said: str, ours: str) -> None:
     found = connection_problem(kafka_errors.KafkaConnectionError(said))
     assert ours in found
     assert THEIRS.search(found) is None
@@ -81,7 +81,7 @@ def test_tls_names_the_settings_that_are_given() -> None:
         (kafka_errors.NodeNotReadyError("3"), "broker 3 can't be reached"),
     ],
 )
-def test_a_connection_that_fails(error: Exception, ours: str) -> None:
+def test_connection_error_is_reported_in_our_words(error: Exception, ours: str) -> None:
     assert connection_problem(error, "PLAIN") == ours
 
 
@@ -96,7 +96,7 @@ def test_a_connection_that_fails(error: Exception, ours: str) -> None:
         (22, "READ", "ILLEGAL_GENERATION (The broker's.)"),
     ],
 )
-def test_a_brokers_error_codes(code: int, needs: str, ours: str) -> None:
+def test_broker_error_code_is_reported_in_our_words(code: int, needs: str, ours: str) -> None:
     error = error_named(code, "The broker's.", needs=needs)
     assert error is not None
     assert str(error) == ours
@@ -113,5 +113,5 @@ def test_a_brokers_error_codes(code: int, needs: str, ours: str) -> None:
         ("NOT_LEADER_FOR_PARTITION", "its leader has just changed (NOT_LEADER_FOR_PARTITION)"),
     ],
 )
-def test_the_other_clients_errors(name: str, ours: str) -> None:
+def test_librdkafka_error_is_reported_in_our_words(name: str, ours: str) -> None:
     assert client_problem(KafkaError(getattr(KafkaError, name))) == ours

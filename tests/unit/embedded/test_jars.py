@@ -72,7 +72,7 @@ def names(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir()}
 
 
-def test_what_is_there_is_not_fetched_again(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
+def test_resolved_jars_are_not_downloaded_again(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
     publish("kafka_2.13", "1.0.0", needs=("kafka-clients",))
     publish("kafka-clients", "1.0.0")
     lib = jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
@@ -98,7 +98,7 @@ def test_two_processes_download_once(publish: Callable[..., None], tmp_path: Pat
     assert names(lib) == {"kafka_2.13-1.0.0.jar"}
 
 
-def test_a_version_that_is_not_published_is_said_and_leaves_nothing(
+def test_unpublished_version_is_named_and_leaves_nothing(
     publish: Callable[..., None], cache: Path, told: list[str]
 ) -> None:
     with pytest.raises(EmbeddedError) as caught:
@@ -114,7 +114,7 @@ def test_a_version_that_is_not_published_is_said_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("missing", ["module", "jar"])
-def test_half_of_what_a_broker_needs_is_nothing(
+def test_missing_dependency_leaves_no_jars(
     publish: Callable[..., None], cache: Path, told: list[str], missing: str
 ) -> None:
     publish("kafka_2.13", "4.4.0", needs=("kafka-tools-api",))
@@ -125,7 +125,7 @@ def test_half_of_what_a_broker_needs_is_nothing(
     assert names(cache / "jars") <= {".lock"}
 
 
-def test_without_a_network_the_message_says_so(
+def test_download_without_network_names_the_mirror_variable(
     tmp_path: Path, cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as closed:  # bound, and nobody listens
@@ -138,14 +138,14 @@ def test_without_a_network_the_message_says_so(
     assert names(cache / "jars") <= {".lock"}
 
 
-def test_a_file_with_a_wrong_checksum_is_refused(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
+def test_jar_with_a_wrong_checksum_is_refused(publish: Callable[..., None], cache: Path, told: list[str]) -> None:
     publish("kafka_2.13", "1.0.0", sha1="0" * 40)
     with pytest.raises(EmbeddedError, match=r"Checksum mismatch for kafka_2\.13-1\.0\.0\.jar"):
         jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
     assert names(cache / "jars") <= {".lock"}
 
 
-def test_what_a_killed_download_left_is_removed_by_the_next(
+def test_files_of_a_killed_download_are_removed_by_the_next(
     publish: Callable[..., None], cache: Path, told: list[str]
 ) -> None:
     left = cache / "jars" / ".resolving-killed" / "lib"
@@ -155,9 +155,7 @@ def test_what_a_killed_download_left_is_removed_by_the_next(
     assert not left.parent.exists()
 
 
-def test_without_jgo_the_message_says_what_to_install(
-    cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_jgo_names_what_to_install(cache: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     with pytest.raises(EmbeddedError, match=r"pip install .*\[demo\]'"):
         jars.resolve("kafka_2.13", "1.0.0", told.append, cache=cache)
