@@ -9,6 +9,7 @@ from typing import Any, Final
 from kafka.protocol.admin import DeleteRecordsRequest
 
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
+from retention_cli.brokers.log_offsets import by_topic
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.core.clock import SYSTEM, Clock
@@ -97,11 +98,15 @@ class Deleter:
 
 def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:
     """Return a DeleteRecords request. Its ``too_late`` says whether it may still be written to a socket."""
-    rows: dict[str, list[Any]] = {}
-    for tp, offset in offsets.items():
-        rows.setdefault(tp.topic, []).append(
-            DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
+    topic_class = DeleteRecordsRequest.DeleteRecordsTopic
+    topics = [
+        topic_class(
+            name=name,
+            partitions=[
+                topic_class.DeleteRecordsPartition(partition_index=tp.partition, offset=offsets[tp]) for tp in tps
+            ],
         )
-    topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=parts) for name, parts in rows.items()]
+        for name, tps in by_topic(offsets).items()
+    ]
     # The broker's wait for its followers ends before ours, so that the broker reports the time-out.
     return _Request(topics=topics, timeout_ms=max(1, int(timeout_s * 900)))

@@ -48,8 +48,8 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
     problems: list[str] = []
     topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
     wanted = {
-        broker: [topic_of(topic=name, partitions=some) for name, some in by_topic(partitions).items()]
-        for broker, partitions in by_leader(leaders, leaders)[0].items()
+        broker: [topic_of(topic=name, partitions=[tp.partition for tp in tps]) for name, tps in by_topic(led).items()]
+        for broker, led in by_leader(leaders, leaders)[0].items()
     }
     for broker, folders in (await _describe(wire, wanted)).items():
         if isinstance(folders, RequestFailedError):

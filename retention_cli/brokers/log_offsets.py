@@ -161,14 +161,13 @@ async def epoch_ends(
 
 def _epoch_request(epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
     topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    rows: dict[str, list[Any]] = {}
-    for tp, epoch in epochs.items():
-        rows.setdefault(tp.topic, []).append(
-            topic_class.OffsetForLeaderPartition(
-                partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epoch
-            )
+
+    def row(tp: TopicPartition) -> Any:
+        return topic_class.OffsetForLeaderPartition(
+            partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
         )
-    topics = [topic_class(topic=name, partitions=parts) for name, parts in rows.items()]
+
+    topics = [topic_class(topic=name, partitions=list(map(row, tps))) for name, tps in by_topic(epochs).items()]
     return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
@@ -187,11 +186,11 @@ def by_leader(
     return led, homeless
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the partitions' numbers by topic, as requests name them."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Return the partitions by topic, as requests name them."""
+    found: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        found.setdefault(tp.topic, []).append(tp)
     return found
 
 

@@ -80,23 +80,18 @@ class Message(Protocol):
 
     def offset(self) -> int:
         """Return the record's offset."""
-        ...
 
     def leader_epoch(self) -> int | None:
         """Return the leader epoch of the record's batch, None or −1 if its format has none."""
-        ...
 
     def timestamp(self) -> tuple[int, int]:
         """Return the timestamp's type (0: none, 1: CreateTime, 2: LogAppendTime), and the timestamp (Unix ms)."""
-        ...
 
     def key(self) -> bytes | None:
         """Return the record's key."""
-        ...
 
     def value(self) -> bytes | None:
         """Return the record's value."""
-        ...
 
 
 OnRecord = Callable[[TopicPartition, Message], bool | None]

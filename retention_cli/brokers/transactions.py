@@ -58,7 +58,9 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
 
 def _producers_of(partitions: Iterable[TopicPartition]) -> Any:
     request = DescribeProducersRequest.TopicRequest
-    rows = [request(name=name, partition_indexes=some) for name, some in by_topic(partitions).items()]
+    rows = [
+        request(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in by_topic(partitions).items()
+    ]
     return DescribeProducersRequest(topics=rows)
 
 

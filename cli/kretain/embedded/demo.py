@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -128,18 +128,18 @@ def _run(bootstrap: str, reader: Reader) -> None:
             low, high = consumer.get_watermark_offsets(TopicPartition(reader.topic, partition), timeout=10)
             goals[partition] = low + int((high - low) * reader.share)
         consumer.subscribe([reader.topic])
-        _read_until(consumer, goals, time.monotonic)
+        _read_until(consumer, goals)
         there = [TopicPartition(reader.topic, p, goal) for p, goal in goals.items() if p not in reader.without]
         consumer.commit(offsets=there, asynchronous=False)
     finally:
         consumer.close()
 
 
-def _read_until(consumer: Any, goals: Mapping[int, int], clock: Callable[[], float]) -> None:
+def _read_until(consumer: Any, goals: Mapping[int, int]) -> None:
     position = dict.fromkeys(goals, 0)
-    deadline = clock() + _READ_SECONDS
+    deadline = time.monotonic() + _READ_SECONDS
     while any(position[partition] < goal for partition, goal in goals.items()):
-        if clock() > deadline:
+        if time.monotonic() > deadline:
             raise EmbeddedError("a demo consumer did not get through its topic in time")
         for message in consumer.consume(10_000, timeout=1.0):
             if message.error() is None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security import oauth_settings
-from retention_cli.brokers.security.jaas import jaas_options, user_and_password
+from retention_cli.brokers.security.jaas import jaas_options
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.core.files import read_file
@@ -281,7 +281,12 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
         return mechanism, None, None
     username, password = text("sasl.username"), text("sasl.password")
     if jaas is not None:
-        username, password = user_and_password(jaas, mechanism, given["sasl.jaas.config"].origin)
+        origin = given["sasl.jaas.config"].origin
+        options = jaas_options(jaas, mechanism, origin)
+        username, password = options.get("username"), options.get("password")
+        if username is None or password is None:
+            instead = "write sasl.username and sasl.password instead"
+            raise SettingsError(f"{origin}: sasl.jaas.config: username or password is missing; {instead}")
     if username is None or password is None:
         raise SettingsError("sasl.username and sasl.password are needed (or a Java client's sasl.jaas.config)")
     return mechanism, username, password

@@ -34,12 +34,3 @@ def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
         )
         for match in re.finditer(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", rest)
     }
-
-
-def user_and_password(text: str, mechanism: str, origin: str) -> tuple[str, str]:
-    """Return the user and the password of a line for PLAIN or SCRAM; see :func:`jaas_options`."""
-    options = jaas_options(text, mechanism, origin)
-    if "username" not in options or "password" not in options:
-        instead = "write sasl.username and sasl.password instead"
-        raise SettingsError(f"{origin}: sasl.jaas.config: username or password is missing; {instead}")
-    return options["username"], options["password"]

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
@@ -61,7 +61,7 @@ class Job(Generic[J]):
 
 
 class Wire:
-    """Open connections to the brokers of one cluster. Close it, or use it as a context manager.
+    """Connections to the brokers of one cluster, from :meth:`open` to :meth:`close`.
 
     Args:
         settings: the connection settings.
@@ -86,13 +86,6 @@ class Wire:
         self._manager = TimedConnections(self._net, **configs)
         self._asked = False
         """Whether a broker has answered anything but the first look for brokers."""
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def open(self) -> None:
         """Connect to one broker and learn the others.
