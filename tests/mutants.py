@@ -160,13 +160,13 @@ MUTANTS: Final = (
     Mutant(
         "G8: a wrong clock forgets groups",
         "observe/cluster.py",
-        "if recheck is not None and recheck.clock is not None:",
+        "if request.clock is not None:",
         "if False:",
     ),
     Mutant(
         "F7: a position that is gone is let be",
         _OUTSIDE,
-        "recall.complete(fold, key, rows, one.unreadable)",
+        "recall.complete(fold, key, rows, {*one.unreadable, *one.unread})",
         "bool(key)",
     ),
     Mutant(
@@ -192,11 +192,19 @@ MUTANTS: Final = (
     Mutant(
         "F7: a batch cut short is whole", _CHECKPOINT, "if not highest < len(sources) <= _MAX_SOURCES:", "if False:"
     ),
-    Mutant("F7: a source that has not met a partition is let be", _CHECKPOINT, "torn.add(topic)", "bool(topic)"),
     Mutant(
-        "F7: topics of the batch under way are let be", _CHECKPOINT, "in (*under_way.offsets, *stands)", "in (*stands,)"
+        "F7: a source that has not met a partition is let be",
+        _CHECKPOINT,
+        ".union(topic for topic, _partition in torn)",
+        "",
     ),
-    Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "last.written_ms > committed_ms", "False"),
+    Mutant(
+        "F7: topics of the batch under way are let be",
+        _CHECKPOINT,
+        "in (*under_way.offsets.values(), *stands)",
+        "in (*stands,)",
+    ),
+    Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "batch.written_ms > committed_ms", "False"),
     Mutant("F7: a copy that is lost counts", _PROOF, "if not there.start <= sync.downstream < there.end:", "if False:"),
     Mutant("F7: any record is a copy", _PROOF, "return self[1:] == other[1:]", "return True"),
     Mutant("F7: what is lost on the way is let be", _PROOF, "    if matched < len(ours):", "    if False:"),

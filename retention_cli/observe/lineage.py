@@ -7,13 +7,13 @@ before a fact of an earlier pass is used, the leader is asked where the epoch en
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory.earlier import pending
 from retention_cli.memory.partition import PartitionMemory
 
@@ -33,18 +33,16 @@ class Cut(NamedTuple):
     until: int | None = None
 
 
-class Ends(Protocol):
-    """A partition's log start offset and high watermark, as read."""
+class LogEnds(NamedTuple):
+    """A partition's log start offset, high watermark and last stable offset, as read."""
 
-    @property
-    def log_start(self) -> Maybe[int]:
-        """S."""
-        ...
+    log_start: Maybe[int]
+    high_watermark: Maybe[int]
+    last_stable_offset: Maybe[int]
 
-    @property
-    def high_watermark(self) -> Maybe[int]:
-        """H."""
-        ...
+
+ReadEnds = Mapping[TopicPartition, LogEnds | PartitionFacts]
+"""Each partition's ends, as read."""
 
 
 def ask_epochs(reader: ClusterReader, wanted: Iterable[tuple[TopicPartition, int]], leaders: Leaders) -> EpochEnds:
@@ -189,7 +187,7 @@ def other_log(
 
 
 def epochs_of(
-    memories: Mapping[TopicPartition, PartitionMemory], leaders: Leaders, read: Mapping[TopicPartition, Ends]
+    memories: Mapping[TopicPartition, PartitionMemory], leaders: Leaders, read: ReadEnds
 ) -> list[tuple[TopicPartition, int]]:
     """Return the leader epochs to ask about before these memories are used, and to prove them the next time.
 

@@ -12,7 +12,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import Logs
-from retention_cli.observe.lineage import Cut, Ends, EpochEnds, epochs_of, prove
+from retention_cli.observe.lineage import Cut, EpochEnds, ReadEnds, epochs_of, prove
 from retention_cli.policy.settings import Settings
 
 
@@ -51,11 +51,11 @@ class Remembered:
                 else self.memory.partition(tp.topic, topic_id, tp.partition)
             )
 
-    def epochs_to_check(self, read: Mapping[TopicPartition, Ends]) -> list[tuple[TopicPartition, int]]:
+    def epochs_to_check(self, read: ReadEnds) -> list[tuple[TopicPartition, int]]:
         """Return the leader epochs to ask about before anything remembered is used (M2); H must have been read."""
         return epochs_of(self.partitions, self.leaders, read)
 
-    def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
+    def prove(self, ends: EpochEnds, read: ReadEnds) -> None:
         """Keep what is proven to be of these logs (M2); S and H must have been read."""
         by_partition: dict[TopicPartition, dict[int, Answer]] = {}
         for (tp, asked), answer in ends.items():

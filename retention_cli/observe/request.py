@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -87,8 +87,8 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Common:
-    """What each request says.
+class Request:
+    """What to read of a cluster: for a plan, for a report, for one slice of it, or right before a trim.
 
     Args:
         settings_for: returns each topic's settings.
@@ -96,6 +96,18 @@ class _Common:
         now_ms: now, for all cutoffs (Unix ms).
         memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
         clock_ms: returns our wall clock (Unix ms), for what is remembered.
+        only: only these of the managed partitions; None: all.
+        decides: read all that decisions need. Else only log ends, floors and each partition's samples of H, also of
+            topics that are never touched.
+        scan_all: read event times from records for as long as it takes, not only while patience lasts.
+        disks: fills in what rules need to know about disks; None if no rule does.
+        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
+        with_rows: keep every consumer as rows, and read sizes, too.
+        prepared: what was read before this slice. A partition that changes is held, and not read again: its commits are
+            not available.
+        patience_s: how long to wait for leaders and coordinators that move; None: the reader's time-out.
+        clock: why our clock can't be trusted, if it was compared (G8).
+        epochs: further leader epochs to ask about, by partition: those of the plan that is rechecked (M2).
     """
 
     settings_for: SettingsFor
@@ -103,59 +115,14 @@ class _Common:
     now_ms: int
     memory_for: MemoryFor | None = None
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullRead(_Common):
-    """Read a cluster: for a plan, or for a report.
-
-    Args:
-        only: only these of the managed partitions.
-        decides: read all that decisions need. Else only log ends, floors and each partition's samples of H, also of
-            topics that are never touched.
-        scan_all: read event times from records for as long as it takes, not only while patience lasts.
-        disks: fills in what rules need to know about disks; None if no rule does.
-        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
-        with_rows: keep every consumer as rows, and read sizes, too.
-    """
-
+    _: KW_ONLY
     only: Collection[TopicPartition] | None = None
     decides: bool = True
     scan_all: bool = True
     disks: Disks | None = None
     outside: Sequence[Read] | None = None
     with_rows: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRead(_Common):
-    """Read a slice of a cluster, of which metadata and commits were read before.
-
-    A partition that changes is held, and not read again: its commits are not available. ``decides`` is as in
-    :class:`FullRead`.
-    """
-
-    prepared: Prepared
-    decides: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecheckRead(_Common):
-    """Read partitions again, right before they are trimmed.
-
-    Args:
-        only: only these of the managed partitions; None: all.
-        patience_s: how long to wait for leaders and coordinators that move.
-        clock: why our clock can't be trusted, if it was compared (G8).
-        disks: fills in what rules need to know about disks; None if no rule does.
-        epochs: further leader epochs to ask about, by partition: those of the plan (M2).
-    """
-
-    only: Collection[TopicPartition] | None
-    patience_s: float
+    prepared: Prepared | None = None
+    patience_s: float | None = None
     clock: Unknown | None = None
-    disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-Request = FullRead | SliceRead | RecheckRead

@@ -19,7 +19,7 @@ from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartit
 from retention_cli.core.progress import Progress, silent
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow
-from retention_cli.observe.request import FullRead, Observation
+from retention_cli.observe.request import Observation, Request
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.state.memories import Memories
@@ -99,7 +99,7 @@ def read_positions(
                 for partition, offset, _epoch in rows:
                     committed[TopicPartition(topic, partition), name] = offset
 
-    request = FullRead(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False)
+    request = Request(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False)
     observation = observe(reader, request, progress, listener if groups else None)
     check_matches(selection, observation.topics_seen)
     facts = _shown(observation, selection)
@@ -288,7 +288,7 @@ def read_unread(
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: a TOPIC, or the policy, matches no topic.
     """
-    request = FullRead(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, with_rows=True)
+    request = Request(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, with_rows=True)
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)
     facts = _shown(observation, selection)

@@ -121,7 +121,7 @@ def fold_outside(
     for key, one in reading.consumers.items():
         rows = one.rows
         if not key.startswith(key_of("replica", "")):  # its positions are proven anew each time (F6)
-            recall.complete(fold, key, rows, one.unreadable)
+            recall.complete(fold, key, rows, {*one.unreadable, *one.unread})
         for topic, text in one.unreadable.items():
             fold.fail(key, text, [topic])
         if one.reads is None:

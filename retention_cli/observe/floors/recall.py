@@ -29,17 +29,20 @@ class Recall:
         """A group that is gone still counts if it was seen since then (F6). Unix ms."""
         return self.now_ms - self.rules.remember_ms
 
-    def complete(self, fold: FloorFold, name: str, commits: Commits, doubted: Collection[str] = ()) -> None:
+    def complete(
+        self, fold: FloorFold, name: str, commits: Commits, unread: Collection[str | tuple[str, int]] = ()
+    ) -> None:
         """Remember a group's commits; tell the fold which of them do not count, and which are gone.
 
-        On ``doubted`` topics its commits could not be read: what is remembered of them stays as it is.
+        On ``unread`` topics and partitions its commits could not be read: what is remembered of them stays as it is.
         """
-        if doubted:
-            kept: dict[str, list[tuple[int, int, int | None]]] = {}
+        if unread:
+            as_before: dict[str, list[tuple[int, int, int | None]]] = {}
             for (topic, partition), commit in self.memory.commits_seen(name).items():
-                if topic in doubted:
-                    kept.setdefault(topic, []).append((partition, *commit))
-            commits = {**commits, **kept}
+                if topic in unread or (topic, partition) in unread:
+                    rows = () if topic in unread else commits.get(topic, ())
+                    as_before.setdefault(topic, [*rows]).append((partition, *commit))
+            commits = {**commits, **as_before}
         known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
         if known.refused:
             fold.refuse(name, known.refused)

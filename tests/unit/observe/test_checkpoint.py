@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retention_cli.observe.floors.sources import checkpoint
-from retention_cli.observe.floors.sources.interface import SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.policy.settings import FloorSource
 from tests.support.checkpoints import DONE, HEAD, NOW, written
 from tests.support.reach import reach_at
@@ -35,14 +35,23 @@ def test_source_without_offsets_in_the_batch_counts_from_its_start(tmp_path: Pat
 
 
 def test_lower_of_two_sources_of_one_topic_counts(tmp_path: Path) -> None:
-    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-')
-    assert positions(source) == {"orders": [(0, 4), (1, 3)], "payments": [(0, 1)]}
+    """So too where one of them has no offsets yet: it begins at its start."""
+    begins = '\0v1\n{"orders":{"0":2,"1":5}}'
+    both = HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-'
+    assert positions(written(tmp_path, offsets_1=both, offsets_2=None, sources_1_0=begins)) == {
+        "orders": [(0, 4), (1, 3)]
+    }
+    one = HEAD + '{"orders":{"0":10,"1":3}}\n-\n-'
+    assert positions(written(tmp_path, offsets_1=one, offsets_2=None, sources_1_0=begins)) == {
+        "orders": [(0, 2), (1, 3)]
+    }
 
 
-def test_partition_known_to_only_one_source_is_unknown(tmp_path: Path) -> None:
+def test_partition_known_to_only_one_source_is_unread(tmp_path: Path) -> None:
     """The other still begins it at its start."""
-    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-', offsets_2=None)
-    assert positions(source) == {"orders": [], "payments": [(0, 1)]}
+    both = HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-'
+    [one] = checkpoint.read(written(tmp_path, offsets_1=both, offsets_2=None), reach_at(NOW)).values()
+    assert one == Consumer({"orders": [(0, 4)]}, frozenset({"orders"}), unread=frozenset({("orders", 1)}))
 
 
 def test_topic_of_only_the_uncommitted_batch_is_unknown(tmp_path: Path) -> None:

@@ -45,10 +45,18 @@ class Passes:
             return found.offset if isinstance(found, Floor) else {one.code for one in found.reasons}
 
 
-def test_a_refused_position_stays_refused_after_its_topic_could_not_be_read(tmp_path: Path) -> None:
-    """F5, F7: one unreadable node of ZooKeeper is no proof that the topic's other positions were deleted."""
+@pytest.mark.parametrize(
+    "unread",
+    [
+        Consumer({}, frozenset(), {"t": "partition 1 holds nothing"}),
+        Consumer({"t": [(1, 7)]}, frozenset({"t"}), unread=frozenset({("t", 0)})),
+    ],
+    ids=["a node of ZooKeeper can't be read", "one of a query's two sources has not met the partition"],
+)
+def test_refused_position_stays_refused_after_a_pass_that_did_not_read_it(tmp_path: Path, unread: Consumer) -> None:
+    """F5, F7: that is no proof that the position was deleted."""
     rules = GroupRules(sources=(FloorSource("zookeeper", "zk"),))
-    metadata: Any = SimpleNamespace(topics={"t": SimpleNamespace(partitions={0: None})})
+    metadata: Any = SimpleNamespace(topics={"t": SimpleNamespace(partitions={0: None, 1: None})})
 
     def read(consumer: Consumer) -> Any:
         return lambda fold, recall: fold_outside(fold, metadata, recall, None, None, [{"g": consumer}])  # type: ignore[arg-type]
@@ -57,7 +65,7 @@ def test_a_refused_position_stays_refused_after_its_topic_could_not_be_read(tmp_
     passes = Passes(tmp_path)
     passes.floor(stands, 100, rules)
     refused = passes.floor(stands, 1_000, rules)
-    passes.floor(read(Consumer({}, frozenset(), {"t": "partition 1 holds nothing"})), 1_000, rules)
+    passes.floor(read(unread), 1_000, rules)
     assert passes.floor(stands, 1_000, rules) == refused == {"F5"}
 
 

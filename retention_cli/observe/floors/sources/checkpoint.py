@@ -8,7 +8,7 @@ done, ``sources/I/0`` has where a Kafka source began.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from retention_cli.observe.floors.sources.interface import (
@@ -36,10 +36,9 @@ _Offsets = dict[str, dict[int, int]]
 
 
 class _Batch(NamedTuple):
-    """The offsets of a batch's Kafka sources, whether every source of the query has any, and when it was written."""
+    """The offsets of a batch's Kafka sources by their numbers (None: it has none yet), and when it was written."""
 
-    offsets: list[_Offsets]
-    whole: bool
+    offsets: dict[int, _Offsets | None]
     written_ms: int | None
 
 
@@ -61,39 +60,38 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     if done is not None:
         committed_ms = _text(checkpoint, "commits", f"commits/{done}")[1]
     newest = max(_last_batch(checkpoint, "offsets") or 0, done or 0)
-    begun = [name for name in checkpoint.names("sources") if _NUMBER.fullmatch(name)]
+    begun = sorted(int(name) for name in checkpoint.names("sources") if _NUMBER.fullmatch(name))
     under_way = _batch(checkpoint, newest, begun)
-    if done is None:
-        stands = _beginnings(checkpoint, begun)
-    else:
-        last = under_way if done == newest else _batch(checkpoint, done, begun)
-        if committed_ms is not None and last.written_ms is not None and last.written_ms > committed_ms:
+    last: Mapping[int, _Offsets | None] = dict.fromkeys(begun)
+    if done is not None:
+        batch = under_way if done == newest else _batch(checkpoint, done, begun)
+        if committed_ms is not None and batch.written_ms is not None and batch.written_ms > committed_ms:
             raise SourceError(
                 f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
                 "checkpoint copied; it can be told again when its next batch is done"
             )
-        met = {topic for one in last.offsets for topic in one}
-        stands = last.offsets if last.whole else [*last.offsets, *_beginnings(checkpoint, begun, without=met)]
+        last = batch.offsets
+    stands = [_beginning(checkpoint, number) if one is None else one for number, one in last.items()]
     positions, torn = _furthest_behind(stands)
-    reads = torn | {topic for one in (*under_way.offsets, *stands) for topic in one}.difference(positions)
-    if not positions and not reads:
+    met = {topic for one in (*under_way.offsets.values(), *stands) for topic in one or ()}
+    reads = met.difference(positions).union(topic for topic, _partition in torn)
+    if not met:
         raise SourceError(f"{checkpoint.shown}: no source of this query reads Kafka, or none has begun yet")
     if source.max_age_ms is not None:
         if committed_ms is None:
             raise SourceError(f"{checkpoint.shown}: nothing says how old its last batch is: leave out max.age")
         check_age(committed_ms, reach.now_ms(), source.max_age_ms)
-    return {source.name: Consumer(positions, frozenset(reads))}
+    return {source.name: Consumer(positions, frozenset(reads), unread=frozenset(torn))}
 
 
-def _furthest_behind(stands: Sequence[_Offsets]) -> tuple[dict[str, list[Position]], set[str]]:
-    """Return, of all sources that read a topic, the positions of the one behind; and topics where one has none."""
+def _furthest_behind(stands: Sequence[_Offsets]) -> tuple[dict[str, list[Position]], set[tuple[str, int]]]:
+    """Return, of all sources that read a partition, the lowest offset; and the partitions that only some have met."""
     found: _Offsets = {}
-    torn: set[str] = set()
+    torn: set[tuple[str, int]] = set()
     for one in stands:
         for topic, partitions in one.items():
             before = found.setdefault(topic, partitions)
-            if before.keys() != partitions.keys():
-                torn.add(topic)
+            torn.update((topic, n) for n in before.keys() ^ partitions.keys())
             found[topic] = {n: min(offset, before[n]) for n, offset in partitions.items() if n in before}
     return {topic: sorted(here.items()) for topic, here in found.items() if here}, torn
 
@@ -133,33 +131,27 @@ def _text_if_there(checkpoint: Storage, log: str, name: str) -> tuple[list[str],
     return lines, written_ms
 
 
-def _batch(checkpoint: Storage, number: int, begun: Sequence[str]) -> _Batch:
+def _batch(checkpoint: Storage, number: int, begun: Sequence[int]) -> _Batch:
     """Return a batch of the offsets log; ``begun`` are the numbers of the sources that have begun."""
     name = f"offsets/{number}"
     lines, written_ms = _text(checkpoint, "offsets", name)
     if lines[0].strip():
         parse(lines[0], 2)
     sources = [line.strip() for line in lines[1:]]
-    highest = max(map(int, begun), default=0)
+    highest = max(begun, default=0)
     if not highest < len(sources) <= _MAX_SOURCES:
         few = f"is cut short: it has {len(sources)} of its sources"
         raise SourceError(f"{checkpoint.shown}: {name} {few if len(sources) <= highest else 'has too many sources'}")
-    read = [_kafka_offsets(one, name, at) for at, one in enumerate(sources, 3) if one != "-"]
-    return _Batch([one for one in read if one is not None], "-" not in sources, written_ms)
+    read = {at: None if one == "-" else _kafka_offsets(one, name, at + 3) for at, one in enumerate(sources)}
+    return _Batch({at: one for at, one in read.items() if one is not None or sources[at] == "-"}, written_ms)
 
 
-def _beginnings(checkpoint: Storage, begun: Sequence[str], without: Collection[str] = ()) -> list[_Offsets]:
-    """Return where the Kafka sources began, ``without`` some topics."""
-    found = []
-    for index in begun:
-        name = f"sources/{index}/0"
-        if (text := _text_if_there(checkpoint, "sources", name)) is None:
-            continue
-        lines = [line for line in text[0] if line.strip()]
-        offsets = _kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None  # of files there is a line for each
-        if offsets is not None:
-            found.append({topic: rows for topic, rows in offsets.items() if topic not in without})
-    return found
+def _beginning(checkpoint: Storage, number: int) -> _Offsets:
+    """Return where a source began: nowhere if it is not Kafka's, or has not begun."""
+    name = f"sources/{number}/0"
+    lines, _written_ms = _text_if_there(checkpoint, "sources", name) or ([], None)
+    lines = [line for line in lines if line.strip()]
+    return (_kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None) or {}  # of files there is a line for each
 
 
 def _kafka_offsets(text: str, name: str, line: int) -> _Offsets | None:

@@ -21,12 +21,14 @@ Positions = Mapping[str, Sequence[Position]]
 class Consumer(NamedTuple):
     """A consumer's positions, and the topics on which they are ``unreadable``, with the reason.
 
-    ``reads`` are the topics that its live members read, None if unknown.
+    ``reads`` are the topics that its live members read, None if unknown. ``unread`` are partitions of these topics on
+    which it may have a position that this reading does not give: what is known of it there stays as it is (F5).
     """
 
     positions: Positions
     reads: frozenset[str] | None = frozenset()
     unreadable: Mapping[str, str] = MappingProxyType({})
+    unread: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def rows(self) -> Mapping[str, Sequence[tuple[int, int, int | None]]]:
