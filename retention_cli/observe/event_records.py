@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer
@@ -26,12 +28,14 @@ from retention_cli.core.model import (
     TopicPartition,
     Unknown,
 )
-from retention_cli.core.units import format_duration
+from retention_cli.core.units import UnitError, format_duration, parse_time_ms
 from retention_cli.decide.triggers.event_time import TIMESTAMP
 from retention_cli.memory.event_scan import EventScan
 from retention_cli.observe.proven_reads import Reading, of_another_log
-from retention_cli.observe.record_time import read_time
 from retention_cli.policy.settings import EventSource, Settings
+
+_MAX_TIME_MS: Final = 2**63 - 1
+_LONGEST_TEXT: Final = 64
 
 
 @dataclass(slots=True)
@@ -46,142 +50,135 @@ class EventTimes:
     stamps: dict[TopicPartition, Answer] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordScanner:
-    """Reads the event times of records, each record once: the position is remembered."""
+def scan_records(
+    reading: Reading,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    sources: Mapping[TopicPartition, EventSource],
+    found: EventTimes,
+) -> None:
+    """Read each partition's new records, each record once, then find where R2's prefix ends."""
+    scans: dict[TopicPartition, EventScan] = {}
+    ends: dict[TopicPartition, int] = {}
+    for tp, one in facts.items():
+        stable = one.last_stable_offset
+        if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
+            found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
+            continue
+        said = _said_source(reading, tp, sources[tp], one)
+        scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, said, one.log_start)
+        if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
+            scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
+        ends[tp] = stable
+    if not scans:
+        return
+    stopped = _read_new(reading, scans, ends, sources, facts)
+    for tp, scan in scans.items():
+        newest = scan.newest
+        if (error := stopped.get(tp)) is not None and newest is not None:
+            newest = newest._replace(exact=False)
+        found.newest[tp] = newest
+        if error is not None and newest is None:
+            found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
+        elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
+            first = scan.blocks[0]
+            offset = first.start if first.unreadable is None else first.unreadable
+            found.newest[tp] = without_event_time(str(sources[tp]), offset)
+    prefixes = {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}
+    _find_prefixes(reading, prefixes, facts, sources, stopped, found)
 
-    reading: Reading
 
-    def scan(
-        self,
-        facts: Mapping[TopicPartition, PartitionFacts],
-        sources: Mapping[TopicPartition, EventSource],
-        found: EventTimes,
-    ) -> None:
-        """Read each partition's new records, then find where R2's prefix ends."""
-        scans: dict[TopicPartition, EventScan] = {}
-        ends: dict[TopicPartition, int] = {}
-        for tp, one in facts.items():
-            stable = one.last_stable_offset
-            if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
-                found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
-                continue
-            said = self._said_source(tp, sources[tp], one)
-            scans[tp] = EventScan.from_bytes(self.reading.memory[tp].scan, said, one.log_start)
-            if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
-                scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
-            ends[tp] = stable
-        if not scans:
-            return
-        stopped = self._read_new(scans, ends, sources, facts)
-        for tp, scan in scans.items():
-            newest = scan.newest
-            if (error := stopped.get(tp)) is not None and newest is not None:
-                newest = newest._replace(exact=False)
-            found.newest[tp] = newest
-            if error is not None and newest is None:
-                found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
-            elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
-                first = scan.blocks[0]
-                offset = first.start if first.unreadable is None else first.unreadable
-                found.newest[tp] = without_event_time(str(sources[tp]), offset)
-        prefixes = {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}
-        self._find_prefixes(prefixes, facts, sources, stopped, found)
+def _said_source(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
+    """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
+    settings = reading.settings[tp.topic]
+    said = str(source) if source != TIMESTAMP else f"{source} ({read_under(facts, settings)})"
+    if not settings.ignore_future:
+        return said
+    return f"{said}, at most {format_duration(settings.max_ahead_ms)} ahead"
 
-    def _said_source(self, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
-        """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
-        settings = self.reading.settings[tp.topic]
-        said = str(source) if source != TIMESTAMP else f"{source} ({read_under(facts, settings)})"
-        if not settings.ignore_future:
-            return said
-        return f"{said}, at most {format_duration(settings.max_ahead_ms)} ahead"
 
-    def _read_new(
-        self,
-        scans: dict[TopicPartition, EventScan],
-        ends: Mapping[TopicPartition, int],
-        sources: Mapping[TopicPartition, EventSource],
-        facts: Mapping[TopicPartition, PartitionFacts],
-    ) -> dict[TopicPartition, RequestFailedError]:
-        ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
-        total = sum(one.end - one.start for one in ranges.values())
-        read = 0
-        ceilings = {
-            tp: self.reading.now_ms + self.reading.settings[tp.topic].max_ahead_ms
-            if self.reading.settings[tp.topic].ignore_future
-            else None
-            for tp in ranges
-        }
-        adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], self.reading.settings[tp.topic]) for tp in ranges}
-        epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
+def _read_new(
+    reading: Reading,
+    scans: dict[TopicPartition, EventScan],
+    ends: Mapping[TopicPartition, int],
+    sources: Mapping[TopicPartition, EventSource],
+    facts: Mapping[TopicPartition, PartitionFacts],
+) -> dict[TopicPartition, RequestFailedError]:
+    ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
+    total = sum(one.end - one.start for one in ranges.values())
+    read = 0
+    ceilings = {
+        tp: reading.now_ms + reading.settings[tp.topic].max_ahead_ms
+        if reading.settings[tp.topic].ignore_future
+        else None
+        for tp in ranges
+    }
+    adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], reading.settings[tp.topic]) for tp in ranges}
+    epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
 
-        def on_record(tp: TopicPartition, message: Message) -> None:
-            nonlocal read
-            add, source, ceiling, settings = adders[tp]
-            note_epoch(epochs[tp], message)
-            add(message.offset(), time_of(message, source, settings), ceiling)
-            read += 1
-            if not read & 4095:
-                self.reading.progress("event times in records", read, total)
+    def on_record(tp: TopicPartition, message: Message) -> None:
+        nonlocal read
+        add, source, ceiling, settings = adders[tp]
+        note_epoch(epochs[tp], message)
+        add(message.offset(), time_of(message, source, settings), ceiling)
+        read += 1
+        if not read & 4095:
+            reading.progress("event times in records", read, total)
 
-        if ranges:
-            self.reading.progress("event times in records", 0, total)
-        stopped: dict[TopicPartition, RequestFailedError] = {}
-        try:
-            for tp, error in self.reading.reader.read_ranges(
-                ranges, self.reading.deadline, on_record, scan=True
-            ).items():
-                if error is None:
-                    scans[tp].reached(ends[tp])
-                else:
-                    stopped[tp] = error
-        finally:  # also after Ctrl-C: the next run continues from here
-            for tp, why in of_another_log(self.reading.reader, epochs, self.reading.leaders).items():
-                stopped[tp] = RequestFailedError(why, retriable=True)
-                start = facts[tp].log_start  # back to the remembered scan
-                said = scans[tp].source
-                scans[tp] = EventScan.from_bytes(
-                    self.reading.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start
-                )
-            for tp in ranges:
-                self.reading.memory[tp].set_scan(scans[tp].as_bytes())
-        return stopped
+    if ranges:
+        reading.progress("event times in records", 0, total)
+    stopped: dict[TopicPartition, RequestFailedError] = {}
+    try:
+        for tp, error in reading.reader.read_ranges(ranges, reading.deadline, on_record, scan=True).items():
+            if error is None:
+                scans[tp].reached(ends[tp])
+            else:
+                stopped[tp] = error
+    finally:  # also after Ctrl-C: the next run continues from here
+        for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
+            stopped[tp] = RequestFailedError(why, retriable=True)
+            start = facts[tp].log_start  # back to the remembered scan
+            said = scans[tp].source
+            scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start)
+        for tp in ranges:
+            reading.memory[tp].set_scan(scans[tp].as_bytes())
+    return stopped
 
-    def _find_prefixes(
-        self,
-        scans: Mapping[TopicPartition, EventScan],
-        facts: Mapping[TopicPartition, PartitionFacts],
-        sources: Mapping[TopicPartition, EventSource],
-        stopped: Mapping[TopicPartition, RequestFailedError],
-        found: EventTimes,
-    ) -> None:
-        """Find the longest prefix in which every record is older than maxEventTime − E."""
-        searches = {}
-        for tp, scan in scans.items():
-            newest, keep_ms = scan.newest, self.reading.settings[tp.topic].event_time_ms
-            start = facts[tp].log_start
-            settings = self.reading.settings[tp.topic]
-            if newest is None or keep_ms is None or isinstance(start, Unknown):
-                found.prefix[tp] = EventPrefix(0)
-                unreadable = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
-                if unreadable is not None:
-                    found.prefix[tp] = EventPrefix(0, _unreadable(unreadable, sources[tp]))
-                continue
-            cutoff_ms = newest.time_ms - keep_ms
-            searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)
-        while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
-            def on_record(tp: TopicPartition, message: Message) -> bool:
-                time_ms = time_of(message, sources[tp], self.reading.settings[tp.topic])
-                return searches[tp].take(message.offset(), time_ms)
+def _find_prefixes(
+    reading: Reading,
+    scans: Mapping[TopicPartition, EventScan],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    sources: Mapping[TopicPartition, EventSource],
+    stopped: Mapping[TopicPartition, RequestFailedError],
+    found: EventTimes,
+) -> None:
+    """Find the longest prefix in which every record is older than maxEventTime − E."""
+    searches = {}
+    for tp, scan in scans.items():
+        newest, keep_ms = scan.newest, reading.settings[tp.topic].event_time_ms
+        start = facts[tp].log_start
+        settings = reading.settings[tp.topic]
+        if newest is None or keep_ms is None or isinstance(start, Unknown):
+            found.prefix[tp] = EventPrefix(0)
+            unreadable = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
+            if unreadable is not None:
+                found.prefix[tp] = EventPrefix(0, _unreadable(unreadable, sources[tp]))
+            continue
+        cutoff_ms = newest.time_ms - keep_ms
+        searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)
+    while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
-            for tp, error in self.reading.read_proven(gaps, on_record).items():
-                searches[tp].gap_read(error)
-        for tp, one in searches.items():
-            note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
-            if note is None and one.offset >= scans[tp].end and tp in stopped:
-                note = Reason(Code.R2, f"event times are read up to {one.offset:,}; the next run goes on from there")
-            found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
+        def on_record(tp: TopicPartition, message: Message) -> bool:
+            time_ms = time_of(message, sources[tp], reading.settings[tp.topic])
+            return searches[tp].take(message.offset(), time_ms)
+
+        for tp, error in reading.read_proven(gaps, on_record).items():
+            searches[tp].gap_read(error)
+    for tp, one in searches.items():
+        note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
+        if note is None and one.offset >= scans[tp].end and tp in stopped:
+            note = Reason(Code.R2, f"event times are read up to {one.offset:,}; the next run goes on from there")
+        found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
 
 
 @dataclass(slots=True)
@@ -289,3 +286,58 @@ def stamp_of(message: Message, settings: Settings) -> int:
     """
     kind, stamp = message.timestamp()
     return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
+
+
+def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes | None) -> int | None:
+    """Return a record's event time (Unix ms), None if it has no readable one.
+
+    ``headers`` are (name, bytes) pairs or None. Of headers of one name the last counts, as in Kafka's own clients.
+    """
+    match source.kind:
+        case "timestamp":
+            return timestamp_ms if timestamp_ms >= 0 else None
+        case "header":
+            raw = None
+            for name, content in headers or ():
+                if name == source.name:
+                    raw = content
+            return _time_in_text(raw)
+        case "json":
+            return _time_in_json(source.name, value)
+
+
+def _time_in_text(raw: bytes | None) -> int | None:
+    if raw is None:
+        return None
+    if len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
+        return None
+    if raw.isdigit():  # the usual case, and the fastest
+        time_ms = int(raw)
+        return time_ms if time_ms <= _MAX_TIME_MS else None
+    try:
+        time_ms = parse_time_ms(raw.decode("utf-8"))
+    except (UnicodeDecodeError, UnitError, OverflowError, ValueError):
+        return None
+    return time_ms if 0 <= time_ms <= _MAX_TIME_MS else None
+
+
+def _time_in_json(pointer: str, value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        found: Any = json.loads(value)
+        for token in pointer.split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list):
+                found = found[int(name)] if name.isascii() and name.isdigit() else None
+            else:
+                found = found[name]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return None
+    if isinstance(found, str):
+        return _time_in_text(found.encode("utf-8", "replace"))
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    if found != found or found in (float("inf"), float("-inf")) or found != int(found):  # noqa: PLR0124  (NaN)
+        return None
+    return int(found) if 0 <= found <= _MAX_TIME_MS else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -14,8 +13,8 @@ from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicParti
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.observe.event_records import (
     EventTimes,
-    RecordScanner,
     read_under,
+    scan_records,
     stamp_of,
     without_event_time,
 )
@@ -26,146 +25,143 @@ _WINDOWS: Final = (128, 2_048, 32_768)
 """How many offsets before L are read for "the last 100 data records": more if the first ones hold only markers."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventTimeReader:
-    """Reads the event times of partitions. Their ends must have been read before."""
+def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts]) -> EventTimes:
+    """Return the event times of the partitions that have a source for them (R2); others are left out.
 
-    reading: Reading
+    Their ends must have been read before.
+    """
+    stamped: dict[TopicPartition, PartitionFacts] = {}
+    scanned: dict[TopicPartition, EventSource] = {}
+    for tp, one in facts.items():
+        source = source_of(one, reading.settings[tp.topic])
+        if source == TIMESTAMP:
+            stamped[tp] = one
+        elif isinstance(source, EventSource):
+            scanned[tp] = source
+    found = EventTimes()
+    if stamped:
+        _from_stamps(reading, stamped, found)
+        poisoned = [tp for tp in stamped if _is_poisoned(reading, tp, found.newest[tp])]
+        scanned |= dict.fromkeys(poisoned, TIMESTAMP)
+    if scanned:
+        scan_records(reading, {tp: facts[tp] for tp in scanned}, scanned, found)
+    return found
 
-    def read(self, facts: Mapping[TopicPartition, PartitionFacts]) -> EventTimes:
-        """Return the event times of the partitions that have a source for them (R2); others are left out."""
-        stamped: dict[TopicPartition, PartitionFacts] = {}
-        scanned: dict[TopicPartition, EventSource] = {}
-        for tp, one in facts.items():
-            source = source_of(one, self.reading.settings[tp.topic])
-            if source == TIMESTAMP:
-                stamped[tp] = one
-            elif isinstance(source, EventSource):
-                scanned[tp] = source
-        found = EventTimes()
-        if stamped:
-            self._from_stamps(stamped, found)
-            poisoned = [tp for tp in stamped if self._is_poisoned(tp, found.newest[tp])]
-            scanned |= dict.fromkeys(poisoned, TIMESTAMP)
-        if scanned:
-            RecordScanner(self.reading).scan({tp: facts[tp] for tp in scanned}, scanned, found)
-        return found
 
-    # -- the broker's own timestamps -------------------------------------------------------
+def _from_stamps(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes) -> None:
+    """Use MAX_TIMESTAMP if it is a data record's, otherwise the largest time known for certain."""
+    reading.progress("largest event times")
+    answers = reading.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], reading.leaders)[0]
+    silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
+    if silent:  # brokers were seen to answer so right after a commit
+        answers |= reading.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], reading.leaders)[0]
+    found.stamps.update(answers)
+    unsure: dict[TopicPartition, Found] = {}
+    windows: list[TopicPartition] = []
+    for tp, answer in answers.items():
+        known = _known(reading, tp, facts[tp])
+        if isinstance(answer, RequestFailedError) and answer.retriable:
+            found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answer}")
+        elif not isinstance(answer, Found) or answer.timestamp is None:
+            windows.append(tp)
+        elif known is not None and known.time_ms >= answer.timestamp:
+            found.newest[tp] = known  # nothing in the log is younger than what is remembered
+        elif _within(facts[tp], answer.offset):
+            unsure[tp] = answer
+        else:
+            windows.append(tp)
+    windows += _check(reading, unsure, facts, found)
+    _from_windows(reading, windows, facts, answers, found)
 
-    def _from_stamps(self, facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes) -> None:
-        """Use MAX_TIMESTAMP if it is a data record's, otherwise the largest time known for certain."""
-        self.reading.progress("largest event times")
-        answers = self.reading.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], self.reading.leaders)[0]
-        silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
-        if silent:  # brokers were seen to answer so right after a commit
-            answers |= self.reading.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], self.reading.leaders)[
-                0
-            ]
-        found.stamps.update(answers)
-        unsure: dict[TopicPartition, Found] = {}
-        windows: list[TopicPartition] = []
-        for tp, answer in answers.items():
-            known = self._known(tp, facts[tp])
-            if isinstance(answer, RequestFailedError) and answer.retriable:
-                found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answer}")
-            elif not isinstance(answer, Found) or answer.timestamp is None:
-                windows.append(tp)
-            elif known is not None and known.time_ms >= answer.timestamp:
-                found.newest[tp] = known  # nothing in the log is younger than what is remembered
-            elif _within(facts[tp], answer.offset):
-                unsure[tp] = answer
-            else:
-                windows.append(tp)
-        windows += self._check(unsure, facts, found)
-        self._from_windows(windows, facts, answers, found)
 
-    def _known(self, tp: TopicPartition, facts: PartitionFacts) -> EventMax | None:
-        """Return the largest time that is remembered, if it was read under the settings of now (M0)."""
-        under = read_under(facts, self.reading.settings[tp.topic])
-        return None if under is None else self.reading.memory[tp].newest_of(under)
+def _known(reading: Reading, tp: TopicPartition, facts: PartitionFacts) -> EventMax | None:
+    """Return the largest time that is remembered, if it was read under the settings of now (M0)."""
+    under = read_under(facts, reading.settings[tp.topic])
+    return None if under is None else reading.memory[tp].newest_of(under)
 
-    def _remember(self, tp: TopicPartition, facts: PartitionFacts, newest: EventMax) -> None:
-        if (under := read_under(facts, self.reading.settings[tp.topic])) is not None:
-            self.reading.memory[tp].add_newest(newest, under)
 
-    def _check(
-        self,
-        unsure: Mapping[TopicPartition, Found],
-        facts: Mapping[TopicPartition, PartitionFacts],
-        found: EventTimes,
-    ) -> list[TopicPartition]:
-        """Fetch the records at the maxima; return the partitions where there is no data record."""
-        data: set[TopicPartition] = set()
+def _remember(reading: Reading, tp: TopicPartition, facts: PartitionFacts, newest: EventMax) -> None:
+    if (under := read_under(facts, reading.settings[tp.topic])) is not None:
+        reading.memory[tp].add_newest(newest, under)
 
-        def on_record(tp: TopicPartition, message: Message) -> bool:
-            told = stamp_of(message, self.reading.settings[tp.topic])
-            if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
-                data.add(tp)
-            return True
 
-        ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
-        ended = self.reading.read_proven(ranges, on_record)
-        failed = {tp: error for tp, error in ended.items() if error is not None}
-        for tp in data - failed.keys():
-            newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
-            self._remember(tp, facts[tp], newest)
-            self.reading.memory[tp].add_data(newest.offset or 0)
-            found.newest[tp] = newest
-        for tp, error in failed.items():
-            found.newest[tp] = Unknown.because(
-                Code.R2, f"the record with the largest timestamp could not be read: {error}"
-            )
-        return [tp for tp in unsure if tp not in found.newest]
+def _check(
+    reading: Reading,
+    unsure: Mapping[TopicPartition, Found],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    found: EventTimes,
+) -> list[TopicPartition]:
+    """Fetch the records at the maxima; return the partitions where there is no data record."""
+    data: set[TopicPartition] = set()
 
-    def _from_windows(
-        self,
-        partitions: Collection[TopicPartition],
-        facts: Mapping[TopicPartition, PartitionFacts],
-        answers: Mapping[TopicPartition, Answer],
-        found: EventTimes,
-    ) -> None:
-        """Use the largest time of the last data records before L and of what is remembered: "at least"."""
-        best: dict[TopicPartition, EventMax] = {}
-        first: dict[TopicPartition, int] = {}
+    def on_record(tp: TopicPartition, message: Message) -> bool:
+        told = stamp_of(message, reading.settings[tp.topic])
+        if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
+            data.add(tp)
+        return True
 
-        def on_record(tp: TopicPartition, message: Message) -> None:
-            stamp = stamp_of(message, self.reading.settings[tp.topic])
-            first[tp] = min(message.offset(), first.get(tp, message.offset()))
-            if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
-                best[tp] = EventMax(stamp, message.offset())
+    ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
+    ended = reading.read_proven(ranges, on_record)
+    failed = {tp: error for tp, error in ended.items() if error is not None}
+    for tp in data - failed.keys():
+        newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
+        _remember(reading, tp, facts[tp], newest)
+        reading.memory[tp].add_data(newest.offset or 0)
+        found.newest[tp] = newest
+    for tp, error in failed.items():
+        found.newest[tp] = Unknown.because(Code.R2, f"the record with the largest timestamp could not be read: {error}")
+    return [tp for tp in unsure if tp not in found.newest]
 
-        waiting = list(partitions)
-        for size in _WINDOWS:
-            ranges = {tp: window for tp in waiting if (window := _window(facts[tp], size)) is not None}
-            if not ranges:
-                break
-            for tp, error in self.reading.read_proven(ranges, on_record).items():
-                if error is not None:
-                    best.pop(tp, None)
-                    found.newest[tp] = Unknown.because(Code.R2, f"the newest records could not be read: {error}")
-            waiting = [tp for tp in ranges if tp not in best and tp not in found.newest and _more(facts[tp], size)]
-        for tp in partitions:
-            if tp in found.newest:
-                continue
-            if tp in best:
-                self._remember(tp, facts[tp], best[tp])
-            known = (self._known(tp, facts[tp]), best.get(tp))
-            newest = max((one for one in known if one is not None), key=lambda one: one.rank, default=None)
-            if newest is None and isinstance(answers[tp], RequestFailedError):
-                found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
-            elif newest is None and tp in first:
-                found.newest[tp] = without_event_time(str(TIMESTAMP), first[tp])
-            else:  # exact if every record in the log was read
-                whole = not _more(facts[tp], _WINDOWS[0])
-                found.newest[tp] = None if newest is None else newest._replace(exact=whole)
 
-    def _is_poisoned(self, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
-        """Return whether the largest time is in the future, and the policy ignores future times (G4)."""
-        settings = self.reading.settings[tp.topic]
-        if not settings.ignore_future or not isinstance(newest, EventMax):
-            return False
-        return newest.time_ms > self.reading.now_ms + settings.max_ahead_ms
+def _from_windows(
+    reading: Reading,
+    partitions: Collection[TopicPartition],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    answers: Mapping[TopicPartition, Answer],
+    found: EventTimes,
+) -> None:
+    """Use the largest time of the last data records before L and of what is remembered: "at least"."""
+    best: dict[TopicPartition, EventMax] = {}
+    first: dict[TopicPartition, int] = {}
+
+    def on_record(tp: TopicPartition, message: Message) -> None:
+        stamp = stamp_of(message, reading.settings[tp.topic])
+        first[tp] = min(message.offset(), first.get(tp, message.offset()))
+        if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
+            best[tp] = EventMax(stamp, message.offset())
+
+    waiting = list(partitions)
+    for size in _WINDOWS:
+        ranges = {tp: window for tp in waiting if (window := _window(facts[tp], size)) is not None}
+        if not ranges:
+            break
+        for tp, error in reading.read_proven(ranges, on_record).items():
+            if error is not None:
+                best.pop(tp, None)
+                found.newest[tp] = Unknown.because(Code.R2, f"the newest records could not be read: {error}")
+        waiting = [tp for tp in ranges if tp not in best and tp not in found.newest and _more(facts[tp], size)]
+    for tp in partitions:
+        if tp in found.newest:
+            continue
+        if tp in best:
+            _remember(reading, tp, facts[tp], best[tp])
+        known = (_known(reading, tp, facts[tp]), best.get(tp))
+        newest = max((one for one in known if one is not None), key=lambda one: one.rank, default=None)
+        if newest is None and isinstance(answers[tp], RequestFailedError):
+            found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
+        elif newest is None and tp in first:
+            found.newest[tp] = without_event_time(str(TIMESTAMP), first[tp])
+        else:  # exact if every record in the log was read
+            whole = not _more(facts[tp], _WINDOWS[0])
+            found.newest[tp] = None if newest is None else newest._replace(exact=whole)
+
+
+def _is_poisoned(reading: Reading, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
+    """Return whether the largest time is in the future, and the policy ignores future times (G4)."""
+    settings = reading.settings[tp.topic]
+    if not settings.ignore_future or not isinstance(newest, EventMax):
+        return False
+    return newest.time_ms > reading.now_ms + settings.max_ahead_ms
 
 
 def _within(facts: PartitionFacts, offset: int) -> bool:
@@ -187,14 +183,3 @@ def _more(facts: PartitionFacts, size: int) -> bool:
     """Return whether there are records before a window of this size."""
     window = _window(facts, size)
     return window is not None and window.start != facts.log_start
-
-
-def with_event_times(
-    facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes
-) -> dict[TopicPartition, PartitionFacts]:
-    """Return the facts with the event times filled in."""
-    filled = dict(facts)
-    for tp, newest in found.newest.items():
-        one = facts[tp]._replace(newest=newest)
-        filled[tp] = one._replace(event_prefix=found.prefix[tp]) if tp in found.prefix else one
-    return filled

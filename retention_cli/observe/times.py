@@ -1,17 +1,19 @@
-"""Read the times that decisions need: event times first (R2), then look-ups, in as few rounds as possible."""
+"""Read the times that decisions need: event times first (R2), then look-ups, then who stamped records (G3)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range
+from retention_cli.core.codes import Code
 from retention_cli.core.model import LookUp, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.decide.lookups import Lookups, Wanted, settled
+from retention_cli.memory.partition import Front
 from retention_cli.observe import lookups
-from retention_cli.observe.append_times import stamped_below
 from retention_cli.observe.proven_reads import Reading, soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS
 
@@ -74,10 +76,11 @@ def read_times(
     }
     maxima: Mapping[TopicPartition, Answer] = {}
     if timed:
-        from retention_cli.observe.event_times import EventTimeReader, with_event_times
+        from retention_cli.observe.event_times import read_event_times
 
-        events = EventTimeReader(reading).read(timed)
-        facts.update(with_event_times(timed, events))
+        events = read_event_times(reading, timed)
+        for tp, newest in events.newest.items():
+            facts[tp] = facts[tp]._replace(newest=newest, event_prefix=events.prefix.get(tp, facts[tp].event_prefix))
         maxima = events.stamps
     found: dict[TopicPartition, _Awaited] = {}
 
@@ -113,5 +116,53 @@ def read_times(
     if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)
         facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
         return
-    for tp, below in stamped_below(replace(reading, deadline=until), facts, stamped).items():
+    for tp, below in _stamped_below(replace(reading, deadline=until), facts, stamped).items():
         facts[tp] = facts[tp]._replace(stamped_below=below)
+
+
+def _stamped_below(
+    reading: Reading, facts: Mapping[TopicPartition, PartitionFacts], partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Maybe[int]]:
+    """Return, per partition, below which offset a LogAppendTime topic's stamps may be its producers' (G3); 0: nowhere.
+
+    It is the H at which the ledger first saw the topic as LogAppendTime after CreateTime: records written in between
+    may be either. If the ledger never saw that, the first record at or after S decides: the offset is H if a producer
+    stamped it. Who stamped that record is remembered as long as S stays there.
+
+    Args:
+        reading: the cluster, and each partition's memory; updated.
+        facts: S, H and L of each partition.
+        partitions: those that G3 guards by timestamps.
+    """
+    found: dict[TopicPartition, Maybe[int]] = {}
+    ranges: dict[TopicPartition, Range] = {}
+    for tp in partitions:
+        start, stable, known = facts[tp].log_start, facts[tp].last_stable_offset, reading.memory[tp]
+        if isinstance(start, Unknown) or isinstance(stable, Unknown):
+            found[tp] = start if isinstance(start, Unknown) else stable
+        elif known.created:
+            found[tp] = facts[tp].high_watermark
+        elif known.created_below > start:
+            found[tp] = known.created_below
+        elif known.front is not None and known.front.offset == start:
+            found[tp] = 0 if known.front.append_time else facts[tp].high_watermark
+        else:
+            ranges[tp] = Range(start, stable)
+    if not ranges:
+        return found
+    fronts: dict[TopicPartition, bool] = {}
+
+    def on_record(tp: TopicPartition, message: Message) -> bool:
+        fronts[tp] = message.timestamp()[0] == LOG_APPEND_TIME
+        return True
+
+    for tp, error in reading.read_proven(ranges, on_record).items():
+        if error is not None:
+            what = f"who stamped the record at {ranges[tp].start:,}, its producer or the broker"
+            found[tp] = Unknown.because(Code.G3, f"{what}, could not be read: {error}")
+        elif tp in fronts:
+            reading.memory[tp].set_front(Front(ranges[tp].start, fronts[tp]))
+            found[tp] = 0 if fronts[tp] else facts[tp].high_watermark
+        else:  # there is no record to trim
+            found[tp] = 0
+    return found

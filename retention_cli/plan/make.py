@@ -20,7 +20,7 @@ from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.misnamed import misnamed_groups
+from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.kept_forever import reached_by_pattern

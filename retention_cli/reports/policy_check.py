@@ -12,7 +12,7 @@ from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.ledger import Ledger
-from retention_cli.observe.floors.misnamed import misnamed_groups
+from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy

@@ -53,13 +53,11 @@ MUTANTS: Final = (
     Mutant("G3: CreateTime is append time", "decide/guards/wall_clock.py", 'if kind != "LogAppendTime":', "if False:"),
     Mutant(
         "G3: who stamped the front is not looked at",
-        "observe/append_times.py",
-        "return 0 if append_time else facts.high_watermark",
-        "return 0",
+        "observe/times.py",
+        "found[tp] = 0 if fronts[tp] else facts[tp].high_watermark",
+        "found[tp] = 0",
     ),
-    Mutant(
-        "G3: the switch is forgotten", "observe/append_times.py", "elif known.created_below > start:", "elif False:"
-    ),
+    Mutant("G3: the switch is forgotten", "observe/times.py", "elif known.created_below > start:", "elif False:"),
     Mutant(
         "G7 never holds",
         "decide/guards/frozen.py",
@@ -100,8 +98,8 @@ MUTANTS: Final = (
     Mutant(
         "R2: a marker's time counts",
         "observe/event_times.py",
-        "                unsure[tp] = answer\n",
-        "                found.newest[tp] = EventMax(answer.timestamp, answer.offset)\n",
+        "            unsure[tp] = answer\n",
+        "            found.newest[tp] = EventMax(answer.timestamp, answer.offset)\n",
     ),
     Mutant(
         "a look-up's -1 is the end",

@@ -61,7 +61,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     if shortened := len(rows) > SHOWN and not every_row:
         loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
         rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
-    counts = {name: report.count(name) for name in _LOUDEST}
+    counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
     logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
         *(matter_most(len(rows), len(report.rows)) if shortened else ()),
@@ -110,7 +110,7 @@ def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | Non
 _INTERRUPTED: Final = Line("Interrupted: what was not reached is unchanged.", "bold red")
 
 
-def _gone(counts: dict[OutcomeName, int], records: int, size_bytes: int | None) -> str | None:
+def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str | None:
     if counts["would-trim"]:
         return f"{quantity(records, size_bytes, 'would be trimmed')}. A dry run: nothing was sent."
     if counts["trimmed"]:

@@ -17,14 +17,16 @@ from retention_cli.core.commands import grant_line
 from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.progress import Progress, silent
+from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.outside import Read, fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.observe.lineage import EpochEnds
-from retention_cli.policy.model import matches
+from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.patterns import REGEX, PatternError, compiled
 from retention_cli.policy.settings import GroupRules
+from retention_cli.policy.suggestions import groups_not_there, names_groups
 
 CommitListener = Callable[[GroupCommits], None]
 """Called with each counted group's commits, which the fold does not keep."""
@@ -331,3 +333,21 @@ def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
     if isinstance(answer, NotFound):
         return None
     return Unknown.because(Code.F5, f"the end of leader epoch {epoch} could not be read: {answer}")
+
+
+def misnamed_groups(policy: Policy, reader: ClusterReader, memory: Ledger, now_ms: int) -> list[str]:
+    """Return notes on names of groups that are not there, each with the near one.
+
+    There is none where the policy names no groups, and where not every group can be listed (F8). A group that is
+    remembered counts (F6), so its name is no mistake.
+    """
+    if not names_groups(policy):
+        return []
+    try:
+        if not reader.may_describe_cluster():
+            return []
+        listed = {group.name for group in reader.list_groups(reader.brokers())}
+    except BrokerError:
+        return []
+    gone = {name for name, _seen_ms, _rows in memory.gone_groups(listed, now_ms - policy.groups.remember_ms)}
+    return groups_not_there(policy, listed | gone)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import TopicPartition
-from retention_cli.observe.floors.sources.extents import Extent
-from retention_cli.observe.floors.sources.mirror_topics import Committed, Sync, parse_committed, parse_sync
+from retention_cli.observe.floors.sources.mirror_topics import Committed, Extent, Sync, parse_committed, parse_sync
 from retention_cli.observe.floors.sources.proof import Print, Run, out_of_range, proven_to
 from retention_cli.observe.floors.sources.replica import position_of
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.observe.floors.sources.extents import read_extents
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, SourceError
 from retention_cli.policy.shown import plain
 
@@ -25,6 +25,13 @@ _LENGTH: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
 _OF_A_COPY: Final = frozenset({"cluster", "topic", "partition"})
+
+
+class Extent(NamedTuple):
+    """S, and H or the last stable offset, of a partition."""
+
+    start: int
+    end: int
 
 
 class Sync(NamedTuple):
@@ -99,6 +106,27 @@ def _json(text: bytes | None) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError from None
+
+
+def read_extents(
+    reader: ClusterReader,
+    metadata: ClusterMetadata,
+    topics: Iterable[str],
+    end: Literal["latest", "last-stable"] = "latest",
+) -> dict[TopicPartition, Extent | str]:
+    """Return where each partition of these topics begins and ends, or why that can't be read."""
+    leaders = metadata.places(sorted(set(topics)))
+    specs: tuple[Spec, ...] = ("earliest", end)
+    starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
+    found: dict[TopicPartition, Extent | str] = {}
+    for tp in leaders:
+        first, last = starts[tp], ends[tp]
+        if isinstance(first, Found) and isinstance(last, Found):
+            found[tp] = Extent(first.offset, last.offset)
+        else:
+            failed = next((one for one in (first, last) if isinstance(one, RequestFailedError)), "it names no end")
+            found[tp] = f"can't be read: {failed}"
+    return found
 
 
 def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> dict[TopicPartition, Sync]:

@@ -18,9 +18,8 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import printable
-from retention_cli.observe.floors.sources.extents import Extent, read_extents
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Position, Reach, SourceError
-from retention_cli.observe.floors.sources.mirror_topics import Sync, read_committed, read_syncs
+from retention_cli.observe.floors.sources.mirror_topics import Extent, Sync, read_committed, read_extents, read_syncs
 from retention_cli.observe.floors.sources.proof import Proof, Run
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
