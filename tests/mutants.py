@@ -166,8 +166,8 @@ MUTANTS: Final = (
     Mutant(
         "F7: a position that is gone is let be",
         _OUTSIDE,
-        "recall.complete(fold, key, rows, {*one.unreadable, *one.unread})",
-        "bool(key)",
+        "recall.saw(key, rows, {*one.unreadable, *one.unread})",
+        "recalled",
     ),
     Mutant(
         "F7: a source that failed is let be",

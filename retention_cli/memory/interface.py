@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from retention_cli.memory.positions import Logs
@@ -34,3 +34,6 @@ class RecalledGroup:
 
     gone: Rows = field(default_factory=dict)
     refused: Mapping[tuple[str, int], tuple[int, int | None]] = field(default_factory=dict)
+
+
+NOTHING_RECALLED: Final = RecalledGroup()

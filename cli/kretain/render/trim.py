@@ -235,7 +235,7 @@ def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
     if report.reports:
         of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
         lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
-        counted = {name: head[name] for name in OUTCOMES}
+        counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
         yield Line(f"{of}: {amounts(counted)}{lost}.", "bold")
         yield _gone(counted, head["records"], head["bytes"])
         yield report.interrupted and _INTERRUPTED

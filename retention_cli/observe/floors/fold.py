@@ -15,6 +15,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, who
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
+from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
 from retention_cli.observe.floors.standing import (
     CUT_UNTOLD,
     Commits,
@@ -114,12 +115,16 @@ class Latest:
 NOBODY: Final = Latest()
 
 
+_NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})
+NO_OFFSETS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType({})
+
+
 class FloorFold:
     """Folds groups one by one, then returns each partition's floor.
 
-    For each group, ``recall``, ``refuse`` and ``no_position`` are called before ``add``. A fold over some groups can be
-    cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone`` has the positions of groups
-    whose commits are gone (F6), ``rows`` every group as rows, a group's together, if they are wanted.
+    A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone``
+    has the positions of groups whose commits are gone (F6), ``rows`` every group as rows, a group's together, if they
+    are wanted.
 
     Args:
         topics: the managed topics.
@@ -139,20 +144,32 @@ class FloorFold:
         self.present: dict[tuple[str, str], set[int]] = {
             (group, name): set() for name, scope in topics.items() for group in scope.require
         }
-        self._known: dict[str, dict[str, set[int]]] = {}
-        self._skipped: dict[str, dict[str, set[int]]] = {}
-        self._unset: dict[str, dict[str, set[int]]] = {}
 
     @property
     def counts(self) -> dict[str, int]:
         """The managed topics' partition counts."""
         return {name: len(one.leader_epochs) for name, one in self.topics.items()}
 
-    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
-        """Fold in a group: its commits by topic, and the topics that its live members read."""
-        known = self._known.pop(group, _NOWHERE) if self._known else _NOWHERE
-        skipped = self._skipped.pop(group, _NOWHERE) if self._skipped else _NOWHERE
-        unset = self._unset.pop(group, _NOWHERE) if self._unset else _NOWHERE
+    def add(
+        self,
+        group: str,
+        commits: Mapping[str, Sequence[Commit]],
+        reads: Iterable[str] = (),
+        recalled: RecalledGroup = NOTHING_RECALLED,
+        no_position: Mapping[str, Mapping[int, int]] = NO_OFFSETS,
+    ) -> None:
+        """Fold in a group.
+
+        Args:
+            group: its key.
+            commits: by topic.
+            reads: the topics that its live members read.
+            recalled: commits that are gone (F6), and those that do not count (F5): for F2 it has a commit there.
+            no_position: stored offsets below zero: it reads there, from where only its client knows (F1, F2).
+        """
+        known = self._add_gone_commits(group, recalled.gone, "before") if recalled.gone else _NOWHERE
+        skipped = self._add_refused(group, recalled.refused) if recalled.refused else _NOWHERE
+        unset = self._add_no_position(group, no_position) if no_position else _NOWHERE
         live = frozenset(reads)
         if live and known:  # a live member starts anew where it has no commit, whatever is remembered (F2)
             known = {topic: partitions for topic, partitions in known.items() if topic not in live}
@@ -168,56 +185,56 @@ class FloorFold:
             if topic in self.topics and not commits.get(topic):  # or it has no position there any more
                 why = only_member_text(group, topic)
                 if topic not in live:
-                    why = gone_without_commit_text(group, topic, _BEFORE)
+                    why = gone_without_commit_text(group, topic, "before")
                 self._mark_missing(group, topic, known.get(topic, set()) | unset.get(topic, set()), why)
         for topic, partitions in unset.items():  # what is remembered there is no commit, either (F4)
             self.present.get((group, topic), set()).difference_update(partitions)
 
-    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Fold in positions of a group whose commits are gone: the lowest of each leader epoch counts (F6)."""
+    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
+        for topic, partitions in self._add_gone_commits(group, gone, seen).items():
+            if len(partitions) < self._count(topic):
+                self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
+
+    def _add_gone_commits(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> dict[str, set[int]]:
+        """Fold in commits that are gone: the lowest of each leader epoch counts (F6). Return their partitions."""
         self.gone.append((group, gone))
-        for topic, rows in gone.items():
-            if topic not in self.topics:
-                continue
-            count = self._count(topic)
-            here = self._known.setdefault(group, {}).setdefault(topic, set())
-            for partition, offset, epoch in rows:
-                if 0 <= partition < count:
+        found: dict[str, set[int]] = {}
+        for topic in [one for one in gone if one in self.topics]:
+            here = found[topic] = set()
+            for partition, offset, epoch in gone[topic]:
+                if 0 <= partition < self._count(topic):
                     here.add(partition)
                     self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
                     self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
             self.present.get((group, topic), set()).update(here)
+        return found
 
-    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
-        self.recall(group, gone, seen)
-        for topic, partitions in self._known.pop(group, _NOWHERE).items():
-            if len(partitions) < self._count(topic):
-                self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
-
-    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
-        """Fold in commits of a group that do not count (F5); for F2 the group has a commit there."""
-        skipped = self._skipped.setdefault(group, {})
+    def _add_refused(
+        self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]
+    ) -> dict[str, set[int]]:
+        """Fold in commits that do not count (F5). Return their partitions."""
+        found: dict[str, set[int]] = {}
         for (topic, partition), (offset, epoch) in refused.items():
             if topic not in self.topics or not 0 <= partition < self._count(topic):
                 continue
-            skipped.setdefault(topic, set()).add(partition)
+            found.setdefault(topic, set()).add(partition)
             self._row(group, topic, partition, "refused", offset, epoch, Code.F5)
             at, one = self._at(topic, partition), Refused(offset, epoch, group)
             at.refused = highest(at.refused, one)
             if epoch is not None and epoch > self.topics[topic].leader_epochs[partition]:
                 at.ahead = highest(at.ahead, one)
+        return found
 
-    def no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> None:
-        """Fold in a group's stored offsets below zero: it reads there, from where only its client knows (F1, F2)."""
-        for topic, offsets in stored.items():
-            if topic not in self.topics:
-                continue
-            here = self._unset.setdefault(group, {}).setdefault(topic, set())
-            for partition, offset in offsets.items():
-                if 0 <= partition < self._count(topic):
-                    here.add(partition)
-                    self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
+    def _add_no_position(self, group: str, stored: Mapping[str, Mapping[int, int]]) -> dict[str, set[int]]:
+        """Fold in stored offsets below zero (F1, F2). Return their partitions."""
+        found: dict[str, set[int]] = {}
+        for topic in [one for one in stored if one in self.topics]:
+            found[topic] = {partition for partition in stored[topic] if 0 <= partition < self._count(topic)}
+            for partition in found[topic]:
+                text = no_position_text(group, topic, partition, stored[topic][partition])
+                self._lacks(group, topic, partition, text)
+        return found
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""
@@ -367,6 +384,4 @@ class FloorFold:
         return found
 
 
-_BEFORE: Final = "before"
 _REGULAR: Final = Irregular()
-_NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})

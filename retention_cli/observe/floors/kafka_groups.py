@@ -242,10 +242,8 @@ def read_groups(
             return
         stale = matches(rules.stale_epochs, known.group)
         topics = recall.without_stale_epochs(key, known.topics) if stale else known.topics
-        recall.complete(fold, key, topics, doubted)  # a doubt about some topics changes nothing about the others
-        if known.no_position:
-            fold.no_position(key, known.no_position)
-        fold.add(key, topics, members - doubted)
+        recalled = recall.saw(key, topics, doubted)  # a doubt about some topics changes nothing about the others
+        fold.add(key, topics, members - doubted, recalled, known.no_position)
         if listener is not None and not doubted:
             listener(GroupCommits(key, topics))
 

@@ -14,6 +14,7 @@ from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
+from retention_cli.memory.interface import NOTHING_RECALLED
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
@@ -120,13 +121,14 @@ def fold_outside(
     reading = checked(sources, found, metadata.topics)
     for key, one in reading.consumers.items():
         rows = one.rows
+        recalled = NOTHING_RECALLED
         if not key.startswith(key_of("replica", "")):  # its positions are proven anew each time (F6)
-            recall.complete(fold, key, rows, {*one.unreadable, *one.unread})
+            recalled = recall.saw(key, rows, {*one.unreadable, *one.unread})
         for topic, text in one.unreadable.items():
             fold.fail(key, text, [topic])
         if one.reads is None:
             fold.fail(key, "it has live members, and which topics they read is unknown", None)
-        fold.add(key, rows, one.reads or ())
+        fold.add(key, rows, one.reads or (), recalled)
         if listener is not None:
             listener(GroupCommits(key, rows))
     gone = list(recall.memory.gone_groups(reading.consumers, recall.since_ms, outside=True))

@@ -9,7 +9,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, is_share
 from retention_cli.core.model import Reason
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Commits
+from retention_cli.memory.interface import Commits, RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.policy.model import matches
@@ -18,7 +18,7 @@ from retention_cli.policy.settings import GroupRules
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Compares what is remembered of groups with what was read, and tells the fold (F5, F6)."""
+    """Compares what is remembered of groups with what was read (F5, F6)."""
 
     memory: Ledger
     rules: GroupRules
@@ -29,10 +29,8 @@ class Recall:
         """A group that is gone still counts if it was seen since then (F6). Unix ms."""
         return self.now_ms - self.rules.remember_ms
 
-    def complete(
-        self, fold: FloorFold, name: str, commits: Commits, unread: Collection[str | tuple[str, int]] = ()
-    ) -> None:
-        """Remember a group's commits; tell the fold which of them do not count, and which are gone.
+    def saw(self, name: str, commits: Commits, unread: Collection[str | tuple[str, int]] = ()) -> RecalledGroup:
+        """Remember a group's commits; return which of them do not count (F5), and which are gone (F6).
 
         On ``unread`` topics and partitions its commits could not be read: what is remembered of them stays as it is.
         """
@@ -43,11 +41,7 @@ class Recall:
                     rows = () if topic in unread else commits.get(topic, ())
                     as_before.setdefault(topic, [*rows]).append((partition, *commit))
             commits = {**commits, **as_before}
-        known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
-        if known.refused:
-            fold.refuse(name, known.refused)
-        if known.gone:
-            fold.recall(name, known.gone, "before")
+        return self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
 
     def without_stale_epochs(self, name: str, commits: Commits) -> Commits:
         """Return a group's commits without their leader epochs (``groups.stale.epochs``, F5).

@@ -214,9 +214,14 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
         elif end is None:
             ahead = highest(ahead, Refused(offset, epoch, group))
         elif offset > end:
-            reasons.append(diverged_reason(group, offset, epoch, end))
+            text = (
+                f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
+                f"were lost in an election and others stand there now; let it commit again. If it has, and names epoch "
+                f"{epoch} each time, its client never learns a new one: use a newer client, or groups.stale.epochs"
+            )
+            reasons.append(Reason(Code.F5, text))
     if ahead is not None and ahead.offset <= high_watermark:
-        reasons.append(ahead_reason(ahead, standing.leader_epoch))
+        reasons.append(_ahead_reason(ahead, standing.leader_epoch))
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
         reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
     if irregular.cut is not None and commits is not None and commits.bare:
@@ -230,53 +235,37 @@ def _reset(key: str) -> str:
 
 def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Reason:
     if one.offset > high_watermark:
-        text = (
+        return Reason(
+            Code.F5,
             f"{who(one.group)} committed {one.offset:,}, beyond the log's end {high_watermark:,}: a leftover of "
-            f"an older topic of this name? {_reset(one.group)}"
+            f"an older topic of this name? {_reset(one.group)}",
         )
-        return Reason(Code.F5, text)
-    return (
-        ahead_reason(one, leader_epoch) if (one.epoch or 0) > leader_epoch else leftover_reason(one.group, one.offset)
+    if (one.epoch or 0) > leader_epoch:
+        return _ahead_reason(one, leader_epoch)
+    again = "take them out of it" if is_outside(one.group) else "delete its offsets"
+    return Reason(
+        Code.F5,
+        f"{who(one.group)} committed {one.offset:,} to an older topic of this name or before the log was lost, and has "
+        f"not committed since: {again}; if it has read so far here all the same: {forget_line(one.group)}",
     )
 
 
-def ahead_reason(one: Refused, leader_epoch: int) -> Reason:
+def _ahead_reason(one: Refused, leader_epoch: int) -> Reason:
     """Return why a commit in a leader epoch that the log does not have does not count (F5)."""
-    text = (
+    return Reason(
+        Code.F5,
         f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
-        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}"
+        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}",
     )
-    return Reason(Code.F5, text)
 
 
 def _cut_reason(cut: int, epoch: int | None) -> Reason:
     which = "" if epoch is None else f" (leader epoch {epoch} ended there)"
-    text = (
+    return Reason(
+        Code.F5,
         f"the log was cut back to {cut:,} since kretain last looked{which}, and some group's commit carries no leader "
-        f"epoch: whether it is older is unknown now; run again"
+        f"epoch: whether it is older is unknown now; run again",
     )
-    return Reason(Code.F5, text)
-
-
-def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
-    """Return why a commit beyond the end of its own leader epoch does not count (F5)."""
-    text = (
-        f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
-        f"were lost in an election and others stand there now; let it commit again. If it has, and names epoch {epoch} "
-        f"each time, its client never learns a new one: use a newer client, or groups.stale.epochs"
-    )
-    return Reason(Code.F5, text)
-
-
-def leftover_reason(group: str, offset: int) -> Reason:
-    """Return why a commit that was seen beyond the log's end, or on a deleted topic, does not count (F5)."""
-    again = "take them out of it" if is_outside(group) else "delete its offsets"
-    text = (
-        f"{who(group)} committed {offset:,} to an older topic of this name or before the log was lost, and has "
-        f"not committed since: {again}; if it has read so far here all the same: "
-        f"{forget_line(group)}"
-    )
-    return Reason(Code.F5, text)
 
 
 def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, int | None]]) -> str:
@@ -320,8 +309,10 @@ def _delete_offsets(group: str, topic: str) -> str:
 
 def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
     """Return what to do about a group that is gone, and had commits only on other partitions of the topic (F6)."""
-    text = f"{who(group)}, gone since it was seen {seen}, read {topic} and had no commit on this partition"
-    return f"{text}; {forget_hint(group)}"
+    return (
+        f"{who(group)}, gone since it was seen {seen}, read {topic} and had no commit on this partition; "
+        f"{forget_hint(group)}"
+    )
 
 
 def only_member_text(group: str, topic: str) -> str:
@@ -348,10 +339,7 @@ def _doubts(standing: Standing, *, empty: bool) -> list[Reason]:
 
     A partition without records needs no commit (F2).
     """
-    reasons: list[Reason] = []
-    for some in (standing.failed, standing.failed_topic):
-        reasons += _some(some)
-    irregular = standing.irregular
+    irregular, reasons = standing.irregular, [*_some(standing.failed), *_some(standing.failed_topic)]
     if not empty:
         reasons += [Reason(Code.F2, text) for _group, text in irregular.missing]
         if (more := irregular.missing_count - len(irregular.missing)) > 0:

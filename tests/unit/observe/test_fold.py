@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Floor, Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
-from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
+from retention_cli.memory.interface import RecalledGroup
+from retention_cli.observe.floors.fold import Commit, FloorFold, Latest, TopicScope
 
 ORDERS0 = TopicPartition("orders", 0)
 THREE = {"orders": TopicScope([5, 5, 5])}
@@ -84,12 +85,13 @@ def test_a_partition_that_is_younger_than_the_group_needs_its_commit() -> None:
 def test_a_stored_offset_below_zero_is_unknown_whatever_is_remembered(stored: int, latest: list[str]) -> None:
     """F1, F2: only the client knows where it starts. No remembered position and no ``groups.latest`` replaces it."""
     scope = TopicScope([5, 5, 5], require=("reset",))
-    for remembered in ({}, {"orders": [(0, 10, 5)]}):
+    gone: list[dict[str, list[Commit]]] = [{}, {"orders": [(0, 10, 5)]}]
+    for remembered in gone:
         fold = FloorFold({"orders": scope}, latest=Latest(frozenset(latest)))
         fold.add("done", {"orders": [(n, 10, None) for n in range(3)]})
-        fold.recall("reset", remembered, "before")
-        fold.no_position("reset", {"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}})
-        fold.add("reset", {"orders": [(1, 10, None), (2, 10, None)]})
+        below_zero = {"orders": {0: stored, 7: stored}, "unmanaged": {0: stored}}
+        commits = {"orders": [(1, 10, None), (2, 10, None)]}
+        fold.add("reset", commits, recalled=RecalledGroup(remembered), no_position=below_zero)
         floor = fold.floor(ORDERS0, 0, 10)
         assert codes(floor) == ["F2", "F4"]
         assert isinstance(floor, Unknown)
@@ -100,8 +102,7 @@ def test_a_stored_offset_below_zero_is_unknown_whatever_is_remembered(stored: in
 def test_a_group_that_stored_nothing_but_offsets_below_zero_reads_the_whole_topic() -> None:
     fold = FloorFold(THREE)
     fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
-    fold.no_position("reset", {"orders": {1: -2}})
-    fold.add("reset", {"orders": []})
+    fold.add("reset", {"orders": []}, no_position={"orders": {1: -2}})
     assert [codes(fold.floor(TopicPartition("orders", n), 0, 10)) for n in range(3)] == [["F2"]] * 3
 
 
@@ -110,13 +111,11 @@ def test_a_live_member_without_a_commit_reads_anew_whatever_is_remembered() -> N
     for commits in ({}, {"orders": [(1, 9, None), (2, 9, None)]}):
         fold = FloorFold(THREE)
         fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
-        fold.recall("again", {"orders": [(0, 9, 5)]}, "before")
-        fold.add("again", commits, reads=["orders"])
+        fold.add("again", commits, ["orders"], RecalledGroup({"orders": [(0, 9, 5)]}))
         assert codes(fold.floor(ORDERS0, 0, 10)) == ["F2"]
     fold = FloorFold(THREE)
     fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
-    fold.recall("again", {"orders": [(n, 4, 5) for n in range(3)]}, "before")
-    fold.add("again", {}, reads=["elsewhere"])
+    fold.add("again", {}, ["elsewhere"], RecalledGroup({"orders": [(n, 4, 5) for n in range(3)]}))
     floor = fold.floor(ORDERS0, 0, 10)
     assert isinstance(floor, Floor)
     assert (floor.offset, floor.by) == (4, "group:again"), "without a member here it counts where it stood (F6)"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
+from retention_cli.memory.interface import RecalledGroup
 from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 
 SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
@@ -42,11 +43,9 @@ def tell(fold: FloorFold, group: tuple[Any, ...]) -> None:
     elif kind == "fails somewhere":
         fold.fail(name, "time-out", now.keys())
     else:
-        if more == "refuses":
-            fold.refuse(name, {(topic, number): one for topic, by in now.items() for number, one in by.items()})
-        if more == "recalls":
-            fold.recall(name, rows(before), "before")
-        fold.add(name, rows(now), ["orders"] if live else [])
+        refused = {(topic, number): one for topic, by in now.items() for number, one in by.items()}
+        recalled = RecalledGroup(rows(before) if more == "recalls" else {}, refused if more == "refuses" else {})
+        fold.add(name, rows(now), ["orders"] if live else [], recalled)
 
 
 def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
