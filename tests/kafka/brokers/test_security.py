@@ -553,18 +553,6 @@ def test_record_reads_use_the_same_security_settings(
     assert consumed(topic)
 
 
-def test_connection_without_a_certificate_is_refused(
-    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
-) -> None:
-    done = ask(
-        mutual.secure_bootstrap,
-        properties(tmp_path, security_protocol="SSL", ssl_ca_location=certificates["ca.pem"]),
-        timeout="3s",
-    )
-    assert done.code == 1
-    assert done.err.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
