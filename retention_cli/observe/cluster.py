@@ -31,8 +31,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.lineage import LogEnds, ask_epochs
-from retention_cli.observe.proven_reads import Reading
+from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Observation, Request
 from retention_cli.observe.times import read_times

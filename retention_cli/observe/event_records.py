@@ -31,7 +31,7 @@ from retention_cli.core.model import (
 from retention_cli.core.units import UnitError, format_duration, parse_time_ms
 from retention_cli.decide.triggers.event_time import TIMESTAMP
 from retention_cli.memory.event_scan import EventScan
-from retention_cli.observe.proven_reads import Reading, of_another_log
+from retention_cli.observe.lineage import Reading, of_another_log
 from retention_cli.policy.settings import EventSource, Settings
 
 _MAX_TIME_MS: Final = 2**63 - 1

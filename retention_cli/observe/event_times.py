@@ -18,7 +18,7 @@ from retention_cli.observe.event_records import (
     stamp_of,
     without_event_time,
 )
-from retention_cli.observe.proven_reads import Reading
+from retention_cli.observe.lineage import Reading
 from retention_cli.policy.settings import EventSource
 
 _WINDOWS: Final = (128, 2_048, 32_768)

@@ -16,7 +16,7 @@ from retention_cli.brokers.records import Reached, Search
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.decide.lookups import Wanted
-from retention_cli.observe.proven_reads import of_another_log
+from retention_cli.observe.lineage import of_another_log
 
 Facts = Mapping[TopicPartition, PartitionFacts]
 KnownData = Callable[[TopicPartition], Container[int]]
@@ -29,6 +29,9 @@ _PARTITIONS_A_CALL: Final = 2_500
 _CALLS_UNDER_WAY: Final = 6
 """Brokers work on the next calls while one call's answers are handled, and while answers and requests are on their way:
 with a round trip of 50 ms, a whole plan takes a twentieth less with six than with three."""
+
+
+_ENDS_UNKNOWN: Final = Unknown.because("lookup", "the log's ends are unknown")
 
 
 class Answered(NamedTuple):
@@ -119,7 +122,7 @@ class _Open:
         start, times = self.facts[tp].log_start, self.wanted[tp]
         front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
         if not isinstance(spec, int):
-            yield from _by_newest(self.facts[tp], tp, times, self.silent.pop(tp), answer, self.unsettled)
+            yield from self._by_newest(tp, answer)
         elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
             if isinstance(answer, Found) and answer.offset == start:
                 yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
@@ -139,6 +142,19 @@ class _Open:
         else:
             text = f"the offset at a time could not be looked up: {answer}"
             yield from _both(times, Answered(tp, spec, Unknown.because("lookup", text)))
+
+    def _by_newest(self, tp: TopicPartition, newest: Answer) -> Iterator[Answered]:
+        """Settle look-ups that returned −1 by MAX_TIMESTAMP; the others must be settled by reading."""
+        start, end = self.facts[tp].log_start, self.facts[tp].high_watermark
+        for time_ms in self.silent.pop(tp):
+            if isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:
+                found: Maybe[LookUp] = end if isinstance(end, Unknown) else LookUp(end)
+            elif isinstance(start, Unknown):
+                found = _ENDS_UNKNOWN
+            else:
+                self.unsettled.setdefault(tp, []).append((time_ms, start))
+                continue
+            yield from _both(self.wanted[tp], Answered(tp, time_ms, found))
 
 
 def _before_1970(facts: Facts, part: Mapping[TopicPartition, Wanted]) -> Iterator[Answered]:
@@ -195,26 +211,6 @@ def _rounds(asked: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition,
     return rounds
 
 
-def _by_newest(
-    facts: PartitionFacts,
-    tp: TopicPartition,
-    wanted: Wanted,
-    times: Iterable[int],
-    newest: Answer,
-    unsettled: dict[TopicPartition, list[tuple[int, int]]],
-) -> Iterator[Answered]:
-    """Settle look-ups that returned −1 by MAX_TIMESTAMP; add those that must be settled by reading to ``unsettled``."""
-    start, end = facts.log_start, facts.high_watermark
-    for time_ms in times:
-        if isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:
-            yield from _both(wanted, Answered(tp, time_ms, end if isinstance(end, Unknown) else LookUp(end)))
-        elif isinstance(start, Unknown):
-            unknown = Unknown.because("lookup", "the log's ends are unknown")
-            yield from _both(wanted, Answered(tp, time_ms, unknown))
-        else:
-            unsettled.setdefault(tp, []).append((time_ms, start))
-
-
 def _search(
     reader: ClusterReader,
     facts: Facts,
@@ -230,38 +226,37 @@ def _search(
         for tp, (time_ms, start) in asked.items():
             end, stable = facts[tp].high_watermark, facts[tp].last_stable_offset
             if isinstance(end, Unknown) or isinstance(stable, Unknown):
-                yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"), data=True)
+                yield Answered(tp, time_ms, _ENDS_UNKNOWN, data=True)
             elif stable <= start:  # from there on an open transaction: nothing can be read, and nothing trimmed (G1)
                 yield Answered(tp, time_ms, LookUp(start), data=True)
             else:
                 searches[tp] = Search(start, end, time_ms, 1 if scan_records is None else scan_records[tp.topic])
         answers = reader.search_records(searches, max(1.0, deadline - reader.clock.monotonic()))
         read = {tp: one.epochs for tp, one in answers.items() if isinstance(one, Reached)}
-        for tp, why in of_another_log(reader, read, leaders).items():
-            answers[tp] = RequestFailedError(why, retriable=True)
-        for tp, one in answers.items():
-            if isinstance(one, Reached) and (there := _ended_early(one, facts[tp])) is not None:
-                answers[tp] = RequestFailedError(f"the log ended at {one.offset:,}, before {there:,}", retriable=True)
+        others = of_another_log(reader, read, leaders)
         for tp, reached in answers.items():
-            time_ms = asked[tp][0]
-            if isinstance(reached, RequestFailedError):
-                text = f"an ambiguous look-up could not be settled by reading: {reached}"
+            time_ms, start = asked[tp]
+            failed = others.get(tp)
+            if isinstance(reached, Reached) and failed is None:
+                failed = _ended_early(reached, facts[tp])
+            if isinstance(reached, RequestFailedError) or failed is not None:
+                text = f"an ambiguous look-up could not be settled by reading: {failed or reached}"
                 yield Answered(tp, time_ms, Unknown.because("lookup", text), data=True)
-            else:
-                note = _stopped(reached.offset) if reached.stopped and scan_records is not None else None
-                found = LookUp(reached.offset, note, reached.timestamp, reached.record)
-                if scan_records is None and reached.record is None:  # there is no record whose stamp could be old
-                    found = LookUp(asked[tp][1])
-                yield Answered(tp, time_ms, found, data=True, record=reached.record)
+                continue
+            note = _stopped(reached.offset) if reached.stopped and scan_records is not None else None
+            found = LookUp(reached.offset, note, reached.timestamp, reached.record)
+            if scan_records is None and reached.record is None:  # there is no record whose stamp could be old
+                found = LookUp(start)
+            yield Answered(tp, time_ms, found, data=True, record=reached.record)
 
 
-def _ended_early(reached: Reached, facts: PartitionFacts) -> int | None:
-    """Return the offset that a search should have reached, None if it did: if not, another log answered it (M1)."""
+def _ended_early(reached: Reached, facts: PartitionFacts) -> str | None:
+    """Return that a search ended before the log's end, None if it did not: if so, another log answered it (M1)."""
     end, stable = facts.high_watermark, facts.last_stable_offset
     if reached.stopped or reached.record is not None or isinstance(end, Unknown) or isinstance(stable, Unknown):
         return None
     there = min(end, stable)
-    return there if reached.offset < there else None
+    return f"the log ended at {reached.offset:,}, before {there:,}" if reached.offset < there else None
 
 
 def _stopped(offset: int) -> Reason:

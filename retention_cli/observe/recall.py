@@ -67,15 +67,12 @@ class Remembered:
             now = self.leaders[tp].leader_epoch
             cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
-                self.set_aside[tp] = memory
-                self.doubts[tp], self.partitions[tp] = (
-                    cut,
-                    PartitionMemory(
-                        leader_epoch=now,
-                        log_start=start,
-                        created=memory.created,  # facts that can only hold are kept
-                        created_below=memory.created_below,
-                    ),
+                self.doubts[tp], self.set_aside[tp] = cut, memory
+                self.partitions[tp] = PartitionMemory(
+                    leader_epoch=now,
+                    log_start=start,
+                    created=memory.created,  # facts that can only hold are kept
+                    created_below=memory.created_below,
                 )
             elif cut is not None:
                 self.cuts[tp] = cut
@@ -91,7 +88,7 @@ class Remembered:
             wanted = all_samples or self.settings[tp.topic].min_wallclock_ms is not None
             if not wanted or isinstance(one.high_watermark, Unknown):
                 continue
-            samples = (*self.partitions[tp].samples, self._sample(one.high_watermark))
+            samples = (*self.partitions[tp].samples, Sample(self.ends_read_ms, one.high_watermark))
             facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
 
     def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
@@ -104,7 +101,7 @@ class Remembered:
         for tp, memory in self.partitions.items():
             end, kind = facts[tp].high_watermark, facts[tp].topic.timestamp_type
             if not isinstance(end, Unknown) and tp not in self.doubts:
-                memory.add_sample(self._sample(end))
+                memory.add_sample(Sample(self.ends_read_ms, end))
             # CreateTime can only hold, so it is remembered whatever else is unknown.
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
                 known = self.set_aside.get(tp, memory)
@@ -115,9 +112,8 @@ class Remembered:
             read = ((tp, self._log_now(tp, one.high_watermark, odd)) for tp, one in facts.items())
             return Logs((tp, log) for tp, log in read if log is not None)
 
-        topics = {tp.topic for tp in self.partitions}
         cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, odd) is not None]
-        self.memory.judge(logs, topics, cuts)
+        self.memory.judge(logs, {tp.topic for tp in self.partitions}, cuts)
 
     def _log_now(
         self,
@@ -129,23 +125,8 @@ class Remembered:
             return None
         unknown, unasked = odd.get(tp, ((), ()))
         epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
-        return log_now(high_watermark, epoch, frozenset(unknown), frozenset(unasked), self.cuts.get(tp), last)
-
-    def _sample(self, high_watermark: int) -> Sample:
-        return Sample(self.ends_read_ms, high_watermark)
-
-
-def log_now(
-    high_watermark: int,
-    leader_epoch: int,
-    unknown: frozenset[int],
-    unasked: frozenset[int],
-    cut: Cut | None,
-    last_epoch: int | None,
-) -> LogNow:
-    """Return what a pass has found out about a partition's log."""
-    offset, _epoch, until = cut or (None, None, None)
-    return LogNow(high_watermark, leader_epoch, unknown, unasked, offset, last_epoch, until)
+        offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
+        return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until)
 
 
 def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:

@@ -14,7 +14,7 @@ from retention_cli.core.model import LookUp, Maybe, PartitionFacts, TopicPartiti
 from retention_cli.decide.lookups import Lookups, Wanted, settled
 from retention_cli.memory.partition import Front
 from retention_cli.observe import lookups
-from retention_cli.observe.proven_reads import Reading, soon
+from retention_cli.observe.lineage import Reading, soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS
 
 

@@ -169,7 +169,7 @@ MUTANTS: Final = (
     Mutant("M3: a start that moved back is let be", "memory/partition.py", "log_start < self.log_start\n", "False\n"),
     Mutant(
         "reads of another log are believed",
-        "observe/proven_reads.py",
+        "observe/lineage.py",
         "return other_log(reader, old, leaders) if old else {}",
         "return {}",
     ),

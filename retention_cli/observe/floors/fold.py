@@ -64,11 +64,6 @@ class Columns(NamedTuple):
     high_by: list[str]
     bare: bytearray
 
-    @classmethod
-    def of(cls, count: int) -> Columns:
-        """Return the columns of so many partitions without a commit."""
-        return cls([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
-
 
 Kind = Literal["commit", "gone", "missing", "refused", "failed"]
 
@@ -137,7 +132,10 @@ class FloorFold:
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.latest = latest
-        self.columns: dict[str, Columns] = {name: Columns.of(len(one.leader_epochs)) for name, one in topics.items()}
+        self.columns = {
+            name: Columns([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
+            for name, count in self.counts.items()
+        }
         self.irregular: dict[TopicPartition, Irregular] = {}
         self.failed_topics: dict[str, set[Reason]] = {}
         self.failed: set[Reason] = set()

@@ -292,10 +292,9 @@ def _by_name(found: MembersRead, topics: Collection[str]) -> frozenset[str]:
 
 def _is_described(group: ListedGroup) -> bool:
     """Return whether to describe a group: other types (Connect, schema registries) count by commits, if any (F2)."""
-    if not group.may_have_members:
-        return False
-    return group.kind in ("consumer", "streams", "share") or (
-        group.kind == "classic" and group.protocol_type in ("consumer", "")
+    consumes = group.kind in ("consumer", "streams", "share")
+    return group.may_have_members and (
+        consumes or (group.kind == "classic" and group.protocol_type in ("consumer", ""))
     )
 
 

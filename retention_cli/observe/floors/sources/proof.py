@@ -52,9 +52,6 @@ class Print(NamedTuple):
         return self[1:] == other[1:]
 
 
-Prints = Mapping[TopicPartition, Print | str]
-
-
 def out_of_range(run: Run) -> str | None:
     """Return why the last sync is not of records that are there, None if both are."""
     sync, there = run.sync, run.there
@@ -99,7 +96,10 @@ class Proof:
         doubts = {run.tp: f"{self._name(run)}: {text}" for run in runs if (text := out_of_range(run)) is not None}
         sound = [run for run in runs if run.tp not in doubts]
         last = self._equal({run.tp: (run.sync.upstream, run.copy, run.sync.downstream) for run in sound})
-        firsts = self._first({run.tp: run.extent for run in sound})
+        firsts = self._prints(
+            self.here,
+            {run.tp: Range(run.extent.start, min(run.extent.end, run.extent.start + _AHEAD)) for run in sound},
+        )
         begun: dict[Run, Print] = {}
         for run in sound:
             first = firsts[run.tp]
@@ -174,12 +174,6 @@ class Proof:
                 why = "a topic was recreated, or records are changed or stamped anew on the way"
                 found[tp] = f"{name} is not a copy of offset {offset:,}: {why}"
         return found
-
-    def _first(self, extents: Mapping[TopicPartition, Extent]) -> Prints:
-        """Return the first record of each partition."""
-        return self._prints(
-            self.here, {tp: Range(one.start, min(one.end, one.start + _AHEAD)) for tp, one in extents.items()}
-        )
 
     def _copies_of(self, firsts: Mapping[Run, Print]) -> dict[TopicPartition, int | None]:
         """Return where the copy of the first record is: where the last sync lets expect it, or else by its time."""
