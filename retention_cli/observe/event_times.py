@@ -66,7 +66,7 @@ def _from_stamps(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts
             windows.append(tp)
         elif known is not None and known.time_ms >= answer.timestamp:
             found.newest[tp] = known  # nothing in the log is younger than what is remembered
-        elif _within(facts[tp], answer.offset):
+        elif (log := _stable(facts[tp])) is not None and log.start <= answer.offset < log.end:
             unsure[tp] = answer
         else:
             windows.append(tp)
@@ -101,15 +101,14 @@ def _check(
         return True
 
     ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
-    ended = reading.read_proven(ranges, on_record)
-    failed = {tp: error for tp, error in ended.items() if error is not None}
-    for tp in data - failed.keys():
-        newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
-        _remember(reading, tp, facts[tp], newest)
-        reading.memory[tp].add_data(newest.offset or 0)
-        found.newest[tp] = newest
-    for tp, error in failed.items():
-        found.newest[tp] = Unknown.because(Code.R2, f"the record with the largest timestamp could not be read: {error}")
+    for tp, error in reading.read_proven(ranges, on_record).items():
+        if error is not None:
+            text = f"the record with the largest timestamp could not be read: {error}"
+            found.newest[tp] = Unknown.because(Code.R2, text)
+        elif tp in data:
+            found.newest[tp] = newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
+            _remember(reading, tp, facts[tp], newest)
+            reading.memory[tp].add_data(unsure[tp].offset)
     return [tp for tp in unsure if tp not in found.newest]
 
 
@@ -130,16 +129,18 @@ def _from_windows(
         if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
             best[tp] = EventMax(stamp, message.offset())
 
-    waiting = list(partitions)
+    logs = {tp: log for tp in partitions if (log := _stable(facts[tp])) is not None}
+    waiting = list(logs)
     for size in _WINDOWS:
-        ranges = {tp: window for tp in waiting if (window := _window(facts[tp], size)) is not None}
+        ranges = {tp: Range(max(logs[tp].start, logs[tp].end - size), logs[tp].end) for tp in waiting}
         if not ranges:
             break
         for tp, error in reading.read_proven(ranges, on_record).items():
             if error is not None:
                 best.pop(tp, None)
                 found.newest[tp] = Unknown.because(Code.R2, f"the newest records could not be read: {error}")
-        waiting = [tp for tp in ranges if tp not in best and tp not in found.newest and _more(facts[tp], size)]
+        settled = best.keys() | found.newest.keys()
+        waiting = [tp for tp, part in ranges.items() if tp not in settled and part.start > logs[tp].start]
     for tp in partitions:
         if tp in found.newest:
             continue
@@ -152,8 +153,8 @@ def _from_windows(
         elif newest is None and tp in first:
             found.newest[tp] = without_event_time(str(TIMESTAMP), first[tp])
         else:  # exact if every record in the log was read
-            whole = not _more(facts[tp], _WINDOWS[0])
-            found.newest[tp] = None if newest is None else newest._replace(exact=whole)
+            every = tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0]
+            found.newest[tp] = None if newest is None else newest._replace(exact=every)
 
 
 def _is_poisoned(reading: Reading, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
@@ -164,22 +165,9 @@ def _is_poisoned(reading: Reading, tp: TopicPartition, newest: Maybe[EventMax | 
     return newest.time_ms > reading.now_ms + settings.max_ahead_ms
 
 
-def _within(facts: PartitionFacts, offset: int) -> bool:
-    """Return whether an offset is in the stable part of the log, from S to L."""
-    start, stable = facts.log_start, facts.last_stable_offset
-    if isinstance(start, Unknown) or isinstance(stable, Unknown):
-        return False
-    return start <= offset < stable
-
-
-def _window(facts: PartitionFacts, size: int) -> Range | None:
+def _stable(facts: PartitionFacts) -> Range | None:
+    """Return the stable part of the log, from S to L; None if it is unknown or empty."""
     start, stable = facts.log_start, facts.last_stable_offset
     if isinstance(start, Unknown) or isinstance(stable, Unknown) or start >= stable:
         return None
-    return Range(max(start, stable - size), stable)
-
-
-def _more(facts: PartitionFacts, size: int) -> bool:
-    """Return whether there are records before a window of this size."""
-    window = _window(facts, size)
-    return window is not None and window.start != facts.log_start
+    return Range(start, stable)

@@ -6,13 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.core.model import Decision, Sample
+from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.shared_topic import STATE_TOPIC
-from retention_cli.state.memories import Kind
 from tests.support.ledger_stores import (
     Store,
     decide,
@@ -24,7 +22,7 @@ from tests.support.ledger_stores import (
     samples_of,
     see,
 )
-from tests.support.world import HOUR, World, codes, consumed, now_ms, wait_until
+from tests.support.world import HOUR, World, codes, consumed, now_ms
 
 OLD = [30 * HOUR] * 10
 
@@ -42,17 +40,6 @@ def store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
 # -- another machine -----------------------------------------------------------------------
 
 
-def test_new_machine_knows_record_ages(world: World) -> None:
-    """G3: what another pod saw is as good as what this one saw. On its own it would hold."""
-    topic = world.filled(OLD, {"a": 6})
-    policy = consumed(topic, retention__min__wallclock__ms="300")
-    assert decide(world, policy, topic, "first").action == "hold"
-    seen = now_ms()
-    wait_until(lambda: now_ms() > seen + 400, "the records to be old enough")
-    assert codes(decide(world, policy, topic, "alone", "local")) == {"G3"}
-    assert decide(world, policy, topic, "second").trim_to == 6
-
-
 def test_new_machine_knows_deleted_groups(world: World) -> None:
     """F6: a group that another pod saw still counts here. On its own this machine would trim past it."""
     topic = world.filled(OLD, {"a": 7, "gone": 3})
@@ -62,32 +49,6 @@ def test_new_machine_knows_deleted_groups(world: World) -> None:
     found = decide(world, consumed(topic), topic, "second")
     assert (found.trim_to, found.min_commit_by) == (3, f"group:{topic}-gone")
     assert codes(found) == {"F6"}
-
-
-def test_new_machine_knows_partitions_younger_than_a_group(world: World) -> None:
-    """F2: ``groups.latest`` does not cover them, as the group may read them from 0 (KIP-1327). A newer group it does."""
-    topic = world.filled(OLD)
-    for group in ("done", "tail"):
-        world.commit(f"{topic}-{group}", topic, 10)
-    policy = f'{consumed(topic)}\ngroups:\n  latest: ["{topic}-tail", "{topic}-newer"]'
-    assert decide(world, policy, topic, "first").trim_to == 10
-    world.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
-    world.await_leaders(topic, 2)
-    world.produce(topic, OLD, partition=1)
-    world.commit(f"{topic}-done", topic, {0: 10, 1: 10})
-
-    def added(machine: str, kind: Kind = "cluster") -> Decision:
-        return plan(world, policy, machine, kind).decisions[1]
-
-    assert added("alone", "local").trim_to == 10, "it can't know"
-    for machine in ("first", "second"):
-        found = added(machine)
-        assert codes(found) == {"F2"}, found
-        assert f"group {topic}-tail has no commit on this partition, and groups.latest does not cover it" in str(found)
-    world.commit(f"{topic}-newer", topic, 10)
-    world.commit(f"{topic}-tail", topic, {1: 4})
-    for machine in ("first", "third"):
-        assert added(machine).trim_to == 4
 
 
 def test_plan_says_that_its_memory_is_shared_and_since_when(world: World) -> None:

@@ -112,52 +112,6 @@ def test_recheck_reads_the_file_again(world: World, topic: str, tmp_path: Path) 
     assert (trimmed.outcome, world.ends(topic)[0]) == ("trimmed", 6)
 
 
-def test_missing_position_counts_until_it_is_forgotten(world: World, topic: str, tmp_path: Path) -> None:
-    """F6: the job's export lost a topic; what it had yet to read stays."""
-    other, place = world.topic(), tmp_path / "flink.json"
-    world.produce(other, OLD)
-    policy = with_file(topic, place)
-    write(place, **{topic: 3, other: 1})
-    assert world.decide(policy, topic).trim_to == 3
-    write(place, **{other: 1})
-    decision = world.decide(policy, topic)
-    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
-    assert any("if it won't come back: kretain groups forget -b HOST:PORT file:flink" in one for one in said(decision))
-    assert world.cli("groups", "forget", "file:flink", check=0).out == "Forgotten: file:flink\n"
-    assert world.decide(policy, topic).trim_to == 8
-
-
-def test_position_beyond_the_end_belongs_to_another_log(world: World, topic: str, tmp_path: Path) -> None:
-    """F5: and it stays refused when the log has grown past it."""
-    place = tmp_path / "flink.json"
-    policy = with_file(topic, place)
-    write(place, **{topic: 14})
-    for _ in range(2):
-        decision = world.decide(policy, topic)
-        assert (decision.action, decision.trim_to) == ("hold", None)
-        assert any(one.startswith("F5: file:flink committed 14") for one in said(decision))
-        world.produce(topic, OLD)
-
-
-@pytest.mark.parametrize("broken", ["missing", "cut short", "old", "foreign"])
-def test_unreadable_source_holds_its_topics(world: World, topic: str, tmp_path: Path, broken: str) -> None:
-    other, place = world.topic(), tmp_path / "flink.json"
-    world.produce(other, OLD)
-    world.commit(f"{other}-g", other, 8)
-    write(place, now_ms() - 2 * HOUR if broken == "old" else None, **{topic: 3})
-    if broken == "missing":
-        place.unlink()
-    elif broken == "cut short":
-        place.write_bytes(place.read_bytes()[:-2])
-    elif broken == "foreign":
-        write(place, **{topic: 3, "no-such-topic": 1})
-    policy = with_file(topic, place, topics=topic).replace(f'match: "{topic}"', f'match: ["{topic}", "{other}"]')
-    plan = world.plan(policy, remember=False)
-    rows = {one.topic: one for one in plan.decisions}
-    assert (rows[topic].action, [one.code for one in rows[topic].reasons]) == ("hold", ["F3"])
-    assert rows[other].trim_to == 8
-
-
 def test_every_report_names_the_source(world: World, topic: str, tmp_path: Path) -> None:
     place, script, policy = tmp_path / "flink.json", tmp_path / "positions", tmp_path / "policy.yaml"
     write(place, **{topic: 3})

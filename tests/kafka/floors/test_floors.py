@@ -88,13 +88,6 @@ def test_live_member_without_a_commit_holds_its_topic(world: World, protocol: st
     assert (decision.action, decision.trim_to) == ("trim", 10)
 
 
-def test_kip_848_regex_subscription_holds_the_topics_it_reads(world: World) -> None:
-    topic = world.filled(OLD, {"done": 10}, stem="regex")
-    with polled(world.member(f"{topic}-new", [f"^{topic}$"], group_protocol="consumer")):
-        decision = world.decide(consumed(topic), topic)
-    assert codes(decision) == {"F2"}
-
-
 def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> None:
     """F2: the broker looks for new topics only now and then; the group reads them from the start once it has."""
     topic = world.topic("regex")
@@ -113,33 +106,6 @@ def group_topics(world: World, group: str) -> set[str]:
     """Return the topics that a KIP-848 group's members have been assigned."""
     found = world.admin.describe_consumer_groups([group])[group].result(30)
     return {one.topic for member in found.members for one in member.assignment.topic_partitions}
-
-
-def test_group_with_commits_only_on_other_partitions_holds(world: World) -> None:
-    topic = world.topic(partitions=3)
-    for partition in range(3):
-        world.produce(topic, OLD, partition)
-    world.commit(f"{topic}-done", topic, {0: 9, 1: 9, 2: 9})
-    world.commit(f"{topic}-stray", topic, {1: 5})
-    policy = consumed(topic)
-    plan = {one.partition: one for one in world.plan(policy).decisions}
-    assert [plan[n].action for n in range(3)] == ["hold", "trim", "hold"]
-    assert plan[1].trim_to == 5
-    assert codes(plan[0]) == {"F2"}
-    # … unless it starts at the end where it has no commit
-    late = policy.replace("version: 1", f"version: 1\ngroups: {{latest: [{topic}-stray]}}")
-    assert [one.trim_to for one in world.plan(late).decisions] == [9, 5, 9]
-    # … or is ignored
-    ignored = policy.replace("version: 1", 'version: 1\ngroups: {ignore: ["*-stray"]}')
-    assert [one.trim_to for one in world.plan(ignored).decisions] == [9, 9, 9]
-
-
-def test_empty_partition_needs_no_commit(world: World) -> None:
-    topic = world.topic(partitions=2)
-    world.produce(topic, OLD, 0)
-    world.commit(f"{topic}-a", topic, {0: 10})
-    plan = world.plan(consumed(topic))
-    assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 10), ("keep", None)]
 
 
 def test_share_group_counts_by_its_start_offset(world: World) -> None:
@@ -368,13 +334,6 @@ def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
     assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}
 
 
-def test_rewinding_group_lowers_the_floor(world: World) -> None:
-    topic = world.filled(OLD, {"a": 9})
-    assert world.decide(consumed(topic), topic).trim_to == 9
-    world.commit(f"{topic}-a", topic, 2)
-    assert world.decide(consumed(topic), topic).trim_to == 2
-
-
 def test_unusual_group_and_topic_names_are_read(world: World) -> None:
     topic = world.topic(name="T.o_p-i" + "c" * 230)
     world.produce(topic, OLD)
@@ -580,21 +539,6 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
             thread.join()
 
 
-def test_commit_with_a_foreign_leader_epoch_holds_until_deleted(world: World) -> None:
-    """F5: above the partition's epoch. Once the remedy was carried out it counts for nothing (F6)."""
-    topic = world.topic()
-    ahead = f"{topic}-ahead"
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-b", topic, {0: 9})
-    world.commit(ahead, topic, {0: 7}, epochs={0: 99})
-    decision = world.decide(consumed(topic), topic)
-    assert (decision.action, [reason.code for reason in decision.reasons]) == ("hold", ["F5"])
-    assert ahead in decision.reasons[0].text
-    assert "delete its offsets" in decision.reasons[0].text
-    world.delete_group(ahead)
-    assert world.decide(consumed(topic), topic).trim_to == 9
-
-
 @pytest.mark.parametrize("remedy", ["offsets", "group"])
 def test_refused_commit_is_no_position_after_its_deletion(world: World, remedy: str) -> None:
     """F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
@@ -619,39 +563,6 @@ def test_refused_commit_is_no_position_after_its_deletion(world: World, remedy: 
     assert plan_row(world, topic)["trim_to"] == 40
     world.commit(group, topic, 20)
     assert plan_row(world, topic)["trim_to"] == 20
-
-
-def test_last_valid_commit_stands_behind_a_refused_one(world: World) -> None:
-    """F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
-    topic = world.topic()
-    group = f"{topic}-g"
-    world.produce(topic, OLD)
-    world.commit(f"{topic}-other", topic, 10)
-    world.commit(group, topic, 4)
-    assert plan_row(world, topic)["trim_to"] == 4
-    world.commit(group, topic, 90)
-    assert plan_row(world, topic)["action"] == "hold"
-    world.delete_group(group)
-    world.produce(topic, [30 * HOUR] * 100)
-    world.commit(f"{topic}-other", topic, 110)
-    row = plan_row(world, topic)
-    assert (row["trim_to"], row["unconsumed"]) == (4, 0)
-    assert [reason["code"] for reason in row["reasons"]] == ["F6"]
-
-
-def test_refused_commit_that_is_repeated_stays_refused(world: World) -> None:
-    """Deleted and committed anew between two looks: nothing tells it from the one that was refused."""
-    topic = world.topic()
-    group = f"{topic}-g"
-    world.produce(topic, OLD)
-    world.commit(group, topic, 90)
-    assert plan_row(world, topic)["action"] == "hold"
-    delete_offsets(world, group, topic)
-    world.produce(topic, [30 * HOUR] * 100)
-    world.commit(group, topic, 90)
-    row = plan_row(world, topic)
-    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
-    assert row == plan_row(world, topic), "two plans of the same facts are equal"
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(90, None), (90, 99), (7, 99)])
@@ -707,56 +618,6 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
         admin.delete_group_offsets(group, [Partition(topic, partition)])
     finally:
         admin.close()
-
-
-def test_late_commit_from_before_a_topics_deletion_is_refused(world: World) -> None:
-    """The topic was recreated meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
-    topic = world.filled(OLD)
-    for _time in range(2):
-        move_leader(world, topic)
-        world.produce(topic, OLD)
-    epoch = leader_epoch(world, topic)
-    assert epoch > 1
-    world.commit(f"{topic}-g", topic, {0: 30}, epochs={0: epoch})
-    assert plan_row(world, topic)["trim_to"] == 30
-    world.delete(topic)
-    world.topic(name=topic)
-    world.produce(topic, OLD * 4)
-    world.commit(f"{topic}-g", topic, {0: 35}, epochs={0: epoch})  # what it had in hand
-    for _again in range(2):
-        row = plan_row(world, topic)
-        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
-    while leader_epoch(world, topic) < epoch:  # the new log comes to that epoch; the commit is no better for it
-        move_leader(world, topic)
-    world.produce(topic, OLD)
-    row = plan_row(world, topic)
-    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
-    world.commit(f"{topic}-g", topic, {0: 25}, epochs={0: leader_epoch(world, topic)})
-    assert plan_row(world, topic)["trim_to"] == 25
-
-
-def leader_epoch(world: World, topic: str) -> int:
-    with reader_for(world.bootstrap) as reader:
-        return reader.metadata([topic]).topics[topic].partitions[0].leader_epoch
-
-
-def move_leader(world: World, topic: str) -> None:
-    """Give partition 0, of one replica, to another broker: each move begins a leader epoch."""
-    from kafka.admin import KafkaAdminClient
-    from kafka.structs import TopicPartition as Partition
-
-    def replicas() -> tuple[int, ...]:
-        with reader_for(world.bootstrap) as reader:
-            one = reader.metadata([topic]).topics[topic].partitions[0]
-            return tuple(one.replicas) if one.leader == one.replicas[0] else ()
-
-    to = replicas()[0] % 3 + 1
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
-        admin.alter_partition_reassignments({Partition(topic, 0): [to]})
-    finally:
-        admin.close()
-    wait_until(lambda: replicas() == (to,), f"{topic} on broker {to}")
 
 
 def test_unread_records_are_counted_from_the_log_start(world: World) -> None:

@@ -11,11 +11,9 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory.disk import Look
 from retention_cli.memory.event_scan import EventScan
 from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.positions import Position
-from retention_cli.memory.replica import ReplicaSeen, pack, unpack
 from retention_cli.state.memories import Kind
 from tests.support.groups import judge_ledger
 from tests.support.ledger_stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
@@ -62,37 +60,6 @@ def test_partition_memory_survives_a_reopen(store: Store) -> None:
             assert ledger.since_ms is not None
 
 
-def test_replica_sizes_and_disk_readings_survive_a_reopen(store: Store) -> None:
-    """R5 and R6 without an inventory, and ``kretain disk``: of each the later look counts, whoever looked."""
-    topic_id, disk = new_topic_id(), f"1:/{new_topic_id()}"
-    other, at = store.elsewhere("other"), now_ms()
-    old, new = (ReplicaSeen(7, at + n, 10 * n, 90, 500, at, 0) for n in (0, 1))
-    with store.opened() as (mine, my_memories), other.opened() as (theirs, their_memories):
-        for ledger, row, look in ((mine, new, Look(at, 5, 9)), (theirs, old, Look(at - 60_000, 4, 9))):
-            ledger.begin({"orders": topic_id})
-            ledger.partition("orders", topic_id, 0).set_replicas(pack([row]))
-            ledger.disk(disk).add(look)
-        store.save(my_memories)
-        other.save(their_memories)
-    for place in (store, other, store.elsewhere("third")):
-        with place.opened() as (ledger, _):
-            assert unpack(ledger.partitions_of(topic_id)[0].replicas) == (new,)
-            assert [look.used_bytes for look in ledger.disk(disk).looks] == [4, 5]
-
-
-def test_recreated_topic_starts_without_memory(store: Store) -> None:
-    """Facts belong to a topic id, not to a name."""
-    old, new = new_topic_id(), new_topic_id()
-    with store.opened() as (ledger, memories):
-        ledger.begin({"orders": old})
-        ledger.partition("orders", old, 0).add_sample(Sample(1_000, 10))
-        store.save(memories)
-    with store.elsewhere("new-pod").opened() as (ledger, _):
-        ledger.begin({"orders": new})
-        assert ledger.partition("orders", new, 0).samples == ()
-        assert ledger.partition("orders", old, 0).samples == (Sample(1_000, 10),)
-
-
 def test_deleted_group_is_remembered_with_its_last_commits(store: Store) -> None:
     """F6, and what F5 refused; a commit that vanished alone is gone too."""
     orders, stem = new_topic_id(), new_topic_id()
@@ -115,34 +82,6 @@ def test_deleted_group_is_remembered_with_its_last_commits(store: Store) -> None
         store.save(memories)
     with store.opened() as (ledger, _):
         assert ledger.groups()[shrunk].gone == {("orders", 0): Position(5, None, 3, at)}
-
-
-def test_two_concurrent_observers_lose_nothing(store: Store) -> None:
-    """Both opened before either saved: what each saw is there for a third, whoever came last."""
-    topic_id, stem = new_topic_id(), new_topic_id()
-    other = store.elsewhere("other")
-    with store.opened() as (mine, my_memories), other.opened() as (theirs, their_memories):
-        for number, ledger in enumerate((mine, theirs), start=1):
-            ledger.begin({"orders": topic_id})
-            ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000 * number, 10 * number))
-            ledger.partition("orders", topic_id, 0).add_newest(EventMax(5_000 + number, number), "CreateTime")
-            ledger.partition("orders", topic_id, number).add_sample(Sample(1_000, 1))
-        see(mine, f"{stem}-both", {"orders": {0: 5, 1: 5}}, now_ms() - 10)
-        see(theirs, f"{stem}-both", {"orders": {0: 6}}, now_ms())
-        see(mine, f"{stem}-mine", {"orders": {0: 1}}, now_ms())
-        see(theirs, f"{stem}-theirs", {"orders": {0: 2}}, now_ms())
-        store.save(my_memories)
-        other.save(their_memories)
-    for place in (store, other, store.elsewhere("third")):
-        with place.opened() as (ledger, _):
-            found = ledger.partitions_of(topic_id)
-            assert found[0].samples == (Sample(1_000, 10), Sample(2_000, 20))
-            assert found[0].newest == EventMax(5_002, 2)
-            assert found.keys() == {0, 1, 2}
-            groups = ledger.groups()
-            assert {f"{stem}-mine", f"{stem}-theirs"} <= groups.keys()
-            assert groups[f"{stem}-both"].live.commits() == {("orders", 0): (6, None)}
-            assert groups[f"{stem}-both"].gone.keys() == {("orders", 1)}
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -18,7 +18,7 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.reader import ClusterReader
 from tests.support import archiving
 from tests.support.leaders import SETTINGS, epoch_now, lead_by, leaders
-from tests.support.world import HOUR, World, commit_raw, consumed, now_ms, wait_until
+from tests.support.world import HOUR, World, consumed, now_ms, wait_until
 
 LONG_AGO = 100 * HOUR
 READ = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
@@ -246,7 +246,7 @@ def test_commit_beyond_its_epochs_end_counts_at_that_end_after_group_deletion(to
 # -- a log whose front came back -------------------------------------------------------------------------------
 
 
-RESTORED = ("scan-back", "scan-back-two", "read-back")
+RESTORED = ("scan-back", "read-back")
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,6 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         **SETTINGS,
         "log.flush.start.offset.checkpoint.interval.ms": "3600000",
         "log.initial.task.delay.ms": "3600000",  # after the 30 s of the default, S would be noted for the first time
-        "offsets.retention.check.interval.ms": "500",
     }
     folder = tmp_path_factory.mktemp("restored")
     with EmbeddedKafka(1, settings=settings) as one:
@@ -267,18 +266,17 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         harmed = Harmed(world, folder, folder / "archive")
         for topic in RESTORED:
             world.topic(name=topic)
-        harmed.rules(**dict.fromkeys(RESTORED[:2], BY_HEADER), **{"read-back": READ})
-        for topic in RESTORED[:2]:
-            dated(world, topic, 500, HOUR)
-            dated(world, topic, 500, LONG_AGO)
-            world.delete_records(topic, 500)
-            dated(world, topic, 10, HOUR)
+        harmed.rules(**{"scan-back": BY_HEADER, "read-back": READ})
+        dated(world, "scan-back", 500, HOUR)
+        dated(world, "scan-back", 500, LONG_AGO)
+        world.delete_records("scan-back", 500)
+        dated(world, "scan-back", 10, HOUR)
         world.produce("read-back", [LONG_AGO] * 10)
         world.delete_records("read-back", 5)
         world.commit("read-back-g", "read-back", 10)
         world.commit("read-back-slow", "read-back", 2)
         assert {topic: row["trim_to"] for topic, row in harmed.plan().items()} == {
-            **dict.fromkeys(RESTORED[:2], 1_000),
+            "scan-back": 1_000,
             "read-back": None,
         }
         one.node(1).kill()
@@ -296,36 +294,6 @@ def test_event_time_scan_from_a_later_start_does_not_cover_restored_records(rest
     assert (row["outcome"], restored.world.ends("scan-back")) == ("unchanged", (0, 1_010)), said(row)
 
 
-def test_event_time_scan_does_not_cover_restored_records_after_another_trim(restored: Harmed) -> None:
-    """Up to 200 it goes once more by hand: 200 to 499 are young."""
-    assert restored.plan("scan-back-two")["scan-back-two"]["action"] == "keep"
-    restored.world.delete_records("scan-back-two", 200)
-    row = restored.trim("scan-back-two")
-    assert (row["outcome"], restored.world.ends("scan-back-two")) == ("unchanged", (200, 1_010)), said(row)
-    restored.world.delete_records("scan-back-two", 500)
-    assert restored.trim("scan-back-two")["log_start"] == 1_000
-
-
 def test_group_whose_lost_records_return_can_read_them(restored: Harmed) -> None:
     """Its commit lay below S; now it lies within the log, and counts as any."""
     assert restored.trim("read-back")["log_start"] == 2
-
-
-def test_expired_refused_commit_is_no_position(restored: Harmed) -> None:
-    """F5, F6: it lay beyond the end of the log; the broker forgot it, and the log has grown past it unread."""
-    world, topic = restored.world, "expiring"
-    world.topic(name=topic)
-    world.produce(topic, [LONG_AGO] * 10)
-    restored.rules(**{topic: READ})
-    commit_raw(world, "expiring-g", topic, 90, keep_ms=4_000)
-    row = restored.plan(topic)[topic]
-    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
-
-    def names() -> set[str]:
-        return {group.group_id for group in world.admin.list_consumer_groups().result(30).valid}
-
-    wait_until(lambda: "expiring-g" not in names(), "its end")
-    world.produce(topic, [LONG_AGO] * 100)
-    row = restored.trim(topic)
-    assert (row["outcome"], world.ends(topic)) == ("held", (0, 110))
-    assert [reason["code"] for reason in row["reasons"]] == ["F4"], said(row)

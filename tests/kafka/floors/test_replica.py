@@ -142,21 +142,6 @@ def test_lost_copy_holds_even_if_new_records_took_its_offsets(
         assert f"offset 9 of primary.{topic} in dr is not a copy of offset 9" in said(held)
 
 
-def test_recreated_topic_holds_until_it_is_copied(world: World, dr: World, copying: subprocess.Popen[bytes]) -> None:
-    """Its former syncs stay: nobody clears them."""
-    topic = make(world)
-    until(world, topic, lambda one: one.trim_to == 10)
-    with paused(copying):
-        world.delete(topic)
-        world.topic(name=topic)
-        world.produce(topic, [4 * HOUR] * 20)
-        read_by_group(world, topic, 20)
-        for remember in (True, False):  # without a memory, too
-            held = world.decide(policy(topic), topic, remember=remember)
-            assert held.action == "hold"
-            assert "is not a copy of offset 9" in said(held)
-
-
 def test_copier_that_continues_in_another_log_is_rejected(
     world: World, dr: World, copying: subprocess.Popen[bytes]
 ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,7 +88,10 @@ class _Replica:
         syncs = read_syncs(at, cluster, self.source.offset_syncs or f"mm2-offset-syncs.{self.source.place}.internal")
         offsets = self.source.connect_offsets or f"mm2-offsets.{alias}.internal"
         committed = read_committed(self.there, far, offsets, alias)
-        wanted = self._wanted({tp.topic for tp in syncs} & planned.topics.keys())
+        candidates = (
+            {tp.topic for tp in syncs} & planned.topics.keys() if self.reach.topics is None else self.reach.topics
+        )
+        wanted = sorted(one for one in candidates if matches(self.source.topics or ("*",), one))
         doubts = {topic: [text] for topic in wanted if (text := _differs(topic, planned, near)) is not None}
         names = self.source.remote_topics or f"{alias}.{{topic}}"
         copies = {topic: names.replace("{topic}", topic) for topic in wanted if topic not in doubts}
@@ -123,12 +125,11 @@ class _Replica:
             else:
                 doubt(tp, unproven[tp])
         sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
-        return Consumer(sound, unreadable={topic: _first(texts) for topic, texts in doubts.items()})
-
-    def _wanted(self, told: Collection[str]) -> list[str]:
-        """Return the topics that the source says are copied, of those that are wanted; ``told``: if any is."""
-        wanted = told if self.reach.topics is None else self.reach.topics
-        return sorted(one for one in wanted if matches(self.source.topics or ("*",), one))
+        unreadable = {}
+        for topic, texts in doubts.items():
+            more = f" (and {len(texts) - 1:,} more partitions)" if len(texts) > 1 else ""
+            unreadable[topic] = f"{texts[0]}{more}"
+        return Consumer(sound, unreadable=unreadable)
 
     def _alias(self, far: ClusterMetadata) -> str:
         """Return what MirrorMaker 2 calls this cluster."""
@@ -154,8 +155,3 @@ def _differs(topic: str, planned: ClusterMetadata, near: ClusterMetadata) -> str
     ):
         return "brokers don't agree on it: it was made or changed just now"
     return None
-
-
-def _first(texts: list[str]) -> str:
-    more = f" (and {len(texts) - 1:,} more partitions)" if len(texts) > 1 else ""
-    return f"{texts[0]}{more}"
