@@ -159,10 +159,8 @@ def _find_prefixes(
         start = facts[tp].log_start
         settings = reading.settings[tp.topic]
         if newest is None or keep_ms is None or isinstance(start, Unknown):
-            found.prefix[tp] = EventPrefix(0)
-            unreadable = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
-            if unreadable is not None:
-                found.prefix[tp] = EventPrefix(0, _unreadable(unreadable, sources[tp]))
+            first = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
+            found.prefix[tp] = EventPrefix(0, None if first is None else _unreadable(first, sources[tp]))
             continue
         cutoff_ms = newest.time_ms - keep_ms
         searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)

@@ -89,12 +89,10 @@ def look_up(
         if unanswered:
             urgent.append([unanswered])
     yield from ancient
-    for one in _search(reader, facts, open_ones.fronts, leaders, None, deadline):
-        yield from _both(wanted[one.tp], one._replace(data=False))
-    if open_ones.marked:
-        yield from _search(reader, facts, open_ones.marked, leaders, scan_records, deadline)
-    for one in _search(reader, facts, open_ones.unsettled, leaders, scan_records, deadline):
-        yield from _both(wanted[one.tp], one._replace(data=False))
+    yield from _search(reader, facts, open_ones.marked, leaders, scan_records, deadline)
+    for searches, limits in ((open_ones.fronts, None), (open_ones.unsettled, scan_records)):
+        for one in _search(reader, facts, searches, leaders, limits, deadline):
+            yield from _both(wanted[one.tp], one._replace(data=False))
 
 
 _Searches = dict[TopicPartition, list[tuple[int, int]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
@@ -18,10 +18,8 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import CommitRow, FloorFold
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.lineage import Cut, EpochEnds
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import GroupRules, Settings
-
-if TYPE_CHECKING:
-    from retention_cli.observe.recall import Remembered
 
 SettingsFor = Callable[[str], Settings | None]
 """Returns a topic's effective settings, None if the topic is not managed."""

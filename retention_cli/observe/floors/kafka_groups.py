@@ -82,14 +82,12 @@ class GroupReader:
         """
         reader = self.reader
         deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
-        before, attempts = metadata, 0
-        while True:
-            attempts += 1
-            fold, doubt = self._read_once(before, deadline)
-            if doubt is None or not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
-                break
+        fold, doubt = self._read_once(metadata, deadline)
+        attempts = 1
+        while doubt is not None and doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
             reader.clock.sleep(_AGAIN_AFTER_S)
-            before = reader.metadata([OFFSETS_TOPIC])
+            attempts += 1
+            fold, doubt = self._read_once(reader.metadata([OFFSETS_TOPIC]), deadline)
         if doubt is not None:
             fold.fail_all(doubt.reason)
         fold_outside(fold, metadata, self.recall, reader, self.listener, outside)

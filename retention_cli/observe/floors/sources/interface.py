@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from retention_cli.brokers.metadata import ClusterMetadata
-    from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,40 +92,34 @@ def _secret(path: Path) -> str:
     return text
 
 
+@dataclass(frozen=True, slots=True)
 class _Tree:
     """Reads the nodes below ``/consumers``, many at a time. A node that is deleted meanwhile counts as absent."""
 
-    def __init__(self, client: Any, deadline: float, gone: type[Exception]) -> None:
-        self._client = client
-        self._deadline = deadline
-        self._gone = gone
+    client: Any
+    deadline: float
+    gone: type[Exception]
 
     def consumers(self, source: FloorSource) -> dict[str, Consumer]:
         """Return the groups that match, with what could be read of each."""
-        self._client.sync(_ROOT)  # this server may lag behind what was written
+        self.client.sync(_ROOT)  # this server may lag behind what was written
         try:
-            names = self._client.get_children(_ROOT)
-        except self._gone:
+            names = self.client.get_children(_ROOT)
+        except self.gone:
             raise SourceError("there is no /consumers: is the chroot right?") from None
         groups = [name for name in names if matches(source.groups, name) and not matches(source.ignored, name)]
         if not groups:
             raise SourceError("no group below /consumers is one that counts: are the chroot and groups right?")
-        offsets = self._below(f"{_ROOT}/{group}/offsets" for group in groups)
+        topics = self._below(f"{_ROOT}/{group}/offsets" for group in groups)
         reads = self._reads(groups)
-        topics = {
-            (group, topic): f"{_ROOT}/{group}/offsets/{topic}"
-            for group in groups
-            for topic in offsets[f"{_ROOT}/{group}/offsets"]
-        }
-        partitions = self._below(topics.values())
-        paths = [f"{path}/{partition}" for path in topics.values() for partition in partitions[path]]
-        values = self._all(paths, self._client.get_async, None)
+        partitions = self._below(f"{path}/{topic}" for path, some in topics.items() for topic in some)
+        values = self._contents(f"{path}/{partition}" for path, some in partitions.items() for partition in some)
         found = {}
         for group in groups:
             positions: dict[str, list[Position]] = {}
             unreadable: dict[str, str] = {}
-            for topic in offsets[f"{_ROOT}/{group}/offsets"]:
-                path = topics[group, topic]
+            for topic in topics[f"{_ROOT}/{group}/offsets"]:
+                path = f"{_ROOT}/{group}/offsets/{topic}"
                 try:
                     rows = [_position(one, values[f"{path}/{one}"]) for one in partitions[path]]
                 except ValueError as error:
@@ -138,20 +133,22 @@ class _Tree:
         """Return the topics that each group's live members read, None if unknown."""
         owners = self._below(f"{_ROOT}/{group}/owners" for group in groups)
         members = self._below(f"{_ROOT}/{group}/ids" for group in groups)
-        paths = {group: [f"{_ROOT}/{group}/ids/{one}" for one in members[f"{_ROOT}/{group}/ids"]] for group in groups}
-        values = self._all((path for some in paths.values() for path in some), self._client.get_async, None)
+        values = self._contents(f"{path}/{member}" for path, some in members.items() for member in some)
         found: dict[str, frozenset[str] | None] = {}
         for group in groups:
             owned = frozenset(owners[f"{_ROOT}/{group}/owners"])
-            subscribed = [_subscription(node[0]) for path in paths[group] if (node := values[path]) is not None]
-            if owned or None not in subscribed:
-                found[group] = owned.union(*(one for one in subscribed if one is not None))
-            else:
-                found[group] = None
+            path = f"{_ROOT}/{group}/ids"
+            nodes = [values[f"{path}/{member}"] for member in members[path]]
+            subscribed = [_subscription(node[0]) for node in nodes if node is not None]
+            known = owned.union(*(one for one in subscribed if one is not None))
+            found[group] = known if owned or None not in subscribed else None
         return found
 
     def _below(self, paths: Iterable[str]) -> dict[str, list[str]]:
-        return self._all(paths, self._client.get_children_async, [])
+        return self._all(paths, self.client.get_children_async, [])
+
+    def _contents(self, paths: Iterable[str]) -> dict[str, tuple[bytes, Any] | None]:
+        return self._all(paths, self.client.get_async, None)
 
     def _all(self, paths: Iterable[str], ask: Callable[[str], Any], none: Any) -> dict[str, Any]:
         """Return the answer for each path, ``none`` for one that does not exist."""
@@ -161,8 +158,8 @@ class _Tree:
             asked = [(path, ask(path)) for path in every[start : start + _AT_ONCE]]
             for path, answer in asked:
                 try:
-                    found[path] = answer.get(timeout=max(0.0, self._deadline - time.monotonic()))
-                except self._gone:
+                    found[path] = answer.get(timeout=max(0.0, self.deadline - time.monotonic()))
+                except self.gone:
                     found[path] = none
         return found
 
