@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +52,28 @@ def both(pair: Pair, **config: str) -> str:
     return topic
 
 
-def put(
-    world: World, topic: str, numbers: Iterable[int], value: Callable[[int], bytes] = lambda n: b"v%d" % n, **more: Any
-) -> None:
+def put(world: World, topic: str, numbers: Iterable[int], value: bytes = b"v%d", **more: Any) -> None:
+    """Append records of these times; ``value`` may have a place for the number."""
     producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5})
     for number in numbers:
         key = more.get("key", b"k%d" % number)
         headers = [(name, content % number) for name, content in more.get("headers", ())]
-        producer.produce(topic, value(number), key, partition=0, timestamp=BASE + number, headers=headers)
+        content = value % number if b"%d" in value else value
+        producer.produce(topic, content, key, partition=0, timestamp=BASE + number, headers=headers)
     assert producer.flush(30) == 0
+
+
+Write = tuple[int, Iterable[int] | str] | tuple[int, Iterable[int], dict[str, Any]]
+"""Where (0: the source, 1: its copy), the numbers of records or how a transaction ends, and what is special of them."""
+
+
+def write(pair: Pair, topic: str, *writes: Write) -> None:
+    for where, numbers, *more in writes:
+        name = f"primary.{topic}" if where else topic
+        if isinstance(numbers, str):
+            pair[where].transaction(name, [BASE] * 4, end=numbers)
+        else:
+            put(pair[where], name, numbers, **dict(*more))
 
 
 def tell(pair: Pair, topic: str, upstream: int, downstream: int, committed: int | None = None) -> None:
@@ -109,122 +122,98 @@ def test_true_copy_counts_at_any_offset_and_with_duplicates(pair: Pair, start: i
     assert start_after_a_trim(pair, topic) == (19, ""), "the connector goes on at 19"
 
 
-def target_recreated(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(10, 20))
-    tell(pair, topic, 19, 9)
-
-
-def target_trimmed(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(20))
-    pair[1].delete_records(f"primary.{topic}", 15)
-    tell(pair, topic, 19, 19)
-
-
-def one_left_out(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", [number for number in range(20) if number != 4])
-    tell(pair, topic, 19, 18)
-
-
-def source_recreated(pair: Pair, topic: str) -> None:
-    put(pair[1], f"primary.{topic}", range(10), lambda number: b"old%d" % number)
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(10, 20))
-    tell(pair, topic, 19, 19)
-
-
-def reloaded_with_the_same_times(pair: Pair, topic: str) -> None:
-    put(pair[1], f"primary.{topic}", range(10))
-    put(pair[0], topic, range(20), lambda number: b"v9" if number == 9 else b"corrected")
-    tell(pair, topic, 9, 9)
-
-
-def other_headers(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20), key=None, headers=[("id", b"new%d")])
-    put(pair[1], f"primary.{topic}", range(20), key=None, headers=[("id", b"old%d")])
-    tell(pair, topic, 19, 19)
-
-
-def the_middle_is_another(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(20), lambda number: b"lost" if 8 <= number < 13 else b"v%d" % number)
-    tell(pair, topic, 19, 19)
-
-
-def ahead_of_the_log(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(40))
-    tell(pair, topic, 30, 30)
+OLD, LOST, TICK = {"value": b"old%d"}, {"value": b"lost"}, {"value": b"tick", "key": b"t"}
+CORRECTED = {"value": b"corrected"}
+NO_FIRST = "no copy of its first record, at offset 0, is found in"
 
 
 @pytest.mark.parametrize(
-    ("make", "text"),
+    ("writes", "sync", "copy_start", "text"),
     [
-        (target_recreated, "no copy of its first record, at offset 0, is found in"),
-        (target_trimmed, "no copy of its first record, at offset 0, is found in"),
-        (source_recreated, "no copy of its first record, at offset 0, is found in"),
-        (reloaded_with_the_same_times, "no copy of its first record, at offset 0, is found in"),
-        (other_headers, "is not a copy of offset 19"),
-        (ahead_of_the_log, "its offset sync is of offset 30, which is not written yet"),
+        pytest.param([(0, range(20)), (1, range(10, 20))], (19, 9), 0, NO_FIRST, id="target recreated"),
+        pytest.param([(0, range(20)), (1, range(20))], (19, 19), 15, NO_FIRST, id="target trimmed"),
+        pytest.param(
+            [(1, range(10), OLD), (0, range(20)), (1, range(10, 20))], (19, 19), 0, NO_FIRST, id="source recreated"
+        ),
+        pytest.param(
+            [(1, range(10)), (0, range(9), CORRECTED), (0, [9]), (0, range(10, 20), CORRECTED)],
+            (9, 9),
+            0,
+            NO_FIRST,
+            id="reloaded with the same times",
+        ),
+        pytest.param(
+            [
+                (where, range(20), {"key": None, "headers": [("id", which)]})
+                for where, which in enumerate((b"a%d", b"b%d"))
+            ],
+            (19, 19),
+            0,
+            "is not a copy of offset 19",
+            id="other headers",
+        ),
+        pytest.param(
+            [(0, range(20)), (1, range(40))],
+            (30, 30),
+            0,
+            "its offset sync is of offset 30, which is not written yet",
+            id="ahead of the log",
+        ),
     ],
 )
-def test_claim_that_the_records_contradict_holds(pair: Pair, make: Callable[[Pair, str], None], text: str) -> None:
+def test_claim_that_the_records_contradict_holds(
+    pair: Pair, writes: list[Write], sync: tuple[int, int], copy_start: int, text: str
+) -> None:
     topic = both(pair)
-    make(pair, topic)
+    write(pair, topic, *writes)
+    if copy_start:
+        pair[1].delete_records(f"primary.{topic}", copy_start)
+    tell(pair, topic, *sync)
     start, reasons = start_after_a_trim(pair, topic)
     assert start == 0
     assert text in reasons
 
 
-def no_copy_of_some_behind_some_twice(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(60))
-    for some in (range(8), range(8), range(20, 60)):
-        put(pair[1], f"primary.{topic}", some)
-    tell(pair, topic, 59, 55)
-
-
-def other_writers_instead(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(60))
-    put(pair[1], f"primary.{topic}", range(8))
-    put(pair[1], f"primary.{topic}", range(500, 600))
-    put(pair[1], f"primary.{topic}", [59])
-    tell(pair, topic, 59, 108)
-
-
-def markers_of_transactions_instead(pair: Pair, topic: str) -> None:
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(8))
-    for end in ("commit", "abort"):
-        pair[1].transaction(f"primary.{topic}", [BASE] * 4, end=end)
-    put(pair[1], f"primary.{topic}", range(12, 20))
-    tell(pair, topic, 19, 25)
-
-
-def equal_records_in_one_millisecond(pair: Pair, topic: str) -> None:
-    for world, name in ((pair[0], topic), (pair[1], f"primary.{topic}")):
-        put(world, name, [0] * 8, lambda _number: b"tick", key=b"t")
-    put(pair[0], topic, range(1, 20))
-    put(pair[1], f"primary.{topic}", range(9, 20))
-    tell(pair, topic, 26, 18)
-
-
 @pytest.mark.parametrize(
-    "make",
+    ("writes", "sync", "expected"),
     [
-        one_left_out,
-        the_middle_is_another,
-        no_copy_of_some_behind_some_twice,
-        other_writers_instead,
-        markers_of_transactions_instead,
-        equal_records_in_one_millisecond,
+        pytest.param([(0, range(20)), (1, range(4)), (1, range(5, 20))], (19, 18), 4, id="one left out"),
+        pytest.param(
+            [(0, range(20)), (1, range(8)), (1, range(8, 13), LOST), (1, range(13, 20))],
+            (19, 19),
+            8,
+            id="the middle is another",
+        ),
+        pytest.param(
+            [(0, range(60)), (1, range(8)), (1, range(8)), (1, range(20, 60))],
+            (59, 55),
+            8,
+            id="some have no copy, some have two",
+        ),
+        pytest.param(
+            [(0, range(60)), (1, range(8)), (1, range(500, 600)), (1, [59])], (59, 108), 8, id="other writers instead"
+        ),
+        pytest.param(
+            [(0, range(20)), (1, range(8)), (1, "commit"), (1, "abort"), (1, range(12, 20))],
+            (19, 25),
+            8,
+            id="markers of transactions instead",
+        ),
+        pytest.param(
+            [(0, [0] * 8, TICK), (1, [0] * 8, TICK), (0, range(1, 20)), (1, range(9, 20))],
+            (26, 18),
+            8,
+            id="equal records in one millisecond",
+        ),
     ],
 )
-def test_trim_stops_at_the_first_uncopied_record(pair: Pair, make: Callable[[Pair, str], None]) -> None:
+def test_trim_stops_at_the_first_uncopied_record(
+    pair: Pair, writes: list[Write], sync: tuple[int, int], expected: int
+) -> None:
     topic = both(pair)
-    make(pair, topic)
-    assert start_after_a_trim(pair, topic) == (4 if make is one_left_out else 8, "")
+    write(pair, topic, *writes)
+    tell(pair, topic, *sync)
+    assert start_after_a_trim(pair, topic) == (expected, "")
 
 
 def test_proof_stops_at_an_unreadable_record(pair: Pair) -> None:
@@ -241,18 +230,15 @@ def test_transaction_markers_need_no_copy(pair: Pair) -> None:
     topic = both(pair)
     put(pair[0], topic, range(5))
     pair[0].transaction(topic, [BASE + 6, BASE + 7], end="commit")
-    put(pair[0], topic, range(8, 10))
-    put(pair[1], f"primary.{topic}", range(5))
-    put(pair[1], f"primary.{topic}", [6, 7], lambda _number: b"t" * 100, key=None)
-    put(pair[1], f"primary.{topic}", range(8, 10))
+    of_the_transaction = {"value": b"t" * 100, "key": None}
+    write(pair, topic, (0, range(8, 10)), (1, range(5)), (1, [6, 7], of_the_transaction), (1, range(8, 10)))
     tell(pair, topic, 9, 8)
     assert start_after_a_trim(pair, topic) == (10, "")
 
 
 def test_copy_with_new_timestamps_holds(pair: Pair) -> None:
     topic = both(pair, message_timestamp_type="LogAppendTime")
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(20))
+    write(pair, topic, (0, range(20)), (1, range(20)))
     tell(pair, topic, 19, 19)
     start, reasons = start_after_a_trim(pair, topic)
     assert (start, "stamped anew" in reasons) == (0, True)
@@ -262,8 +248,7 @@ def test_copy_with_new_timestamps_holds(pair: Pair) -> None:
 def test_plan_whose_reads_contradict_the_sources_holds(pair: Pair, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     """A broker that is behind, or another cluster by the same name: the source's own reads are not the plan's."""
     topic = both(pair)
-    put(pair[0], topic, range(20))
-    put(pair[1], f"primary.{topic}", range(20))
+    write(pair, topic, (0, range(20)), (1, range(20)))
     tell(pair, topic, 19, 19)
     again = ClusterReader.again
 
