@@ -6,20 +6,20 @@ import http.server
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from retention_cli.core.consumers import floor_by, key_of
+from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
 from retention_cli.memory.interface import Commits, RecalledGroup, Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
-from retention_cli.observe.floors.outside import checked, fold_outside, read_sources
+from retention_cli.observe.floors.outside import fold_outside, read_sources
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.policy.settings import FloorSource, GroupRules
@@ -27,6 +27,7 @@ from tests.support.reach import reach_at
 
 NOW = 1_800_000_000_000
 ORDERS = TopicPartition("orders", 0)
+GROUPS: Mapping[str, Rows] = {"billing": {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]}}
 
 
 TOPICS = {
@@ -78,12 +79,14 @@ def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> Floo
     return FloorSource("file", name, place=str(place), **more)  # type: ignore[arg-type]
 
 
-def folded(*sources: FloorSource, recall: Recall | None = None, now_ms: int = NOW) -> FloorFold:
-    fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])})
-    fold.add("billing", {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]})
-    recall = recall or recalling()
-    told = replace(recall, rules=GroupRules(sources=sources))
-    fold_outside(fold, CLUSTER, told, reach_at(now_ms).reader)
+def folded(
+    *sources: FloorSource, recall: Recall | None = None, now_ms: int = NOW, groups: Mapping[str, Rows] = GROUPS
+) -> FloorFold:
+    fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])}, with_rows=True)
+    for name, rows in groups.items():
+        fold.add(name, rows)
+    recall = replace(recall or recalling(), rules=GroupRules(sources=sources))
+    fold_outside(fold, CLUSTER, recall, reach_at(now_ms).reader)
     return fold
 
 
@@ -96,34 +99,35 @@ def floor(fold: FloorFold, topic: str = "orders", partition: int = 0) -> str:
     )
 
 
-def test_a_file_counts_where_it_has_positions(tmp_path: Path) -> None:
-    fold = folded(a_file(tmp_path, "orders,0,7\norders,1,99\nelsewhere,0,1\n"))
-    assert floor(fold) == "7 file:flink"
-    assert floor(fold, "orders", 1) == "60 group:billing"
-    assert floor(fold, "payments") == "70 group:billing"
+NO_POSITION = (
+    "F2: file:flink has a position on orders-1 (9) and none on this partition: add it (0, if nothing was read)"
+)
+EMPTY = "F3: file:flink could not be read: it is empty: was it cut short?"
 
 
-def test_positions_are_floors_without_any_group(tmp_path: Path) -> None:
-    fold = FloorFold({"orders": TopicScope([5, 5])})
-    rules = GroupRules(sources=(a_file(tmp_path, "orders,0,7\norders,1,9\n"),))
-    fold_outside(fold, CLUSTER, replace(recalling(), rules=rules), reach_at(NOW).reader)
-    assert fold.floor(ORDERS, 0, 100) == Floor(7, "file:flink")
-
-
-def test_a_partition_without_a_position_is_unknown_and_says_what_to_do(tmp_path: Path) -> None:
-    fold = folded(a_file(tmp_path, "orders,1,9\n"))
-    assert floor(fold) == (
-        "F2: file:flink has a position on orders-1 (9) and none on this partition: add it (0, if nothing was read)"
-    )
-
-
-def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
-    fold = FloorFold({"orders": TopicScope([5, 5])})
-    fold.add("file:flink", {"orders": [(0, 3, 5), (1, 3, 5)]})
-    rules = GroupRules(sources=(a_file(tmp_path, "orders,0,7\norders,1,9\n"),))
-    fold_outside(fold, CLUSTER, replace(recalling(), rules=rules), reach_at(NOW).reader)
-    assert fold.floor(ORDERS, 0, 100) == Floor(3, "group:file:flink")
-    assert floor_by(key_of("file", "flink")) == "file:flink"
+@pytest.mark.parametrize(
+    ("text", "groups", "floors"),
+    [
+        pytest.param(
+            "orders,0,7\norders,1,99\nelsewhere,0,1\n",
+            GROUPS,
+            ["7 file:flink", "60 group:billing", "70 group:billing"],
+            id="where it has positions",
+        ),
+        pytest.param("orders,0,7\norders,1,9\n", {}, ["7 file:flink", "9 file:flink"], id="without any group"),
+        pytest.param("orders,1,9\n", GROUPS, [NO_POSITION], id="without a position here"),
+        pytest.param(
+            "orders,0,7\norders,1,9\n",
+            {"file:flink": {"orders": [(0, 3, 5), (1, 3, 5)]}},
+            ["3 group:file:flink"],
+            id="beside a group of the same name",
+        ),
+    ],
+)
+def test_file_counts_like_a_group(tmp_path: Path, text: str, groups: Mapping[str, Rows], floors: list[str]) -> None:
+    fold = folded(a_file(tmp_path, text), groups=groups)
+    places = [("orders", 0), ("orders", 1), ("payments", 0)]
+    assert [floor(fold, *place) for place, _ in zip(places, floors, strict=False)] == floors
 
 
 @pytest.mark.parametrize(
@@ -134,23 +138,19 @@ def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
         ("orders,0,-1\n", "line 1: offset '-1' is not a whole number from 0"),
     ],
 )
-def test_one_odd_row_makes_all_unknown_that_the_source_may_read(tmp_path: Path, text: str, said: str) -> None:
+def test_one_invalid_row_makes_all_unknown_that_the_source_may_read(tmp_path: Path, text: str, said: str) -> None:
     fold = folded(a_file(tmp_path, text, topics=("ord*",)))
     assert floor(fold) == floor(fold, "orders", 1) == f"F3: file:flink could not be read: {said}"
     assert floor(fold, "payments") == "70 group:billing"
     assert floor(folded(a_file(tmp_path, text)), "payments") == f"F3: file:flink could not be read: {said}"
 
 
-def test_where_it_stood_before_is_unknown_too_while_it_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "expected"), [("", EMPTY), ("orders,0,7\norders,1,9\n", "7 file:flink")])
+def test_remembered_position_is_unknown_with_its_source_and_else_counts(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     recall = recalling(flink={"payments": [(0, 7, 5)]})
-    fold = folded(a_file(tmp_path, "", topics=("ord*",)), recall=recall)
-    assert floor(fold, "payments") == "F3: file:flink could not be read: it is empty: was it cut short?"
-
-
-def test_a_row_that_is_gone_counts_where_it_stood(tmp_path: Path) -> None:
-    recall = recalling(flink={"payments": [(0, 7, 5)]})
-    fold = folded(a_file(tmp_path, "orders,0,7\norders,1,9\n"), recall=recall)
-    assert floor(fold, "payments") == "7 file:flink"
+    assert floor(folded(a_file(tmp_path, text, topics=("ord*",)), recall=recall), "payments") == expected
 
 
 def test_of_two_sources_the_one_that_can_be_read_still_counts(tmp_path: Path) -> None:
@@ -162,16 +162,15 @@ def test_of_two_sources_the_one_that_can_be_read_still_counts(tmp_path: Path) ->
     assert floor(fold, "payments").endswith("no such file or directory")
 
 
-def test_too_old_is_unknown(tmp_path: Path) -> None:
+def test_file_that_is_too_old_is_unknown(tmp_path: Path) -> None:
     source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
     said = "F3: file:flink could not be read: its positions are 2h old (max.age: 1h): export them again"
     assert floor(folded(source, now_ms=NOW + 7_200_000)) == said
 
 
-def test_a_fold_with_rows_has_each_consumer_as_rows(tmp_path: Path) -> None:
+def test_fold_with_rows_has_each_consumer_as_rows(tmp_path: Path) -> None:
     sources = (a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",)))
-    fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])}, with_rows=True)
-    fold_outside(fold, CLUSTER, replace(recalling(), rules=GroupRules(sources=sources)), reach_at(NOW).reader)
+    fold = folded(*sources, groups={})
     key = key_of("file", "flink")
     found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in fold.rows or ()}
     assert found == {
@@ -194,55 +193,51 @@ def said_of(source: FloorSource) -> str:
     return str(found)
 
 
-def test_a_command_prints_what_a_file_holds() -> None:
-    [found] = read_sources([a_command("printf", r"orders,0,7\norders,1,9\n")], reach_at(NOW))
-    reading = checked([a_command()], [found], TOPICS)
-    assert reading.consumers == {key_of("command", "prod"): Consumer({"orders": [(0, 7), (1, 9)]})}
+def test_command_prints_what_a_file_holds_and_has_no_shell() -> None:
+    for topic in ("orders", "$(id)"):
+        [found] = read_sources([a_command("printf", r"%s,0,7\n%s,1,9\n", topic, topic)], reach_at(NOW))
+        assert found == {"prod": Consumer({topic: [(0, 7), (1, 9)]})}
 
 
-def test_a_command_that_fails_is_told_without_what_it_said() -> None:
-    said = said_of(a_command("sh", "-c", "echo orders,0,7; echo password=hunter2 >&2; exit 3"))
-    assert said == "the command exited with 3: run it by hand to see why"
-    assert said_of(a_command("sh", "-c", "echo orders,0,7; kill -9 $$")) == (
-        "the command was ended by signal 9: run it by hand to see why"
-    )
-    assert said_of(a_command("no-such-program")) == "no-such-program can't be run: no such file or directory"
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ("sh", "-c", "echo orders,0,7; echo password=hunter2 >&2; exit 3"),
+            "the command exited with 3: run it by hand to see why",
+        ),
+        (
+            ("sh", "-c", "echo orders,0,7; kill -9 $$"),
+            "the command was ended by signal 9: run it by hand to see why",
+        ),
+        (("no-such-program",), "no-such-program can't be run: no such file or directory"),
+        (("cat", "/dev/zero"), "the command prints more than 64 MiB"),
+    ],
+)
+def test_failed_command_is_reported_without_its_stderr(command: tuple[str, ...], said: str) -> None:
+    assert said_of(a_command(*command)) == said
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    began = time.monotonic()
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("(sleep 1.5; touch {alive}) & echo orders,0,7; sleep 60", id="it hangs"),
+        pytest.param("(sleep 1.5; touch {alive}; sleep 60) & echo orders,0,7", id="its child has the pipe open"),
+    ],
+)
+def test_command_that_times_out_is_ended_with_all_that_it_started(tmp_path: Path, script: str) -> None:
     alive = tmp_path / "alive"
-    script = f"(sleep 3; touch {alive}) & echo orders,0,7; sleep 60"
-    assert said_of(a_command("sh", "-c", script, timeout_ms=500)) == "the command was not done within 0.5 s (timeout)"
-    assert time.monotonic() - began < 30
-    time.sleep(3)
+    command = a_command("sh", "-c", script.format(alive=alive), timeout_ms=300)
+    assert said_of(command) == "the command was not done within 0.3 s (timeout)"
+    time.sleep(2)
     assert not alive.exists()
 
 
-def test_what_a_command_leaves_behind_does_not_outlive_a_timeout(tmp_path: Path) -> None:
-    """Its child holds the pipe open, though the command itself has ended."""
-    alive = tmp_path / "alive"
-    script = f"(sleep 2; touch {alive}; sleep 60) & echo orders,0,7"
-    assert said_of(a_command("sh", "-c", script, timeout_ms=500)) == "the command was not done within 0.5 s (timeout)"
-    time.sleep(2.5)
-    assert not alive.exists()
-
-
-def test_sources_that_hang_are_waited_for_together(tmp_path: Path) -> None:
+def test_sources_that_hang_are_waited_for_together() -> None:
     began = time.monotonic()
     slow = [FloorSource("command", f"c{n}", command=("sleep", "60"), timeout_ms=1_000) for n in range(5)]
     assert {str(one) for one in read_sources(slow, reach_at(NOW))} == {"the command was not done within 1 s (timeout)"}
     assert time.monotonic() - began < 4
-
-
-def test_a_command_without_end_costs_no_memory() -> None:
-    assert said_of(a_command("cat", "/dev/zero")) == "the command prints more than 64 MiB"
-
-
-def test_there_is_no_shell() -> None:
-    [found] = read_sources([a_command("printf", r"%s,0,7\n", "$(id)")], reach_at(NOW))
-    assert not isinstance(found, SourceError)
-    assert found["prod"].positions == {"$(id)": [(0, 7)]}
 
 
 # -- HTTP ------------------------------------------------------------------------------
@@ -287,7 +282,7 @@ def web() -> Iterator[str]:
         ("/dribble", "{url}: not read within 1 s (timeout)"),
     ],
 )
-def test_a_file_over_http(web: str, path: str, said: str | None) -> None:
+def test_file_over_http_is_read_or_says_why_not(web: str, path: str, said: str | None) -> None:
     source = FloorSource("file", "web", place=web + path, timeout_ms=1_000)
     [found] = read_sources([source], reach_at(NOW))
     if said is None:
@@ -297,6 +292,6 @@ def test_a_file_over_http(web: str, path: str, said: str | None) -> None:
         assert str(found) == said.format(url=web + path)
 
 
-def test_a_server_that_is_not_there_is_an_error() -> None:
+def test_server_that_does_not_exist_is_an_error() -> None:
     assert "could not be read" not in said_of(FloorSource("file", "web", place="http://127.0.0.1:1/x"))
     assert isinstance(folded(FloorSource("file", "web", place="http://127.0.0.1:1/x")).floor(ORDERS, 0, 9), Unknown)
