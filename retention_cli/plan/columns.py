@@ -1,14 +1,15 @@
-"""The columns of a plan's rows, defined once for JSON, CSV, Parquet, the spill file and Spark's frames. Pure.
+"""The columns of a plan's rows, defined once for JSON, CSV and Parquet. Pure.
 
 A new column needs an entry here, a field of :class:`~retention_cli.core.model.Decision`, and a line in docs/plan.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
+from retention_cli.core.extras import arrow
 from retention_cli.core.model import Decision, Reason
 
 Kind = Literal["text", "int32", "int64", "bool", "reasons"]
@@ -73,3 +74,23 @@ def decision_of(row: Mapping[str, Any]) -> Decision:
     values["reasons"] = tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ())
     values["size_exact"] = bool(values.get("size_exact"))
     return Decision(**values)
+
+
+def schema(columns: Sequence[Column] = (CLUSTER, *SAVED), metadata: Mapping[str, str] | None = None) -> Any:
+    """Return the ``pyarrow.Schema`` of the columns: offsets and counts int64, partitions and epochs int32.
+
+    Raises:
+        MissingPartError: pyarrow is not installed.
+    """
+    pa = arrow()
+    reason = pa.struct([pa.field("code", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+    types = {
+        "text": pa.string(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "bool": pa.bool_(),
+        "reasons": pa.list_(reason),
+    }
+    return pa.schema(
+        [pa.field(one.name, types[one.kind], nullable=one.nullable) for one in columns], metadata=dict(metadata or {})
+    )

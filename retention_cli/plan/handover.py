@@ -1,38 +1,25 @@
 """A plan as bytes: made in one process, taken up in another, which unpickles nothing.
 
-Its rows are Parquet, the rest is JSON that is checked.
+Its rows are Parquet (:func:`retention_cli.plan.rows.as_parquet`), the rest is JSON that is checked.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
 
 from pydantic import TypeAdapter
 
-from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.model import TopicPartition
 from retention_cli.disks.disk import DiskOutcome, Space
-from retention_cli.plan.kept import KeptRows, decisions_table
+from retention_cli.plan.rows import decisions_in
 from retention_cli.plan.value import Plan
-
-_ROWS_A_BATCH: Final = 5_000
 
 
 def head_of(plan: Plan) -> str:
     """Return a plan without its rows."""
     return _heads().dump_json(_Head.of(plan)).decode()
-
-
-def rows_of(decisions: Iterable[Decision]) -> bytes:
-    """Return decisions as a file of the plan's columns (:meth:`retention_cli.plan.kept.KeptRows.take`)."""
-    kept, waiting = KeptRows(), iter(decisions)
-    with kept.writing() as write:
-        while some := list(itertools.islice(waiting, _ROWS_A_BATCH)):
-            write(decisions_table(some))
-    return kept.path.read_bytes()
 
 
 def plan_in(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
@@ -42,12 +29,10 @@ def plan_in(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
         ValueError: it is no plan, or rows are missing.
         ArrowException: the rows can't be read.
     """
-    plan = _heads().validate_json(head).whole()
-    kept = KeptRows()
-    kept.take(rows)
-    if plan.counted != kept.totals:
+    plan, decisions = _heads().validate_json(head).plan_without_rows(), decisions_in([rows], plans)
+    if plan.totals.partitions != len(decisions):
         raise ValueError("rows are missing")
-    return replace(plan, bootstrap=bootstrap, topics=tuple(plan.topics), decisions=kept.decisions(plans))
+    return replace(plan, bootstrap=bootstrap, topics=tuple(plan.topics), decisions=decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +48,7 @@ class _Head:
         disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
         return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
 
-    def whole(self) -> Plan:
+    def plan_without_rows(self) -> Plan:
         disks = []
         for one, rows in zip(self.plan.disks, self.replicas, strict=True):
             replicas = {TopicPartition(topic, number): size_bytes for topic, number, size_bytes in rows}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.codes import Code
 from retention_cli.core.commands import kretain
-from retention_cli.core.consumers import floor_by, is_outside, plain_name
+from retention_cli.core.consumers import is_outside, plain_name
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
@@ -24,8 +24,8 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.lost import GoneCommits, LosingRows, lost_of, lost_of_gone
 from retention_cli.plan.open_transactions import tell_owners
+from retention_cli.plan.unread import losing, unread_by_group
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
@@ -49,7 +49,7 @@ _NO_READER: Final = (
 )
 
 
-class Whole(NamedTuple):
+class PlanInputs(NamedTuple):
     """What a plan was made of: what was read and decided, the disks, and the groups of Kafka's that exist.
 
     ``disks`` are those of all brokers, if the policy speaks of disks; a broker that does not answer is one of them.
@@ -59,10 +59,6 @@ class Whole(NamedTuple):
     decisions: Sequence[Decision]
     disks: Sequence[Disk]
     groups: Collection[str]
-
-
-Observed = Callable[[Whole], None]
-"""Called before only the decisions are kept."""
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
@@ -103,7 +99,7 @@ class PlanJob:
         memories: the ledgers, which remember what is seen; None: remember nothing.
         clock_ms: returns this machine's time (Unix ms), for what is remembered.
         progress: called with what is being read.
-        observed: called with what the plan was made of.
+        observed: called with what the plan was made of, before only the decisions are kept.
     """
 
     reader: ClusterReader
@@ -113,7 +109,7 @@ class PlanJob:
     memories: Memories | None = None
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
     progress: Progress = silent
-    observed: Observed = lambda _whole: None
+    observed: Callable[[PlanInputs], None] | None = None
 
 
 class Planner(Protocol):
@@ -175,10 +171,11 @@ class LocalPlanner:
             unknown = "Without it, what lies on that broker's disks is unknown"
             notes += [Reason(Code.R6, f"{one}. {unknown}") for one in inventory.inventory.unread]
         decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
-        where = () if disks is None else disks.disks
-        job.observed(Whole(observation, decisions, where, seen.keys()))
+        if job.observed is not None:
+            where = () if disks is None else disks.disks
+            job.observed(PlanInputs(observation, decisions, where, seen.keys()))
         trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
-        unread = unread_or_error(reader, seen, observation.gone, trimmed)
+        unread = unread_by_group(reader, seen, observation.gone, trimmed)
         decided = Decided(
             observation.cluster_id,
             decisions,
@@ -235,8 +232,9 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
         told.append(Reason(Code.G2, f"whose unread records would be trimmed is unknown: {unread}"))
         unread = {}
     else:
-        asked = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))
-        told += _unnamed(sum(asked) if selection.partitions else totals.unconsumed, unread)
+        chosen = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))
+        unconsumed = sum(chosen) if selection.partitions else totals.unconsumed
+        told += [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
     amount = Amount(totals.records, totals.size_bytes)
     return Plan(
         created_at_ms=now_ms,
@@ -295,69 +293,3 @@ def managed_records(observation: Observation) -> int:
         for facts in observation.facts.values()
         if not isinstance(facts.high_watermark, Unknown) and not isinstance(facts.log_start, Unknown)
     )
-
-
-def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
-    """Return a note if unread records would be trimmed but cannot be attributed to any group that was read (G2)."""
-    return [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
-
-
-def losing(decisions: Iterable[Decision]) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return what would be trimmed unread: log start and target, by topic and partition."""
-    found: dict[str, dict[int, tuple[int, int]]] = {}
-    for one in decisions:
-        if one.action == "trim" and one.unconsumed and one.trim_to is not None and one.log_start is not None:
-            found.setdefault(one.topic, {})[one.partition] = (one.log_start, one.trim_to)
-    return found
-
-
-def unread_or_error(
-    reader: ClusterReader, groups: Mapping[str, GroupCommits | None], gone: GoneCommits, rows: LosingRows
-) -> Mapping[str, int] | BrokerError:
-    """Return :func:`unread_by_group`, or why that is unknown: the decisions don't need it."""
-    try:
-        return unread_by_group(reader, groups, gone, rows)
-    except BrokerError as error:
-        return error
-
-
-def unread_by_group(
-    reader: ClusterReader,
-    groups: Mapping[str, GroupCommits | None],
-    gone: GoneCommits,
-    rows: LosingRows,
-) -> dict[str, int]:
-    """Return, per consumer, how many records would be trimmed before it has read them (G2).
-
-    Commits are read a second time, and only if unread records would be trimmed: keeping all of them until then
-    would cost memory for every commit.
-
-    Args:
-        reader: the cluster.
-        groups: the groups whose commits were read and recorded together with the log's ends, and the positions of
-            consumers outside Kafka's groups (F7). Others are left out: commits that only this report has read would
-            be forgotten once the group is deleted (F6).
-        gone: the positions of consumers whose commits are gone and still count (F6).
-        rows: what would be trimmed unread (:func:`losing`).
-
-    Raises:
-        BrokerError: no broker answered.
-    """
-    if not rows:
-        return {}
-    unread = lost_of_gone(rows, gone)
-
-    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
-        if isinstance(commits, CommitsUnknown):
-            return
-        lost = lost_of(rows, commits.topics)
-        for topic, stored in commits.no_position.items():  # it may want to read all of it
-            lost += lost_of(rows, {topic: [(*place, None) for place in stored.items()]})
-        if lost:
-            unread[commits.group] = unread.get(commits.group, 0) + lost
-
-    for outside in groups.values():
-        if outside is not None:
-            on_commits(outside)
-    reader.read_commits(sorted(name for name, outside in groups.items() if outside is None), on_commits)
-    return dict(sorted((floor_by(group), lost) for group, lost in unread.items()))

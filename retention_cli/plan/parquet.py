@@ -12,7 +12,6 @@ JSON (:mod:`retention_cli.plan.saved`), and rows are counted: a head has its clu
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,8 +24,8 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.model import Decision
-from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json
-from retention_cli.plan.rows import StoredDecisions
+from retention_cli.plan.columns import CLUSTER, NAMES, SAVED, schema
+from retention_cli.plan.rows import tables_of
 from retention_cli.plan.saved import (
     Entry,
     HeadModel,
@@ -62,26 +61,6 @@ class _CountedHead(HeadModel):
     totals: _Totals
 
 
-def schema(columns: Sequence[Column] = _COLUMNS, metadata: Mapping[str, str] | None = None) -> Any:
-    """Return the ``pyarrow.Schema`` of the columns: offsets and counts int64, partitions and epochs int32.
-
-    Raises:
-        MissingPartError: pyarrow is not installed.
-    """
-    pa = arrow()
-    reason = pa.struct([pa.field("code", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)])
-    types = {
-        "text": pa.string(),
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "bool": pa.bool_(),
-        "reasons": pa.list_(reason),
-    }
-    return pa.schema(
-        [pa.field(one.name, types[one.kind], nullable=one.nullable) for one in columns], metadata=dict(metadata or {})
-    )
-
-
 def write_rows(path: Path, head: Mapping[str, Any], plans: Iterable[tuple[str, Sequence[Decision]]]) -> None:
     """Write a plan's file; ``plans`` are (cluster id, decisions), sorted.
 
@@ -93,19 +72,9 @@ def write_rows(path: Path, head: Mapping[str, Any], plans: Iterable[tuple[str, S
     writer = arrow("pyarrow.parquet").ParquetWriter(path, columns, compression="zstd", write_page_checksum=True)
     with writer as file:
         for cluster, decisions in plans:
-            for table in _tables(decisions):
+            for table in tables_of(decisions, ROWS_A_GROUP):
                 names = arrow().repeat(cluster, len(table))
-                file.write_table(table.add_column(0, CLUSTER.name, names).cast(columns))
-
-
-def _tables(decisions: Sequence[Decision]) -> Iterator[Any]:
-    """Yield decisions as tables of the columns that are saved, a row group each."""
-    if isinstance(decisions, StoredDecisions):
-        yield from decisions.tables()
-        return
-    waiting = iter(decisions)
-    while some := list(itertools.islice(waiting, ROWS_A_GROUP)):
-        yield arrow().Table.from_pylist(list(map(row_as_json, some)), schema=schema(SAVED))
+                file.write_table(table.select(NAMES).add_column(0, CLUSTER.name, names).cast(columns))
 
 
 def write_plan(path: Path, plan: Plan) -> None:

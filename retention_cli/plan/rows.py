@@ -1,20 +1,24 @@
-"""What is asked of a plan's rows, wherever they are kept: in memory, or in columns of a file. Pure."""
+"""A plan's rows: in memory, or as Parquet, as tasks return them. Pure."""
 
 from __future__ import annotations
 
 import heapq
-from abc import abstractmethod
+import io
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Final
 
 from retention_cli.core.codes import Code
+from retention_cli.core.extras import arrow
 from retention_cli.core.model import Decision
-from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.columns import COLUMNS, decision_of, row_as_json, schema
 
-ORDER: Final = ("trim", "hold", "keep", "skip")
+IN_MEMORY: Final = 50_000
+"""At most this many decisions are held in memory: about 60 MB."""
+_ROWS_AT_A_TIME: Final = 5_000
+_ORDER: Final = ("trim", "hold", "keep", "skip")
 """The actions, those that matter most first."""
 
 
@@ -31,55 +35,88 @@ class TopicRows:
     size_bytes: int | None = 0
     held: Counter[str] = field(default_factory=Counter)
 
-    def add(self, action: str, records: int, size_bytes: int | None, held: Iterable[str], count: int = 1) -> None:
-        """Add so many decisions, with the sum of their records and bytes."""
-        self.actions[action] += count
-        for one in held:
-            self.held[one] += count
-        if action == "trim":
-            self.records += records
-            self.size_bytes = None if size_bytes is None or self.size_bytes is None else self.size_bytes + size_bytes
-
-    def add_row(self, one: Decision) -> None:
+    def add(self, one: Decision) -> None:
         """Add a decision."""
-        self.add(one.action, one.records, one.size_bytes, held_back_by(one))
-
-    def take(self, other: TopicRows) -> None:
-        """Add other decisions of the topic."""
-        self.actions += other.actions
-        self.held += other.held
-        self.records += other.records
-        known = self.size_bytes is not None and other.size_bytes is not None
-        self.size_bytes = (self.size_bytes or 0) + (other.size_bytes or 0) if known else None
+        self.actions[one.action] += 1
+        self.held.update(held_back_by(one))
+        if one.action == "trim":
+            self.records += one.records
+            known = self.size_bytes is not None and one.size_bytes is not None
+            self.size_bytes = (self.size_bytes or 0) + (one.size_bytes or 0) if known else None
 
 
 class StoredDecisions(Sequence[Decision]):
-    """Decisions that are kept in columns and not in memory: they answer for many rows at once."""
+    """Decisions as Parquet, of many partitions: a tenth of the size of those in memory. Each iteration decodes them.
 
-    @abstractmethod
-    def tables(self) -> Iterator[Any]:
-        """Yield the decisions as Arrow tables of the columns that are saved, a row group of Parquet each."""
+    Args:
+        contents: what :func:`as_parquet` returned, in the plan's order.
 
-    @abstractmethod
-    def as_json(self) -> Iterator[dict[str, Any]]:
-        """See :func:`rows_as_json`."""
+    Raises:
+        ArrowException: a content is something else.
+    """
 
-    @abstractmethod
+    def __init__(self, contents: Iterable[bytes]) -> None:
+        self._contents = tuple(contents)
+        self._count: int = sum(_opened(one).metadata.num_rows for one in self._contents)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Decision]:
+        return (decision_of(row) for table in self.tables() for row in table.to_pylist())
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one decision or a slice. Slow: decodes all of them."""
+        return tuple(self)[index]
+
+    def tables(self, rows: int = _ROWS_AT_A_TIME) -> Iterator[Any]:
+        """Yield the decisions as Arrow tables of :data:`~.columns.COLUMNS`, each of at most so many rows."""
+        for content in self._contents:
+            with _opened(content) as file:
+                for batch in file.iter_batches(rows):
+                    yield arrow().Table.from_batches([batch])
+
     def having(self, actions: Collection[str], *, reasons: bool) -> Iterator[Decision]:
         """See :func:`having`."""
-
-    @abstractmethod
-    def most_important(self, count: int) -> list[Decision]:
-        """See :func:`most_important`."""
-
-    @abstractmethod
-    def by_topic(self) -> Iterator[TopicRows]:
-        """See :func:`by_topic`."""
+        pa, compute = arrow(), arrow("pyarrow.compute")
+        for table in self.tables():
+            chosen = compute.is_in(table.column("action"), value_set=pa.array(list(actions)))
+            if reasons:
+                chosen = compute.and_(chosen, compute.greater(compute.list_value_length(table.column("reasons")), 0))
+            yield from map(decision_of, table.filter(chosen).to_pylist())
 
 
-def rows_as_json(decisions: Iterable[Decision]) -> Iterator[dict[str, Any]]:
-    """Yield decisions as rows of the plan's JSON."""
-    return decisions.as_json() if isinstance(decisions, StoredDecisions) else map(row_as_json, decisions)
+def _opened(content: bytes) -> Any:
+    return arrow("pyarrow.parquet").ParquetFile(arrow().BufferReader(content))
+
+
+def tables_of(decisions: Iterable[Decision], rows: int = _ROWS_AT_A_TIME) -> Iterator[Any]:
+    """Yield decisions as Arrow tables of :data:`~.columns.COLUMNS`, each of at most so many rows."""
+    if isinstance(decisions, StoredDecisions):
+        yield from decisions.tables(rows)
+        return
+    columns, waiting = schema(COLUMNS), iter(decisions)
+    while some := list(islice(waiting, rows)):
+        yield arrow().Table.from_pylist([{**row_as_json(one), "bytes_exact": one.size_exact} for one in some], columns)
+
+
+def as_parquet(decisions: Iterable[Decision]) -> bytes:
+    """Return decisions as Parquet, for :func:`decisions_in` in another process."""
+    content = io.BytesIO()
+    with arrow("pyarrow.parquet").ParquetWriter(content, schema(COLUMNS), compression="zstd") as file:
+        for table in tables_of(decisions):
+            file.write_table(table)
+    return content.getvalue()
+
+
+def decisions_in(contents: Iterable[bytes], plans: int = 1) -> Sequence[Decision]:
+    """Return the decisions in Parquet. Of ``plans`` plans, each has its share of :data:`IN_MEMORY` in memory.
+
+    Raises:
+        ArrowException: it is not what :func:`as_parquet` returned.
+    """
+    stored = StoredDecisions(contents)
+    return stored if len(stored) > IN_MEMORY // plans else tuple(stored)
 
 
 def having(decisions: Iterable[Decision], *actions: str, reasons: bool = False) -> Iterator[Decision]:
@@ -91,30 +128,21 @@ def having(decisions: Iterable[Decision], *actions: str, reasons: bool = False) 
 
 def most_important(decisions: Iterable[Decision], count: int) -> list[Decision]:
     """Return the largest trims; if there are few, holds, too, then the rest. They are in the plan's order."""
-    if isinstance(decisions, StoredDecisions):
-        chosen = decisions.most_important(count)
-    else:
-        chosen = heapq.nsmallest(count, decisions, key=importance)
-    return sorted(chosen, key=lambda one: one.tp)
+    return sorted(heapq.nsmallest(count, decisions, key=_importance), key=lambda one: one.tp)
 
 
-def importance(one: Decision) -> tuple[int, int, str, int]:
+def _importance(one: Decision) -> tuple[int, int, str, int]:
     """Return the sort key of what matters: the largest trims, then holds, then the rest; of equal ones the first."""
-    return ORDER.index(one.action), -one.records, one.topic, one.partition
+    return _ORDER.index(one.action), -one.records, one.topic, one.partition
 
 
 def by_topic(decisions: Iterable[Decision]) -> Iterator[TopicRows]:
     """Yield what each topic's decisions come to; a topic's decisions are together."""
-    if isinstance(decisions, StoredDecisions):
-        return decisions.by_topic()
-    return (_topic_rows(topic, rows) for topic, rows in groupby(decisions, key=lambda one: one.topic))
-
-
-def _topic_rows(topic: str, rows: Iterable[Decision]) -> TopicRows:
-    found = TopicRows(topic)
-    for one in rows:
-        found.add_row(one)
-    return found
+    for topic, rows in groupby(decisions, key=lambda one: one.topic):
+        found = TopicRows(topic)
+        for one in rows:
+            found.add(one)
+        yield found
 
 
 def held_back_by(one: Decision) -> list[str]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp
-from retention_cli.plan.rows import having, rows_as_json
+from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.rows import having
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
@@ -179,7 +180,7 @@ def _disks_as_json(plan: Plan) -> dict[str, Any]:
 
 def as_json(plan: Plan) -> dict[str, Any]:
     """Return the whole plan as JSON's own types."""
-    return {**head_as_json(plan), "partitions": list(rows_as_json(plan.decisions))}
+    return {**head_as_json(plan), "partitions": list(map(row_as_json, plan.decisions))}
 
 
 def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -195,7 +196,7 @@ def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, An
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the plan's JSON in pieces, one partition per line: what ``--out`` saves and ``-o json`` prints."""
-    return json_lines(head_as_json(plan), "partitions", rows_as_json(plan.decisions))
+    return json_lines(head_as_json(plan), "partitions", map(row_as_json, plan.decisions))
 
 
 def plan_text(plan: Plan) -> str:

@@ -15,21 +15,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from retention_cli.core.files import beside
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
-from retention_cli.policy.load import nearest_key, problems_of, read_text_file, unknown_keys
+from retention_cli.policy.load import Models, nearest_key, problems_of, read_text_file
 from retention_cli.policy.schema import keys_of
 from retention_cli.policy.strict_model import StrictModel
+from retention_cli.policy.values import text_reader
 from retention_cli.policy.yaml_file import Document, read_document
 
 CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
@@ -45,18 +44,6 @@ def _version(value: object) -> int:
     if value != 1 or isinstance(value, bool):
         raise ValueError("is not 1, the format that this kretain reads")
     return 1
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
-        raise ValueError("is not a name: letters, digits, dots, hyphens and underscores")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("is not a text")
-    return value
 
 
 def _duration(value: object) -> int:
@@ -83,14 +70,14 @@ def _settings(value: object) -> dict[str, str]:
     return found
 
 
+_text: Final = text_reader(r"(?s).*\S.*", "is not a text")
+_name: Final = text_reader(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*", "is not a name: letters, digits, dots, hyphens and underscores"
+)
 _Text = Annotated[str, BeforeValidator(_text)]
 
 
-class _Mapping(StrictModel):
-    model_config = ConfigDict(extra="ignore")  # _unknown_keys reports them, with a hint
-
-
-class ClusterModel(_Mapping):
+class ClusterModel(StrictModel):
     """One cluster of a fleet: a context, or a connection's own keys."""
 
     name: Annotated[str, BeforeValidator(_text), AfterValidator(_name)] = Field(
@@ -109,12 +96,19 @@ class ClusterModel(_Mapping):
     timeout: Annotated[int, BeforeValidator(_duration)] | None = Field(default=None, description="For one request.")
 
 
-class FleetModel(_Mapping):
+class FleetModel(StrictModel):
     """A fleet: its clusters, and the policy that they share."""
 
     version: Annotated[int, BeforeValidator(_version)] = Field(description="The fleet file's format: 1.")
     policy: _Text | None = Field(default=None, description="Of every cluster that names none of its own.")
     clusters: list[ClusterModel] = Field(min_length=1, description="The clusters, in the order of every output.")
+
+
+_MODELS: Final[Models] = {(): FleetModel, ("clusters",): ClusterModel}
+_TEXTS: Final = {
+    "too_short": "is empty: a fleet has clusters",
+    "list_type": "is not a list: each starts with '- name: …'",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +152,12 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
         raise FleetFileError(error.problems) from None
     if not isinstance(document.data, dict):
         raise FleetFileError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
-    problems = [*document.problems, *_unknown_keys(document)]
+    problems = [*document.problems]
     try:
         model = FleetModel.model_validate(document.data)
     except ValidationError as error:
         model = None
-        problems += [_reworded(one) for one in problems_of(error, document)]
+        problems += problems_of(error, document, _MODELS, _hint, _TEXTS)
     if model is not None:
         problems += _combinations(model, document)
     if problems or model is None:
@@ -181,25 +175,7 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
     return FleetFile(source, digest, tuple(entries), named)
 
 
-def _reworded(problem: PolicyProblem) -> PolicyProblem:
-    """Return a problem with texts for clusters: the policy's schema writes of topics if a list is missing or empty."""
-    if problem.key == "clusters" and problem.text.startswith("is not a list"):
-        return replace(problem, text="is not a list: each starts with '- name: …'")
-    if problem.key == "clusters" and problem.text.startswith("is empty"):
-        return replace(problem, text="is empty: a fleet has clusters")
-    return problem
-
-
-def _unknown_keys(document: Document) -> list[PolicyProblem]:
-    found = unknown_keys(document.data, FleetModel, (), document, partial(_hint, at_top=True))
-    clusters = document.data.get("clusters")
-    for index, one in enumerate(clusters if isinstance(clusters, list) else ()):
-        if isinstance(one, dict):
-            found += unknown_keys(one, ClusterModel, ("clusters", index), document, partial(_hint, at_top=False))
-    return found
-
-
-def _hint(name: str, allowed: list[str], *, at_top: bool) -> str:
+def _hint(name: str, allowed: list[str], at_top: bool) -> str:
     if at_top and name in keys_of(ClusterModel):
         return "is not a key here; it belongs into an entry of clusters"
     return nearest_key(name.replace("_", "-"), allowed)

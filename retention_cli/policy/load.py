@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,13 +32,29 @@ from retention_cli.policy.settings import AuditRules, DiskRules, FloorSource, Gr
 from retention_cli.policy.yaml_file import Document, read_document
 
 _ENABLE: Final = "retention.commitoffset.enable"
-_NO_HINT: Final = "is not a key here; keys are"
-_MAPPINGS: dict[str, type[BaseModel]] = {
+_UNKNOWN: Final = "is not a key here"
+_NO_HINT: Final = f"{_UNKNOWN}; keys are"
+Models = Mapping[tuple[str, ...], type[BaseModel]]
+"""The model of each mapping in a file, by the keys that lead to it."""
+_MAPPINGS: Final[dict[str, type[BaseModel]]] = {
     "groups": GroupsModel,
     "limits": LimitsModel,
     "disks": DisksModel,
     "audit": AuditModel,
 }
+_MODELS: Final[Models] = {
+    (): FileModel,
+    **{(key,): model for key, model in _MAPPINGS.items()},
+    ("disks", "watermarks"): WatermarkModel,
+    ("topics",): EntryModel,
+    ("floors",): FloorModel,
+}
+
+_TEXTS: Final = {
+    "too_short": "is empty: an empty policy would match nothing",
+    "list_type": "is not a list: each entry starts with a dash",
+}
+"""What we say of some of the schema's errors in a policy."""
 
 
 def load_policy(path: Path) -> Policy:
@@ -77,17 +93,18 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         raise PolicyError([PolicyProblem(source, None, "", "is empty: an empty policy would match nothing")])
     if not isinstance(document.data, dict):
         raise PolicyError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
-    unknown = _unknown_keys(document)
-    if not {"version", "topics"} & document.data.keys() and all(_NO_HINT in one.text for one in unknown):
-        text = "is no policy: it has neither version nor topics; is it the right file?"
-        raise PolicyError([PolicyProblem(source, 1, "", text)])
-    problems += [*unknown, *_enabled_without_time(document)]
+    problems += _enabled_without_time(document)
     model: FileModel | None = None
     data, marked = _without_live(document.data)
     try:
         model = FileModel.model_validate(data)
     except ValidationError as error:
-        problems += problems_of(error, document)
+        found = problems_of(error, document, _MODELS, _hint, _TEXTS)
+        hinted = [one for one in found if one.text.startswith(_UNKNOWN) and _NO_HINT not in one.text]
+        if not hinted and not {"version", "topics"} & document.data.keys():
+            text = "is no policy: it has neither version nor topics; is it the right file?"
+            raise PolicyError([PolicyProblem(source, 1, "", text)]) from None
+        problems += found
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
     return _policy(model, document, digest, marked)
@@ -196,53 +213,7 @@ def _enabled_without_time(document: Document) -> list[PolicyProblem]:
     ]
 
 
-def _unknown_keys(document: Document) -> list[PolicyProblem]:
-    data = document.data
-    found = _unknown_in(data, FileModel, (), document)
-    for key, model in _MAPPINGS.items():
-        if isinstance(data.get(key), dict):
-            found += _unknown_in(data[key], model, (key,), document)
-    disks = data.get("disks")
-    marks = disks.get("watermarks") if isinstance(disks, dict) else None
-    for index, mark in enumerate(marks if isinstance(marks, list) else ()):
-        if isinstance(mark, dict):
-            found += _unknown_in(mark, WatermarkModel, ("disks", "watermarks", index), document)
-    for key, model in (("topics", EntryModel), ("floors", FloorModel)):
-        entries = data.get(key)
-        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-            if isinstance(entry, dict):
-                found += _unknown_in(entry, model, (key, index), document)
-    return found
-
-
-def _unknown_in(
-    mapping: dict[Any, Any], model: type[BaseModel], path: tuple[str | int, ...], document: Document
-) -> list[PolicyProblem]:
-    return unknown_keys(mapping, model, path, document, lambda name, keys: _hint(name, keys, at_top=not path))
-
-
-def unknown_keys(
-    mapping: dict[Any, Any],
-    model: type[BaseModel],
-    path: tuple[str | int, ...],
-    document: Document,
-    hint: Callable[[str, list[str]], str],
-) -> list[PolicyProblem]:
-    """Return each key of a mapping that its model doesn't have, with its line and what ``hint`` says of it."""
-    allowed = keys_of(model)
-    names = [str(key) for key in mapping if key not in allowed]
-    return [
-        PolicyProblem(
-            document.source,
-            document.line_of((*path, name)),
-            name,
-            hint(name, allowed) if number < MOST_TOLD else f"{_NO_HINT} {', '.join(allowed)}",  # to find one takes long
-        )
-        for number, name in enumerate(names)
-    ]
-
-
-def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
+def _hint(key: str, allowed: list[str], at_top: bool) -> str:
     if at_top:
         head, _, rest = key.partition(".")
         if head in _MAPPINGS and rest in keys_of(_MAPPINGS[head]):
@@ -268,21 +239,40 @@ def nearest_key(key: str, allowed: list[str]) -> str:
     )
 
 
-def problems_of(error: ValidationError, document: Document) -> list[PolicyProblem]:
-    """Return what the schema found wrong, each with its line; unknown keys are told with a hint elsewhere."""
-    found = []
+def problems_of(
+    error: ValidationError,
+    document: Document,
+    models: Models,
+    hint: Callable[[str, list[str], bool], str],
+    texts: Mapping[str, str],
+) -> list[PolicyProblem]:
+    """Return what the schema found wrong, each with its line.
+
+    Args:
+        error: what pydantic found.
+        document: the file.
+        models: the file's models.
+        hint: what to say of an unknown key, of the keys that its mapping has, and whether it is at the file's top.
+        texts: what to say of some kinds of errors.
+    """
+    found: list[PolicyProblem] = []
     for item in error.errors(include_url=False):
-        if item["type"] == "extra_forbidden":  # _unknown_keys says it better
-            continue
         path = tuple(part for part in item["loc"] if isinstance(part, (str, int)))
         key = next((part for part in reversed(path) if isinstance(part, str)), "")
         wrong = item.get("ctx", {}).get("error")
+        if item["type"] in ("extra_forbidden", "invalid_key"):
+            key, above = str(path[-1]), path[:-1]
+            allowed = keys_of(models[tuple(part for part in above if isinstance(part, str))])
+            # To find a hint takes long.
+            said = hint(key, allowed, not above) if len(found) < MOST_TOLD else f"{_NO_HINT} {', '.join(allowed)}"
+            found.append(PolicyProblem(document.source, document.line_of((*above, key)), key, said))
+            continue
         if isinstance(wrong, ItemsError):
             found += [
                 PolicyProblem(document.source, document.line_of((*path, *at)), key, said) for at, said in wrong.items
             ]
             continue
-        said = _SAID.get(item["type"]) or schema_problem(item)
+        said = texts.get(item["type"]) or schema_problem(item)
         if _value_at(document.data, path) is None and item["type"] != "missing":
             if path and isinstance(path[-1], str):  # "has no value" was said of the key
                 continue
@@ -298,10 +288,3 @@ def _value_at(data: Any, path: tuple[str | int, ...]) -> Any:
         except (KeyError, IndexError, TypeError):
             return data
     return data
-
-
-_SAID: Final = {
-    "too_short": "is empty: an empty policy would match nothing",
-    "list_type": "is not a list: each entry starts with a dash",
-}
-"""What we say of some of the schema's errors in a policy."""

@@ -21,6 +21,7 @@ _TOO_MANY: Final = f"has more than {MOST_VALUES:,} keys and values, aliases repe
 _TOO_DEEP: Final = f"is nested more than {MOST_DEPTH} deep"
 
 _NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_MERGE: Final = "tag:yaml.org,2002:merge"
 _OCTAL: Final = re.compile(r"[-+]?0[0-7_]+")
 
 _UNREAD: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError)
@@ -55,14 +56,13 @@ def read_document(text: str, source: str) -> Document:
         PolicyError: it is not YAML, has several documents, is nested too deep or without end, or has too many values.
     """
     document = Document(source, None)
-    node: yaml.Node | None = None
     try:
         _bounded(text, source)
         loader = _LOADER(text)
         try:
             node = loader.get_single_node()
             if node is not None:
-                _walk(node, (), document, ancestors=())
+                _walk(node, (), document, loader, ancestors=())
                 document.data = loader.construct_document(node)
         finally:
             loader.dispose()
@@ -77,9 +77,7 @@ def read_document(text: str, source: str) -> Document:
     except RecursionError:  # PyYAML's own, before we have seen a node
         raise PolicyError([PolicyProblem(source, None, "", _TOO_DEEP)]) from None
     except _UNREAD as error:
-        # Of values that are tagged as what they are not, PyYAML raises whatever comes (!!bool x is a KeyError).
-        line = None if node is None else _unread_line(text)
-        raise PolicyError([PolicyProblem(source, line, "", yaml_problem(str(error)))]) from None
+        raise PolicyError([PolicyProblem(source, None, "", yaml_problem(str(error)))]) from None
     return document
 
 
@@ -91,30 +89,15 @@ def _unreadable(text: str, error: yaml.reader.ReaderError, source: str) -> Polic
     return PolicyProblem(source, line, "", yaml_problem(str(error)))
 
 
-def _unread_line(text: str) -> int | None:
-    """Return the line of the first value that YAML's reader of its type does not accept, None if all are accepted."""
-    loader = _LOADER(text)
+def _check_scalar(node: yaml.ScalarNode, loader: Any, source: str) -> None:
+    """Refuse a value that its tag does not fit, with its line. PyYAML raises any error: for ``!!bool x`` a KeyError."""
     try:
-        pending = [loader.get_single_node()]
-        seen: set[int] = set()  # an alias may contain itself
-        while pending:
-            node = pending.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            if isinstance(node, yaml.ScalarNode):
-                try:
-                    loader.construct_object(node)
-                except _UNREAD:
-                    return int(node.start_mark.line) + 1
-            elif isinstance(node, yaml.CollectionNode):
-                parts = (
-                    node.value if isinstance(node, yaml.SequenceNode) else [one for two in node.value for one in two]
-                )
-                pending.extend(reversed(parts))
-    finally:
-        loader.dispose()
-    return None
+        loader.construct_object(node)
+    except yaml.MarkedYAMLError:
+        raise
+    except _UNREAD as error:
+        line = node.start_mark.line + 1
+        raise PolicyError([PolicyProblem(source, line, "", yaml_problem(str(error)))]) from None
 
 
 def _misread(node: yaml.ScalarNode) -> str | None:
@@ -147,7 +130,7 @@ def _bounded(text: str, source: str) -> None:
             raise PolicyError([PolicyProblem(source, line, "", wrong)])
 
 
-def _walk(node: yaml.Node, path: Path, document: Document, *, ancestors: tuple[int, ...]) -> None:
+def _walk(node: yaml.Node, path: Path, document: Document, loader: Any, *, ancestors: tuple[int, ...]) -> None:
     line = node.start_mark.line + 1
     document.lines.setdefault(path, line)
     document.values += 1
@@ -157,15 +140,21 @@ def _walk(node: yaml.Node, path: Path, document: Document, *, ancestors: tuple[i
         raise PolicyError([PolicyProblem(document.source, line, "", _TOO_DEEP)])
     if id(node) in ancestors:  # an anchor that contains itself
         raise ValueError("an alias refers to itself")
-    if isinstance(node, yaml.ScalarNode) and (wrong := _misread(node)) is not None:
-        key = next((part for part in reversed(path) if isinstance(part, str)), "")
-        document.problems.append(PolicyProblem(document.source, line, key, wrong))
+    if isinstance(node, yaml.ScalarNode):
+        _check_scalar(node, loader, document.source)
+        if (wrong := _misread(node)) is not None:
+            key = next((part for part in reversed(path) if isinstance(part, str)), "")
+            document.problems.append(PolicyProblem(document.source, line, key, wrong))
     within = (*ancestors, id(node))
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+            key = "?"
+            if isinstance(key_node, yaml.ScalarNode):
+                key = str(key_node.value)
+                if key_node.tag != _MERGE:
+                    _check_scalar(key_node, loader, document.source)
             here = (*path, key)
             if key in first:
                 document.problems.append(
@@ -177,7 +166,7 @@ def _walk(node: yaml.Node, path: Path, document: Document, *, ancestors: tuple[i
                 document.problems.append(
                     PolicyProblem(document.source, line, key, "has no value: give one, or take the key out")
                 )
-            _walk(value_node, here, document, ancestors=within)
+            _walk(value_node, here, document, loader, ancestors=within)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            _walk(item, (*path, index), document, ancestors=within)
+            _walk(item, (*path, index), document, loader, ancestors=within)

@@ -17,30 +17,30 @@ from retention_cli.forecast.loss import Place, seconds_to_loss
 from retention_cli.forecast.rates import HOUR_MS
 from retention_cli.forecast.reading import forecasts_of, limits_of, r6_of, seen_in
 from retention_cli.forecast.steady import Terms, guarded
-from retention_cli.plan.make import Whole
+from retention_cli.plan.make import PlanInputs
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.state.memories import Memories
 from retention_cli.watch.measured import LossOf, unread_in
 
 
 def losses(
-    reader: ClusterReader, whole: Whole, memories: Memories, rules: DiskRules, every_ms: int, now_ms: int
+    reader: ClusterReader, inputs: PlanInputs, memories: Memories, rules: DiskRules, every_ms: int, now_ms: int
 ) -> LossOf:
     """Return the function that says how long a partition's floor has. Nothing is known if brokers don't answer.
 
     Args:
         reader: reads topics' live limits.
-        whole: what the plan was made of.
+        inputs: what the plan was made of.
         memories: the ledgers, with the samples that ages and rates go by.
         rules: the policy's for disks.
         every_ms: how often the policy trims (ms).
         now_ms: now (Unix ms).
     """
-    observation = whole.observation
+    observation = inputs.observation
     settings = observation.settings
-    behind = {one.tp for one in whole.decisions if unread_in(one)}
+    behind = {one.tp for one in inputs.decisions if unread_in(one)}
     full = rules.percent is not None and any(not guarded(Code.R6, settings[tp.topic]) for tp in behind)
-    there = {floor_by(name) for name in whole.groups}
+    there = {floor_by(name) for name in inputs.groups}
     try:
         limits = limits_of(reader, sorted(settings if full else {tp.topic for tp in behind}))
     except BrokerError:
@@ -48,7 +48,7 @@ def losses(
     seen = seen_in(observation, memories, {}, there, now_ms, None if full else behind)
     terms = Terms(every_ms, HOUR_MS, now_ms)
     parts = forecasts_of(seen, limits, settings, terms)
-    r6 = r6_of([(disk, rules.percent) for disk in whole.disks if full], seen, settings, parts, limits)
+    r6 = r6_of([(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits)
     places = {
         one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
         for topic, rows in seen.items()

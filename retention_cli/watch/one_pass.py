@@ -20,7 +20,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.plan.make import LocalPlanner, PlanJob, Whole
+from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
@@ -138,9 +138,9 @@ class Passes:
         now_ms = setup.clock_ms()
         groups, rules = Groups(), selection.decided_alone.policy.disks
 
-        def observed(whole: Whole) -> None:
+        def observed(inputs: PlanInputs) -> None:
             nonlocal groups
-            groups = groups_of(whole.decisions, losses(reader, whole, memories, rules, setup.every_ms, now_ms))
+            groups = groups_of(inputs.decisions, losses(reader, inputs, memories, rules, setup.every_ms, now_ms))
 
         planned = PlanJob(
             reader,

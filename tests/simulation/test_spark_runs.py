@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.value import Plan
 from tests.simulation.runs import memories_of, planned, reading_of
 from tests.simulation.scene import Operator
@@ -48,10 +49,7 @@ def _here(world: World, one: Operator) -> Rows:
 
 
 def _rows(plan: Plan) -> Rows:
-    from retention_cli.plan.kept import decisions_table
-
-    rows: Rows = decisions_table(tuple(plan.decisions)).to_pylist()
-    return rows
+    return [{**row_as_json(one), "bytes_exact": one.size_exact} for one in plan.decisions]
 
 
 @pytest.mark.parametrize("first", range(0, 30, 10))

@@ -25,7 +25,7 @@ from retention_cli.engines.spark.plans import SparkPlans, make_plans
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.targets import Target
-from retention_cli.plan.kept import KeptRows
+from retention_cli.plan import handover
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
 from tests.support.spark.engines import Engines, past_day, text_of
@@ -227,12 +227,6 @@ def test_remembered_time_is_never_before_the_clients() -> None:
 def test_invalid_answer_of_a_task_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client takes no plan of which rows are missing."""
     topic = ready(engines.world)
-    honest = KeptRows.take
-
-    def short(kept: Any, content: bytes) -> None:
-        honest(kept, content)
-        kept.totals = replace(kept.totals, partitions=kept.totals.partitions + 1)
-
-    monkeypatch.setattr(KeptRows, "take", short)
+    monkeypatch.setattr(handover, "decisions_in", lambda _rows, _plans: ())
     made = planned(engines, [engines.world.bootstrap], consumed(topic), [])
     assert "rows are missing" in str(made.failures["0"])

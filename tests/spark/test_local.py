@@ -19,7 +19,7 @@ from retention_cli.engines.spark.environment import probe
 from retention_cli.engines.spark.plans import make_plans
 from retention_cli.engines.spark.session import DRIVER_MEMORY
 from retention_cli.engines.spark.targets import Target
-from retention_cli.plan import kept
+from retention_cli.plan import rows
 from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
 from tests.support.share_groups import from_the_start, polled_share, share_offsets
@@ -38,7 +38,7 @@ def test_spark_plan_of_random_topics_equals_the_local_one(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
-    monkeypatch.setattr(kept, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(rows, "IN_MEMORY", in_memory)
     fleet = Fleet(engines.world, seed, topics=12)
     try:
         fleet.build()

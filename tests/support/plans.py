@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Action, Decision, Reason
-from retention_cli.plan.columns import row_as_json
-from retention_cli.plan.parquet import HEAD_FILE, schema
+from retention_cli.plan.columns import row_as_json, schema
+from retention_cli.plan.parquet import HEAD_FILE
 from retention_cli.plan.value import Plan
 
 

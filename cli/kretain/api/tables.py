@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from retention_cli.core.extras import arrow, pandas
-from retention_cli.plan.columns import CLUSTER, Column, row_as_json
-from retention_cli.plan.parquet import KEY, schema
+from retention_cli.plan.columns import CLUSTER, Column, row_as_json, schema
+from retention_cli.plan.parquet import KEY
 from retention_cli.plan.value import Plan, head_as_json
 
 _OUTCOMES: Final = (

@@ -32,8 +32,8 @@ from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import format_age, format_duration, format_time
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
-from retention_cli.plan.columns import NAMES
-from retention_cli.plan.rows import TopicRows, by_topic, having, held_back_by, most_important, rows_as_json
+from retention_cli.plan.columns import NAMES, row_as_json
+from retention_cli.plan.rows import TopicRows, by_topic, having, held_back_by, most_important
 from retention_cli.plan.value import NO_FILE, Plan, Totals, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
@@ -54,7 +54,7 @@ def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
         output,
         head,
         "partitions",
-        head.pop("partitions", rows_as_json(plan.decisions)),
+        head.pop("partitions", map(row_as_json, plan.decisions)),
         lambda: _plan(plan, every_row=every_row),
         NAMES,
     )
@@ -213,7 +213,11 @@ def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
                 output,
                 {},
                 "",
-                ({"cluster": name, **row} for name, one in fleet.plans.items() for row in rows_as_json(one.decisions)),
+                (
+                    {"cluster": name, **row}
+                    for name, one in fleet.plans.items()
+                    for row in map(row_as_json, one.decisions)
+                ),
                 lambda: _fleet(fleet, every_row=every_row),
                 ("cluster", *NAMES),
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
-from retention_cli.plan.rows import rows_as_json
+from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, totals_as_json
 
 
@@ -80,7 +80,7 @@ def fleet_as_json(fleet: FleetPlan) -> dict[str, Any]:
     """Return the fleet's whole plan as JSON's own types."""
     whole = []
     for name, one in fleet.clusters.items():
-        rows = {} if isinstance(one, Failure) else {"partitions": list(rows_as_json(one.decisions))}
+        rows = {} if isinstance(one, Failure) else {"partitions": list(map(row_as_json, one.decisions))}
         whole.append({**_cluster_head(name, one), **rows})
     return {**fleet_head(fleet), "clusters": whole}
 
@@ -93,7 +93,7 @@ def fleet_lines(fleet: FleetPlan) -> Iterator[str]:
         if isinstance(one, Failure):
             yield json.dumps(head, ensure_ascii=False)
         else:
-            yield from json_lines(head, "partitions", rows_as_json(one.decisions))
+            yield from json_lines(head, "partitions", map(row_as_json, one.decisions))
 
     yield from nested_lines(fleet_head(fleet), "clusters", (cluster(*item) for item in fleet.clusters.items()))
 

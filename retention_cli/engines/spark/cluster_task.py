@@ -31,8 +31,9 @@ from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.sent import Sent, SentFile
 from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.observe.floors.outside import Read
-from retention_cli.plan.handover import head_of, plan_in, rows_of
+from retention_cli.plan.handover import head_of, plan_in
 from retention_cli.plan.make import LocalPlanner, PlanJob
+from retention_cli.plan.rows import as_parquet
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.selection import NothingMatchesError, Selection
@@ -41,7 +42,7 @@ from retention_cli.state.handover import Handed, HandedMemories
 ANSWER: Final = pa.schema(
     [("failure", pa.string()), ("head", pa.string()), ("rows", pa.binary()), ("ledger", pa.binary())]
 )
-"""A task's only row: why there is no plan, or the plan without its rows as JSON, these as Parquet (:mod:`.kept`), and
+"""A task's only row: why there is no plan, or the plan without its rows as JSON, these as Parquet, and
 the file of the ledger. The ledger comes back in either case, as what an interrupted plan has seen is remembered."""
 
 
@@ -144,7 +145,7 @@ def _planned(
     inventory = inventory_view([one.here() for one in work.inventory])
     job = PlanJob(reader, work.selection, work.now_ms, lambda _cluster: work.past, memories, clock_ms)
     plan = LocalPlanner(inventory, work.outside).plan(job)
-    return {"head": head_of(plan), "rows": rows_of(plan.decisions)}
+    return {"head": head_of(plan), "rows": as_parquet(plan.decisions)}
 
 
 # -- in the client -----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.garbage import collection_paused
-from retention_cli.core.model import TopicPartition
+from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import failure_in
@@ -48,10 +48,11 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
-from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.make import Decided, PlanJob, plan_of, unread_or_error, with_live
-from retention_cli.plan.value import Plan
+from retention_cli.plan.make import Decided, PlanJob, plan_of, with_live
+from retention_cli.plan.rows import decisions_in, having
+from retention_cli.plan.unread import losing, unread_by_group
+from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.selection import check_matches
 from retention_cli.state.handover import Handed
 from retention_cli.state.memories import Memories
@@ -122,23 +123,21 @@ def plan_giant(
     fold_outside(own, metadata, recall, reader, lambda one: outside.update({one.group: one}))
     progress("committed offsets, log ends and decisions")
     with contextlib.closing(_planned(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
-        found = _Found.of(rows, giant)
+        found = _Found.of(rows, giant, plans)
     if target.memories is not None and memory.on_disk:
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
         _remember(memory, target.memories, giant, found)
     gone = [*own.gone, *(one for told in found.shares for one in told.gone)]
     seen = {**outside, **{group: None for told in found.shares for group in told.read}}
-    losing: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partition, start, end in found.rows.losing():
-        if selection.asks_for(TopicPartition(topic, partition)):
-            losing.setdefault(topic, {})[partition] = (start, end)
+    totals = sum((told.totals for told in found.slices), Totals.of(()))
+    going = having(found.decisions, "trim") if totals.unconsumed else ()
     decided = Decided(
         cluster,
-        found.rows.decisions(plans),
-        found.rows.totals,
+        found.decisions,
+        totals,
         sum(one.managed for one in found.slices),
-        unread_or_error(reader, seen, gone, losing),
+        unread_by_group(reader, seen, gone, losing(one for one in going if selection.asks_for(one.tp))),
         notes,
         min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
     )
@@ -206,9 +205,9 @@ def _planned(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any,
 
 @dataclass(slots=True)
 class _Found:
-    """What tasks have found: the plan's rows in order, and what is remembered."""
+    """What tasks have found: the plan's decisions in order, and what is remembered."""
 
-    rows: KeptRows = field(default_factory=KeptRows)
+    decisions: Sequence[Decision] = ()
     shares: list[ShareTold] = field(default_factory=list)
     slices: list[SliceTold] = field(default_factory=list)
     groups: list[tuple[str, bytes | None]] = field(default_factory=list)
@@ -221,7 +220,7 @@ class _Found:
         return all(one.runs == runs for one in self.slices)
 
     @classmethod
-    def of(cls, rows: Iterator[Any], giant: Giant) -> _Found:
+    def of(cls, rows: Iterator[Any], giant: Giant, plans: int) -> _Found:
         """Return what is in these rows.
 
         Raises:
@@ -249,7 +248,7 @@ class _Found:
             slices = len(giant.slices)
             if (sorted(parts), len(found.slices), len(found.shares)) != (list(range(slices)), slices, giant.shares):
                 raise SparkError("what the tasks have written is not whole: run again")
-            found.rows.take(*(parts.pop(number) for number in range(slices)))
+            found.decisions = decisions_in((parts.pop(number) for number in range(slices)), plans)
         except (ValidationError, pa.ArrowException, TypeError) as error:
             raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
         return found

@@ -41,9 +41,10 @@ from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.request import Prepared, Request
-from retention_cli.plan.handover import rows_of
 from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.open_transactions import tell_owners
+from retention_cli.plan.rows import as_parquet
+from retention_cli.plan.value import Totals
 from retention_cli.state.handover import Handed, HandedMemories
 from retention_cli.state.parts import changes
 
@@ -117,6 +118,7 @@ class SliceTold:
     """
 
     runs: frozenset[str]
+    totals: Totals
     managed: int
     sizes_problem: str | None
     logs: LogColumns = field(default_factory=dict)
@@ -273,9 +275,9 @@ def plan_slice(
     )
     observation = observe(reader, request)
     decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None))
-    yield {"kind": "rows", "content": rows_of(decisions)}
+    yield {"kind": "rows", "content": as_parquet(decisions)}
     runs = frozenset(run for run, _ in arrived)
-    told = SliceTold(runs, managed_records(observation), observation.sizes_problem)
+    told = SliceTold(runs, Totals.of(decisions), managed_records(observation), observation.sizes_problem)
     if memories is not None and isinstance(ledger := memories(giant.cluster), SliceLedger):
         memories.save(clock_ms())
         if (logs := ledger.logs) is not None:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 

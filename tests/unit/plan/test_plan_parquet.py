@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 
 from retention_cli.core.model import Decision
 from retention_cli.plan import parquet as plan_parquet
-from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.columns import row_as_json, schema
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, schema, write_plan, write_rows
+from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, write_plan, write_rows
 from retention_cli.plan.saved import Entry, SavedPlanError
 from retention_cli.plan.value import Plan, head_as_json, plan_text
 from tests.support.plans import EVERY, LOOSE, of_spark, plan, plans, row

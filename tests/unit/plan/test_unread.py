@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from retention_cli.observe.floors.fold import Commit
-from retention_cli.plan.lost import GoneCommits, lost_of, lost_of_gone
+from retention_cli.plan.unread import GoneCommits, lost_of, unread_by_group
 
 LOSING = {"orders": {0: (4, 10), 2: (0, 5)}}
 
@@ -32,4 +35,5 @@ def test_deleted_commits_count_as_lost_positions() -> None:
         ("old", {"invoices": [(0, 0, 1)]}),
         ("older", {"orders": [(0, 0, 1)]}),
     ]
-    assert lost_of_gone(LOSING, gone) == {"part": 4 + 1, "older": 6}
+    reader: Any = SimpleNamespace(read_commits=lambda _groups, _on_commits: None)
+    assert unread_by_group(reader, {}, gone, LOSING) == {"group:part": 4 + 1, "group:older": 6}
