@@ -150,7 +150,7 @@ class _Reading:
         for tp, cut in remembered.cuts.items():
             floors.cut_at(tp, cut.offset, cut.epoch)
         for tp in remembered.doubts:
-            floors.cut_untold(tp)
+            floors.cut_unknown(tp)
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:

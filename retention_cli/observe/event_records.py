@@ -64,10 +64,10 @@ def scan_records(
         if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
             found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
             continue
-        said = _said_source(reading, tp, sources[tp], one)
-        scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, said, one.log_start)
+        name = _scan_name(reading, tp, sources[tp], one)
+        scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, one.log_start)
         if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
-            scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
+            scans[tp] = EventScan(name, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
         ends[tp] = stable
     if not scans:
         return
@@ -87,13 +87,13 @@ def scan_records(
     _find_prefixes(reading, prefixes, facts, sources, stopped, found)
 
 
-def _said_source(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
+def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
     """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
     settings = reading.settings[tp.topic]
-    said = str(source) if source != TIMESTAMP else f"{source} ({read_under(facts, settings)})"
+    name = str(source) if source != TIMESTAMP else f"{source} ({read_under(facts, settings)})"
     if not settings.ignore_future:
-        return said
-    return f"{said}, at most {format_duration(settings.max_ahead_ms)} ahead"
+        return name
+    return f"{name}, at most {format_duration(settings.max_ahead_ms)} ahead"
 
 
 def _read_new(
@@ -137,8 +137,8 @@ def _read_new(
         for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
             stopped[tp] = RequestFailedError(why, retriable=True)
             start = facts[tp].log_start  # back to the remembered scan
-            said = scans[tp].source
-            scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start)
+            name = scans[tp].source
+            scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, 0 if isinstance(start, Unknown) else start)
         for tp in ranges:
             reading.memory[tp].set_scan(scans[tp].as_bytes())
     return stopped

@@ -9,7 +9,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.records import Message, Range
 from retention_cli.core.codes import Code
-from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.model import EventMax, PartitionFacts, TopicPartition, Unknown
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.observe.event_records import (
     EventTimes,
@@ -41,8 +41,11 @@ def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionF
     found = EventTimes()
     if stamped:
         _from_stamps(reading, stamped, found)
-        poisoned = [tp for tp in stamped if _is_poisoned(reading, tp, found.newest[tp])]
-        scanned |= dict.fromkeys(poisoned, TIMESTAMP)
+        for tp in stamped:  # a time in the future is passed over if the policy says so (G4)
+            newest, settings = found.newest[tp], reading.settings[tp.topic]
+            latest_ms = reading.now_ms + settings.max_ahead_ms
+            if settings.ignore_future and isinstance(newest, EventMax) and newest.time_ms > latest_ms:
+                scanned[tp] = TIMESTAMP
     if scanned:
         scan_records(reading, {tp: facts[tp] for tp in scanned}, scanned, found)
     return found
@@ -155,14 +158,6 @@ def _from_windows(
         else:  # exact if every record in the log was read
             every = tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0]
             found.newest[tp] = None if newest is None else newest._replace(exact=every)
-
-
-def _is_poisoned(reading: Reading, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
-    """Return whether the largest time is in the future, and the policy ignores future times (G4)."""
-    settings = reading.settings[tp.topic]
-    if not settings.ignore_future or not isinstance(newest, EventMax):
-        return False
-    return newest.time_ms > reading.now_ms + settings.max_ahead_ms
 
 
 def _stable(facts: PartitionFacts) -> Range | None:

@@ -84,7 +84,7 @@ def prove(
         return _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     for one in pending(memory.earlier):
         if isinstance(answer := ends.get(one.asked, _NOT_ASKED), RequestFailedError):
-            return _untold(one.asked, answer)
+            return _end_unknown(one.asked, answer)
     before = _cut_before(memory, high_watermark, ends)  # before _prove settles them
     cut = _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     if before is None or isinstance(cut, Unknown):
@@ -127,7 +127,7 @@ def _prove(
     same = memory.leader_epoch == leader_epoch
     answer = None if same or memory.is_blank else ends.get(known, _NOT_ASKED)
     if isinstance(answer, RequestFailedError):
-        return _untold(known, answer)
+        return _end_unknown(known, answer)
     if memory.leader_epoch > leader_epoch or isinstance(answer, NotFound):  # where the two logs diverge is unknown
         memory.begin_anew(leader_epoch, log_start)
         memory.last_epoch = last
@@ -139,7 +139,7 @@ def _prove(
     return Cut(cut, None if same else known) if cut is not None and lost else None
 
 
-def _untold(epoch: int, why: RequestFailedError) -> Unknown:
+def _end_unknown(epoch: int, why: RequestFailedError) -> Unknown:
     return Unknown.because(Code.M4, f"where leader epoch {epoch} ends could not be asked: {why}")
 
 

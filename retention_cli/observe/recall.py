@@ -77,8 +77,8 @@ class Remembered:
             elif cut is not None:
                 self.cuts[tp] = cut
         if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
-            odd = _odd_epochs(ends)
-            logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
+            unanswered = _unanswered_epochs(ends)
+            logs = {tp: self._log_now(tp, read[tp].high_watermark, unanswered) for tp in self.cuts}
             cuts = Logs((tp, log) for tp, log in logs.items() if log is not None)
             self.memory.judge(lambda: cuts, {tp.topic for tp in logs}, list(logs))
 
@@ -106,33 +106,33 @@ class Remembered:
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
-        odd = _odd_epochs(commit_epochs)
+        unanswered = _unanswered_epochs(commit_epochs)
 
         def logs() -> Logs:
-            read = ((tp, self._log_now(tp, one.high_watermark, odd)) for tp, one in facts.items())
+            read = ((tp, self._log_now(tp, one.high_watermark, unanswered)) for tp, one in facts.items())
             return Logs((tp, log) for tp, log in read if log is not None)
 
-        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, odd) is not None]
+        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, unanswered) is not None]
         self.memory.judge(logs, {tp.topic for tp in self.partitions}, cuts)
 
     def _log_now(
         self,
         tp: TopicPartition,
         high_watermark: Maybe[int],
-        odd: Mapping[TopicPartition, tuple[set[int], set[int]]],
+        unanswered: Mapping[TopicPartition, tuple[set[int], set[int]]],
     ) -> LogNow | None:
         if isinstance(high_watermark, Unknown) or tp in self.doubts:
             return None
-        unknown, unasked = odd.get(tp, ((), ()))
+        unknown, unasked = unanswered.get(tp, ((), ()))
         epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
         offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
         return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until)
 
 
-def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
+def _unanswered_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
     """Return, per partition, the leader epochs that its leader does not know, and those that it did not answer for."""
-    odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
+    unanswered: dict[TopicPartition, tuple[set[int], set[int]]] = {}
     for (tp, epoch), answer in ends.items():
         if isinstance(answer, (NotFound, RequestFailedError)):
-            odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
-    return odd
+            unanswered.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+    return unanswered

@@ -162,8 +162,8 @@ MUTANTS: Final = (
     Mutant(
         "M4: unasked is proven",
         "observe/lineage.py",
-        "    if isinstance(answer, RequestFailedError):\n        return _untold(known",
-        "    if False:\n        return _untold(known",
+        "    if isinstance(answer, RequestFailedError):\n        return _end_unknown(known",
+        "    if False:\n        return _end_unknown(known",
     ),
     Mutant("M2: an earlier run's log is not asked about", "observe/lineage.py", "if not memory.earlier:", "if True:"),
     Mutant("M3: a start that moved back is let be", "memory/partition.py", "log_start < self.log_start\n", "False\n"),

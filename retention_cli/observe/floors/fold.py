@@ -17,7 +17,7 @@ from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
 from retention_cli.observe.floors.standing import (
-    CUT_UNTOLD,
+    CUT_UNKNOWN,
     Commits,
     EpochEnd,
     GoneCommit,
@@ -300,9 +300,9 @@ class FloorFold:
         """Record where the log was cut since the last pass, and which epoch ended there."""
         self._at(*tp).cut = (cut, epoch)
 
-    def cut_untold(self, tp: TopicPartition) -> None:
+    def cut_unknown(self, tp: TopicPartition) -> None:
         """Record that it is unknown whether the log was cut: commits without a leader epoch hold (M4)."""
-        self._at(*tp).cut = CUT_UNTOLD
+        self._at(*tp).cut = CUT_UNKNOWN
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""

@@ -265,27 +265,17 @@ def _members(
             hint = "; to count it by its commits alone: groups.by.commits" * isinstance(found, MembersUnknownError)
             reads[name] = f"{found}{hint}"
             return
+        names = {one for one in found if isinstance(one, str)}
         try:
-            reads[name] = before | _by_name(found, topics)
+            for pattern in [compiled(f"{REGEX}{one.pattern}") for one in found if isinstance(one, TopicRegex)]:
+                names.update(topic for topic in topics if pattern.fullmatch(topic))
         except PatternError as error:
             reads[name] = f"its members subscribe by {error}"
+        else:
+            reads[name] = before | names
 
     reader.describe_members(groups, on_members, patience_s)
     return reads
-
-
-def _by_name(found: MembersRead, topics: Collection[str]) -> frozenset[str]:
-    """Return the topics that members read, with those of ``topics`` that a regular expression of theirs matches.
-
-    Raises:
-        PatternError: a regular expression can't be read.
-    """
-    names = {one for one in found if isinstance(one, str)}
-    for one in found:
-        if isinstance(one, TopicRegex):
-            pattern = compiled(f"{REGEX}{one.pattern}")
-            names.update(topic for topic in topics if pattern.fullmatch(topic))
-    return frozenset(names)
 
 
 def _is_described(group: ListedGroup) -> bool:

@@ -21,7 +21,7 @@ _SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by g
 _NOT_ASKED: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
 
 
-CUT_UNTOLD: Final = Unknown.because(
+CUT_UNKNOWN: Final = Unknown.because(
     Code.M4,
     "whether the log was cut since kretain last looked could not be asked, and some group's commit carries no leader "
     "epoch by which that would show; run again",
@@ -76,7 +76,7 @@ class Irregular:
     known to belong to another log, ``ahead`` the highest of those from an epoch that this log has not reached (F5).
     ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6), ``unproven`` is the first by name
     of those that were never seen to count. ``cut`` is where the log was cut since the last pass, and which epoch ended
-    there; :data:`CUT_UNTOLD` if that could not be asked.
+    there; :data:`CUT_UNKNOWN` if that could not be asked.
     """
 
     missing_count: int = 0
@@ -225,7 +225,16 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
         reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
     if irregular.cut is not None and commits is not None and commits.bare:
-        reasons += irregular.cut.reasons if isinstance(irregular.cut, Unknown) else [_cut_reason(*irregular.cut)]
+        if isinstance(irregular.cut, Unknown):
+            reasons += irregular.cut.reasons
+        else:
+            cut, ended = irregular.cut
+            which = "" if ended is None else f" (leader epoch {ended} ended there)"
+            text = (
+                f"the log was cut back to {cut:,} since kretain last looked{which}, and some group's commit carries no "
+                f"leader epoch: whether it is older is unknown now; run again"
+            )
+            reasons.append(Reason(Code.F5, text))
     return reasons
 
 
@@ -256,15 +265,6 @@ def _ahead_reason(one: Refused, leader_epoch: int) -> Reason:
         Code.F5,
         f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
         f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}",
-    )
-
-
-def _cut_reason(cut: int, epoch: int | None) -> Reason:
-    which = "" if epoch is None else f" (leader epoch {epoch} ended there)"
-    return Reason(
-        Code.F5,
-        f"the log was cut back to {cut:,} since kretain last looked{which}, and some group's commit carries no leader "
-        f"epoch: whether it is older is unknown now; run again",
     )
 
 

@@ -56,7 +56,7 @@ def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
     for tp in tps[::3]:
         fold.cut_at(tp, 5, 1)
     for tp in tps[1::3]:
-        fold.cut_untold(tp)
+        fold.cut_unknown(tp)
     return [asked, *(fold.floor(tp, start, end) for tp in tps for start, end in ((0, 6), (2, 20), (4, 4)))]
 
 

@@ -181,15 +181,15 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
     if name not in cluster.topics:
         where = reader.settings.bootstrap
         raise SourceError(f"{where} has no topic {name}, or this user may not describe it: write {key}")
-    odd: list[int] = []
+    invalid: list[int] = []
 
     def checked(record: Record) -> None:
-        if odd:
+        if invalid:
             return
         try:
             take(record)
         except ValueError:
-            odd.append(record.offset)
+            invalid.append(record.offset)
 
     for tp, extent in read_extents(reader, cluster, [name], "last-stable").items():
         if isinstance(extent, str):
@@ -199,5 +199,5 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
         reached = reader.read_whole(tp, Range(*extent), checked)
         if isinstance(reached, RequestFailedError) or reached < extent.end:
             raise SourceError(f"{tp} can't be read to its end: {plain(str(reached))}")
-        if odd:
-            raise SourceError(f"{tp}: the message at offset {odd[0]:,} is not what MirrorMaker 2 writes there")
+        if invalid:
+            raise SourceError(f"{tp}: the message at offset {invalid[0]:,} is not what MirrorMaker 2 writes there")

@@ -102,7 +102,7 @@ def _json_row(number: int, row: Any) -> _Row:
         raise SourceError(f'{place} is not {{"topic": …, "partition": …, "offset": …}}')
     for key, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         if type(row[key]) is not int or not 0 <= row[key] <= most:
-            raise SourceError(f"{place}: {key} {_told(row[key])} is not a whole number from 0")
+            raise SourceError(f"{place}: {key} {_quoted(row[key])} is not a whole number from 0")
     return place, row["topic"], row["partition"], row["offset"]
 
 
@@ -115,7 +115,7 @@ def _moment(at: Any) -> int:
     raise SourceError('"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms')
 
 
-def _told(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """Return a value, for display, if it looks like a number; anything else may be a misplaced secret."""
     return shown(value) if _NEARLY.fullmatch(str(value)) else "something else"
 
@@ -142,5 +142,5 @@ def _from_csv(text: str) -> list[_Row]:
 
 def _number(place: str, key: str, cell: str) -> int:
     if _NUMBER.fullmatch(cell) is None:
-        raise SourceError(f"{place}: {key} {_told(cell)} is not a whole number from 0")
+        raise SourceError(f"{place}: {key} {_quoted(cell)} is not a whole number from 0")
     return int(cell)

@@ -23,7 +23,7 @@ class Storage:
         """Connect to where a URL or a local path leads."""
         self.url = url
         self.shown = url.partition("?")[0]
-        with self._told():
+        with self._as_source_error():
             self._filesystem, self._base = connect(url)
 
     def read(self, name: str, limit: int) -> tuple[bytes, int | None] | None:
@@ -32,7 +32,7 @@ class Storage:
         ``name`` is its path below the place, "" for the place itself. None where there is no such file.
         """
         path = f"{self._base}/{name}" if name else self._base
-        with self._told():
+        with self._as_source_error():
             info = self._filesystem.get_file_info(path)
             if not info.is_file:
                 return None
@@ -42,12 +42,12 @@ class Storage:
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder below the place; none where there is no such folder."""
-        with self._told():
+        with self._as_source_error():
             selector = arrow("pyarrow.fs").FileSelector(f"{self._base}/{folder}", allow_not_found=True)
             return [info.base_name for info in self._filesystem.get_file_info(selector)]
 
     @contextmanager
-    def _told(self) -> Iterator[Any]:
+    def _as_source_error(self) -> Iterator[Any]:
         try:
             yield
         except (FilesystemError, MissingPartError) as error:
