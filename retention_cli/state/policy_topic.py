@@ -98,15 +98,14 @@ def change(
         LiveEditError: the edit was refused, and nothing was written; or others kept writing about the topic.
         BrokerError: the policy topic does not exist, or can't be read or written.
     """
-    from retention_cli.policy.live import POLICY_TOPIC
-    from retention_cli.policy.live_edit import LiveEditError, check_topic, right, word_on
+    from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, check_topic, last_message, valid_settings
 
     check_topic(topic)
     ours: set[int] = set()
     for _ in range(_ROUNDS):
         messages = [one for one in read_messages(reader) if one.offset not in ours]
-        word = word_on(messages, policy, topic)
-        after = right(policy, topic, edit({} if word is None else dict(word.written)))
+        word = last_message(messages, policy, topic)
+        after = valid_settings(policy, topic, edit({} if word is None else dict(word.written)))
         if not after and word is None:
             raise LiveEditError(f"the policy topic says nothing of topic {topic}")
         corrected = () if word is None else word.problems

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from kretain.api.errors import translated, usage
 from kretain.errors import Exit, worst
 from kretain.flows.trims import code_of
+from retention_cli.core.extras import arrow, pandas
 from retention_cli.core.model import Reason
 from retention_cli.core.units import timestamp
-from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json, schema
+from retention_cli.plan.parquet import KEY
 from retention_cli.plan.value import Plan as EnginePlan
-from retention_cli.plan.value import as_json, plan_text, totals_as_json
+from retention_cli.plan.value import as_json, head_as_json, plan_text, totals_as_json
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport, report_as_json
 from retention_cli.trim.report import row_as_json as outcome_as_json
@@ -24,6 +27,18 @@ from retention_cli.trim.report import row_as_json as outcome_as_json
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+
+_OUTCOMES: Final = (
+    Column("topic", "", "text", nullable=False),
+    Column("partition", "", "int32", nullable=False),
+    Column("outcome", "", "text", nullable=False),
+    Column("target", "", "int64"),
+    Column("log_start", "", "int64"),
+    Column("records", "", "int64", nullable=False),
+    Column("bytes", "", "int64"),
+    Column("reasons", "", "reasons", nullable=False),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +148,10 @@ class Plan:
         Raises:
             KretainError: pyarrow is not installed.
         """
-        from kretain.api.tables import plan_table
-
-        with translated():
-            return plan_table(origin_of(self).made)
+        made = origin_of(self).made
+        rows = [{CLUSTER.name: made.cluster_id, **row_as_json(one)} for one in made.decisions]
+        head = json.dumps(head_as_json(made), ensure_ascii=False)
+        return _table(rows, (CLUSTER, *SAVED), {KEY: head})
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a DataFrame; offsets are pandas' nullable integers, never floats.
@@ -144,10 +159,21 @@ class Plan:
         Raises:
             KretainError: pandas or pyarrow is not installed.
         """
-        from kretain.api.tables import frame
+        return _frame(self.to_arrow())
 
-        with translated():
-            return frame(self.to_arrow())
+
+def _table(
+    rows: list[dict[str, Any]], columns: Sequence[Column], metadata: Mapping[str, str] | None = None
+) -> pa.Table:
+    with translated():
+        return arrow().Table.from_pylist(rows, schema=schema(columns, metadata))
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """Return a table as a DataFrame. Integers stay integers: as floats, offsets above 2⁵³ would be others."""
+    with translated():
+        frames, types = pandas(), arrow()
+    return table.to_pandas(types_mapper={types.int32(): frames.Int32Dtype(), types.int64(): frames.Int64Dtype()}.get)
 
 
 def origin_of(plan: object) -> Origin:
@@ -234,17 +260,11 @@ class Report:
         Raises:
             KretainError: pyarrow is not installed.
         """
-        from kretain.api.tables import report_table
-
-        with translated():
-            return report_table(self.to_dict()["partitions"])
+        return _table(self.to_dict()["partitions"], _OUTCOMES)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a DataFrame; see :meth:`Plan.to_pandas`."""
-        from kretain.api.tables import frame
-
-        with translated():
-            return frame(self.to_arrow())
+        return _frame(self.to_arrow())
 
 
 class InterruptedTrim(KeyboardInterrupt):

@@ -8,7 +8,7 @@ import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, RefusedError
-from kretain.flows.trims import sure
+from kretain.flows.trims import may_forget
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
 
 app = typer.Typer(
@@ -89,7 +89,9 @@ def prune(
         if dry_run:
             say(f"Would be forgotten: {what}.")
             return Exit.DONE
-        if (topics or groups) and not sure(f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes):
+        if (topics or groups) and not may_forget(
+            f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes
+        ):
             raise RefusedError("not confirmed; nothing was forgotten")
         topics, groups = ledger_view.prune(reader, memories, before_ms)
     say(f"Forgotten: {count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}.")

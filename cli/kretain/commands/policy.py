@@ -139,8 +139,7 @@ def set_(
     from kretain.flows.live import read_pairs, warn_of
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.policy.live import POLICY_TOPIC
-    from retention_cli.policy.live_edit import check_topic, checked, merged_over
+    from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, merged
     from retention_cli.policy.load import load_policy
     from retention_cli.state.policy_topic import change
 
@@ -148,10 +147,10 @@ def set_(
     new = read_pairs(settings)
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy))
-    checked(policy, topic, new)
+    check_settings(policy, topic, new)
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         there = topic in reader.metadata([topic]).topics
-        done = change(reader, writer, policy, topic, lambda before: merged_over(before, new))
+        done = change(reader, writer, policy, topic, lambda before: merged(before, new))
     print_changed(done, output)
     if not common.quiet:
         warn_of(done, new, policy, there=there)
@@ -184,8 +183,7 @@ def unset(
     from kretain.config import resolve
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.policy.live import POLICY_TOPIC
-    from retention_cli.policy.live_edit import without
+    from retention_cli.policy.live import POLICY_TOPIC, without
     from retention_cli.state.policy_topic import change
 
     resolved = resolve(common)
@@ -212,14 +210,14 @@ def list_(
     """
     from kretain.config import resolve
     from kretain.render.setup import print_live
-    from retention_cli.policy.live_edit import said
+    from retention_cli.policy.live import list_settings
     from retention_cli.state.policy_topic import read_messages
 
     resolved = resolve(common)
     policy = resolved.load()
     with resolved.reader() as reader:
         cluster_id = reader.metadata([]).cluster_id
-        found = said(read_messages(reader), policy)
+        found = list_settings(read_messages(reader), policy)
     print_live(cluster_id, reader.settings.bootstrap, found, output)
     if policy is None and found.rows:
         common.warn("whether these count is the policy file's to say: give -p FILE")

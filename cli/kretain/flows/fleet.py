@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
+from kretain.flows.plans import save_plan
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, now_ms, option
@@ -184,6 +185,7 @@ def plan_fleet(
     fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
 ) -> Exit:
     """Plan several clusters, save and show it."""
+    from kretain.render.output import warn
     from kretain.render.plan import print_fleet_plan
 
     if flags.output == PlanOutput.delete_records:
@@ -191,7 +193,10 @@ def plan_fleet(
     with SharedSpark(spark) as shared:
         made = planned(fleet, fleet.members(topics, one_off), now_ms(), shared, quiet=quiet)
     if flags.out is not None and made.plans:
-        save(made, flags.out, quiet=quiet)
+        save_plan(made, flags.out)
+        if not quiet:
+            again = "with the same --fleet or --context, by the same policies"
+            warn(f"saved in {flags.out}; kretain trim --plan {shlex.quote(str(flags.out))} carries it out, {again}")
     print_fleet_plan(made, flags.output, every_row=flags.all_rows)
     totals = made.totals
     codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
@@ -200,20 +205,3 @@ def plan_fleet(
         Exit.ON_HOLD if flags.fail_on_hold and totals.hold else Exit.DONE,
         Exit.HAS_CHANGES if flags.detailed_exitcode and totals.trim else Exit.DONE,
     )
-
-
-def save(made: FleetPlan, out: Path, *, quiet: bool) -> None:
-    """Save a fleet's plan, as Parquet if the file's name says so."""
-    from kretain.render.output import warn
-    from kretain.system.files import whole, write_whole
-    from retention_cli.engines.fleet.plan import fleet_lines
-    from retention_cli.engines.fleet.saved import write_fleet
-
-    if out.suffix == ".parquet":
-        with whole(out) as scratch:
-            write_fleet(scratch, made)
-    else:
-        write_whole(out, fleet_lines(made))
-    if not quiet:
-        again = "with the same --fleet or --context, by the same policies"
-        warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, {again}")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
+    from retention_cli.engines.fleet.plan import FleetPlan
     from retention_cli.plan.make import Planner
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
@@ -66,7 +67,7 @@ def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
     return of_partitions(plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), limits))
 
 
-def save_plan(made: Plan, out: Path) -> None:
+def save_plan(made: Plan | FleetPlan, out: Path) -> None:
     """Save a plan: Parquet if the file is called ``.parquet``, else JSON. The file is complete, or not there.
 
     Raises:
@@ -74,15 +75,19 @@ def save_plan(made: Plan, out: Path) -> None:
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
     from kretain.system.files import whole, write_whole
+    from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
+    from retention_cli.engines.fleet.saved import write_fleet
+    from retention_cli.plan.parquet import write_plan
     from retention_cli.plan.value import plan_lines
 
     if out.suffix == ".parquet":
-        from retention_cli.plan.parquet import write_plan
-
         with whole(out) as scratch:
-            write_plan(scratch, made)
+            if isinstance(made, FleetPlan):
+                write_fleet(scratch, made)
+            else:
+                write_plan(scratch, made)
     else:
-        write_whole(out, plan_lines(made))
+        write_whole(out, fleet_lines(made) if isinstance(made, FleetPlan) else plan_lines(made))
 
 
 def read_saved(path: Path, cluster: str | None) -> Plan:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, worst
 from kretain.options.common import now_ms
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from retention_cli.policy.settings import Limits
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
+
+_NOT_TRIMMED: Final = "nothing was trimmed"
 
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
@@ -69,30 +71,23 @@ def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequen
     Raises:
         RefusedError: stdin or stderr is not a terminal, or the answer is not yes; nothing was trimmed.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError(
-            "there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed"
-        )
+    _require_terminal("trim, or --dry-run to rehearse", _NOT_TRIMMED)
     with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
         show()
     print(file=sys.stderr)
-    if not typed:
-        tell(f"{question()} [y/N] ", end=" ")
-        answered = sys.stdin.readline().strip().lower() in ("y", "yes")
-    else:
+    if typed:
         tell(question())
-        answered = all(_type(name) for name in typed)
+        answered = all(_answer(f"Type the name of the cluster to go on, {name}:") == name for name in typed)
+    else:
+        answered = _says_yes(question())
     print(file=sys.stderr)
     if not answered:
-        raise RefusedError("not confirmed; nothing was trimmed")
+        raise RefusedError(f"not confirmed; {_NOT_TRIMMED}")
 
 
-def sure(question: str, *, yes: bool) -> bool:
+def may_forget(question: str, *, yes: bool) -> bool:
     """Ask before something is forgotten, in a terminal; a script has said it by its command. Return the answer."""
-    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return True
-    tell(f"{question} [y/N] ", end=" ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return yes or not _on_terminal() or _says_yes(question)
 
 
 def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: bool) -> None:
@@ -103,18 +98,29 @@ def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: b
     """
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError(f"there is no terminal to ask on: give --yes to {what}; {nothing}")
-    tell(f"{question()} [y/N] ", end=" ")
-    answer = sys.stdin.readline().strip().lower()
+    _require_terminal(what, nothing)
+    answered = _says_yes(question())
     print(file=sys.stderr)
-    if answer not in ("y", "yes"):
+    if not answered:
         raise RefusedError(f"not confirmed; {nothing}")
 
 
-def _type(name: str) -> bool:
-    tell(f"Type the name of the cluster to go on, {name}:", end=" ")
-    return sys.stdin.readline().strip() == name
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _require_terminal(what: str, nothing: str) -> None:
+    if not _on_terminal():
+        raise RefusedError(f"there is no terminal to ask on: give --yes to {what}; {nothing}")
+
+
+def _says_yes(question: str) -> bool:
+    return _answer(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def _answer(prompt: str) -> str:
+    tell(prompt, end=" ")
+    return sys.stdin.readline().strip()
 
 
 def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:

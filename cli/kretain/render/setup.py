@@ -21,8 +21,7 @@ from kretain.render.output import (
 )
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.core.units import format_duration, format_time
-from retention_cli.policy.live import POLICY_TOPIC
-from retention_cli.policy.live_edit import LiveList
+from retention_cli.policy.live import POLICY_TOPIC, LiveList
 from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.reports.doctor import Diagnosis, Verdict

@@ -14,8 +14,7 @@ import pytest
 from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
 from kretain.embedded.java import find_java
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.policy.live import POLICY_TOPIC
-from retention_cli.policy.live_edit import LiveEditError, merged_over
+from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, merged
 from retention_cli.policy.load import parse_policy
 from retention_cli.state import policy_topic
 from tests.support.ledger_stores import make_kretain_topics, run
@@ -275,7 +274,7 @@ def test_concurrent_set_is_merged(journal: Journal, writer: ClusterWriter) -> No
         if not turns:
             writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
         turns.append(before)
-        return merged_over(before, {"log.retention.min.timestamp": 5})
+        return merged(before, {"log.retention.min.timestamp": 5})
 
     with reader_for(world.bootstrap) as reader:
         done = policy_topic.change(reader, writer, policy, topic, edit)

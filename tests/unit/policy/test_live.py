@@ -10,15 +10,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_cli.policy.live import (
+    LiveEditError,
     LiveValueError,
     Message,
+    check_settings,
     check_value,
+    last_message,
     latest_messages,
+    list_settings,
     live_settings,
+    merged,
     parse_value,
     read_message,
+    valid_settings,
+    without,
 )
-from retention_cli.policy.live_edit import LiveEditError, checked, merged_over, right, said, without, word_on
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
 from retention_cli.policy.settings import Settings
@@ -174,7 +180,7 @@ def test_compacted_log_gives_the_same_settings(told: list[tuple[bytes | None, by
     swept = [one for one in compacted if one.value is not None]
     assert live_settings(POLICY, log) == live_settings(POLICY, compacted) == live_settings(POLICY, swept)
     for policy in (POLICY, None):
-        assert said(log, policy) == said(compacted, policy) == said(swept, policy)
+        assert list_settings(log, policy) == list_settings(compacted, policy) == list_settings(swept, policy)
 
 
 JSON = st.recursive(
@@ -273,35 +279,35 @@ def telling(text: str, raw: bytes) -> None:
 def test_edit_starts_from_the_current_message_without_wrong_keys() -> None:
     """An hour of R1 is 1, not 3,600,000: it is read by the same key again. What is wrong holds the topic, and goes."""
     told = messages({M: "1970-01-01T00:00:00.005Z"}, {M: "soon", "retention.ms": "8d", "unconsumed": "trim"})
-    word = word_on(told, POLICY, "journal")
+    word = last_message(told, POLICY, "journal")
     assert word is not None
     assert word.written == {M: "soon", "retention.ms": "8d", "unconsumed": "trim"}
-    assert right(POLICY, "journal", word.written) == {"retention.ms": "8d"}
+    assert valid_settings(POLICY, "journal", word.written) == {"retention.ms": "8d"}
     assert [text.partition("journal: ")[2] for text in word.problems] == [
         f"{M}: 'soon' is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms",
         "the policy file does not mark unconsumed as cluster for it",
     ]
-    assert word_on(told, POLICY, "nothing") is None
-    assert word_on([*told, *messages(None, first=2)], POLICY, "journal") is None
+    assert last_message(told, POLICY, "nothing") is None
+    assert last_message([*told, *messages(None, first=2)], POLICY, "journal") is None
 
 
 @pytest.mark.parametrize("policy", [POLICY, None])
 def test_every_live_key_is_valid_without_a_file(policy: Any) -> None:
     """Others' words are not ours to drop."""
     told = messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other")
-    word = word_on(told, policy, "other")
+    word = last_message(told, policy, "other")
     assert word is not None
     assert len(word.problems) == 1
-    assert right(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
+    assert valid_settings(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
 
 
 def test_last_of_three_spellings_of_one_time_stays() -> None:
     before = {"retention.commitoffset.ms": 5, "retention.ms": 1}
-    assert merged_over(before, {"retention.commitoffset.hours": 2}) == {
+    assert merged(before, {"retention.commitoffset.hours": 2}) == {
         "retention.ms": 1,
         "retention.commitoffset.hours": 2,
     }
-    assert merged_over(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
+    assert merged(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
 
 
 def test_unset_removes_a_key() -> None:
@@ -317,39 +323,39 @@ def test_unset_removes_a_key() -> None:
 
 
 def test_all_errors_of_an_edit_are_named_at_once() -> None:
-    checked(POLICY, "journal", {M: 5, "retention.ms": "7d"})
+    check_settings(POLICY, "journal", {M: 5, "retention.ms": "7d"})
     with pytest.raises(LiveEditError) as refused:
-        checked(POLICY, "journal", {M: "soon", "hold": "x", "unconsumed": "hold"})
+        check_settings(POLICY, "journal", {M: "soon", "hold": "x", "unconsumed": "hold"})
     assert str(refused.value).count(";") == 4
     with pytest.raises(LiveEditError, match=r"policy.yaml:9 sets retention.ms itself for topic other"):
-        checked(POLICY, "other", {"retention.ms": 5})
+        check_settings(POLICY, "other", {"retention.ms": 5})
     with pytest.raises(LiveEditError, match=r"no entry of policy.yaml matches topic nowhere"):
-        checked(POLICY, "nowhere", {"retention.ms": 5})
+        check_settings(POLICY, "nowhere", {"retention.ms": 5})
 
 
 def test_list_shows_effective_and_ineffective_settings() -> None:
     told = [*messages({M: 5, "retention.ms": "1d"}), *messages({"retention.ms": 5}, topic="other", first=1)]
-    rows = [(one.topic, one.key, one.value, one.counts) for one in said(told, POLICY).rows]
+    rows = [(one.topic, one.key, one.value, one.counts) for one in list_settings(told, POLICY).rows]
     assert rows == [
         ("journal", M, 5, True),
         ("journal", "retention.ms", "1d", True),
         ("other", "retention.ms", 5, False),
     ]
-    assert {one.counts for one in said(told, None).rows} == {None}
-    assert [reason.text.rpartition(": ")[2] for reason in said(told, POLICY).problems] == [
+    assert {one.counts for one in list_settings(told, None).rows} == {None}
+    assert [reason.text.rpartition(": ")[2] for reason in list_settings(told, POLICY).problems] == [
         "the policy file marks nothing as cluster for it; ignored"
     ]
 
 
 def test_list_explains_each_setting_of_a_wrong_message() -> None:
     told = messages({M: 5, "unconsumed": "hold", "hold": "x"})
-    found = said(told, POLICY)
+    found = list_settings(told, POLICY)
     assert [(one.key, one.counts, one.why_not) for one in found.rows] == [
         (M, False, "its message is wrong, so the topic is held"),
         ("unconsumed", False, "policy.yaml:7 sets unconsumed itself for topic journal, and does not mark it cluster"),
     ]
     assert ["so the topic is held" in reason.text for reason in found.problems] == [True, True]
-    alone = said(told, None)
+    alone = list_settings(told, None)
     assert [(one.key, one.counts) for one in alone.rows] == [(M, None), ("unconsumed", None)]
     assert [reason.text.partition("; ")[0] for reason in alone.problems] == [
         "_kretain_policy-0 offset 0, for topic journal: hold can't live in the policy topic"

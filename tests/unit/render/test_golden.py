@@ -29,7 +29,7 @@ from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.forecast.value import Forecast
 from retention_cli.plan.value import Plan
-from retention_cli.policy.live_edit import LiveList
+from retention_cli.policy.live import LiveList
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.profile.reading import Profile
