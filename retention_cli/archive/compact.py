@@ -13,9 +13,16 @@ from itertools import pairwise
 
 from retention_cli.archive.catalog import ArchivedPartition
 from retention_cli.archive.layout import DamagedError, Manifest, Part, checksum_of
-from retention_cli.archive.segment import SegmentBuilder, check_unchanged, commit, records_of, verify_files
+from retention_cli.archive.segment import (
+    DEFAULT_SIZE,
+    SegmentBuilder,
+    SegmentSize,
+    check_unchanged,
+    commit,
+    records_of,
+    verify_files,
+)
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import DEFAULT_SIZE, SegmentSize
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,6 @@ from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
 
-SEGMENT_BYTES: Final = 64 * 2**20
-"""The approximate content of a segment: archiving a partition holds about twice that in memory."""
-SEGMENT_RECORDS: Final = 200_000
 _WAITING_BYTES: Final = 8 * 2**20
 _WAITING_RECORDS: Final = 20_000
 """At most this many records are held as Python objects before they are converted to Arrow."""
@@ -43,6 +40,17 @@ _FIXED: Final = struct.Struct(">q?i?qB")
 _LENGTH: Final = struct.Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 _TYPES: Final = {None: 0, "CreateTime": 1, "LogAppendTime": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSize:
+    """When a segment counts as full. Archiving a partition holds about twice its content in memory."""
+
+    content_bytes: int = 64 * 2**20
+    records: int = 200_000
+
+
+DEFAULT_SIZE: Final = SegmentSize()
 
 
 def encoded(record: Record) -> bytes:

@@ -1,20 +1,22 @@
-"""Archive one partition up to an offset: verify existing segments, and write the rest. Resumable.
+"""Archive the records that a trim is about to delete: verify existing segments, and write the rest. Resumable.
 
-This needs only a reader of the cluster and the archive's files, so a command and a Spark task can both run it.
+:func:`archive_range` needs only a reader of the cluster and the archive's files, so a command and a Spark task can both
+run it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.archive.interface import Archived
+from retention_cli.archive.interface import Archived, Archiver, failed
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, place_of
 from retention_cli.archive.segment import (
-    SEGMENT_BYTES,
-    SEGMENT_RECORDS,
+    DEFAULT_SIZE,
     SegmentBuilder,
+    SegmentSize,
+    check_unchanged,
     commit,
     load,
     verify_files,
@@ -26,8 +28,11 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
-from retention_cli.core.model import TopicPartition
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress
 from retention_cli.observe.lineage import other_log
+from retention_cli.plan.target import Target
 
 _PERIOD: Final = 1_000
 """The number of offsets between two progress calls."""
@@ -36,24 +41,13 @@ OnRecords = Callable[[int], None]
 """Called with the number of offsets archived since the last call."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSize:
-    """When a segment counts as full."""
-
-    content_bytes: int = SEGMENT_BYTES
-    records: int = SEGMENT_RECORDS
-
-
-DEFAULT_SIZE: Final = SegmentSize()
-
-
 def archive_range(
     reader: ClusterReader,
     store: Store,
     source: Source,
     end: int,
     clock: Callable[[], str],
-    size: SegmentSize = SegmentSize(),
+    size: SegmentSize = DEFAULT_SIZE,
     on_records: OnRecords = lambda _: None,
 ) -> Archived:
     """Archive a partition's data records from its log start to ``end``, and read them back.
@@ -247,3 +241,67 @@ class _Work:
             return answer.offset
         said = answer if isinstance(answer, RequestFailedError) else "the broker names none"
         raise ArchiveError(f"{self.tp}: its log start offset can't be read: {said}")
+
+
+@dataclass(slots=True)
+class PartitionArchiver(Archiver):
+    """Copies partitions to the archives that the policy names.
+
+    Args:
+        clock: returns the current time in the manifests' format.
+        size: when a segment counts as full.
+    """
+
+    clock: Callable[[], str]
+    size: SegmentSize = field(default_factory=SegmentSize)
+    _done: dict[TopicPartition, Archived] = field(default_factory=dict)
+
+    def copy(
+        self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
+    ) -> dict[TopicPartition, Archived | Reason]:
+        """Archive each partition up to its target. A failure becomes its Reason; the others are still archived."""
+        whole = sum(target.records for _url, target in wanted.values())
+        before = 0
+        result: dict[TopicPartition, Archived | Reason] = {}
+        progress("archiving", 0, whole)
+        for tp, (url, target) in wanted.items():
+            done = before
+
+            def on_records(more: int) -> None:
+                nonlocal done
+                done += more
+                progress("archiving", min(done, whole), whole)
+
+            result[tp] = self._copy(tp, url, target, on_records)
+            before += target.records
+            progress("archiving", before, whole)
+        return result
+
+    def differing(
+        self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
+    ) -> dict[TopicPartition, Reason]:
+        """Return partitions whose log or whose archive no longer has what was archived, or that can't be checked."""
+        found = Archiver.differing(self, copied, leaders)
+        for tp in self._done.keys() & copied:  # one of its new segments may be gone: somebody deletes there
+            done = self._done[tp]
+            try:
+                for one in done.written:
+                    check_unchanged(self.store(done.url), one)
+            except ArchiveError as error:
+                text = f"{tp} was archived, and is held: {error}. Run again: it is archived anew"
+                found[tp] = Reason("archive", text)
+        return found
+
+    def _copy(
+        self, tp: TopicPartition, url: str, target: Target, on_records: Callable[[int], None]
+    ) -> Archived | Reason:
+        source = self.source(tp, target)
+        if isinstance(source, Reason):
+            return source
+        try:
+            done = archive_range(self.reader, self.store(url), source, target.offset, self.clock, self.size, on_records)
+        except (ArchiveError, MissingPartError) as error:
+            return failed(tp, url, error)
+        self.note(tp, done, done.start)
+        self._done[tp] = done
+        return done

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from retention_cli.audit.chain import AFTER, Link, as_link, event_of, latest_of
+from retention_cli.audit.chain import Link, as_link, event_of, latest_of
 from retention_cli.core.state_dir import StateError, open_file, opened, sync_folder
 
 FILE_NAME: Final = "audit.jsonl"
@@ -204,7 +204,7 @@ def close_file(folder: Path, seq: int) -> None:
 
 
 def latest_moment(path: Path) -> str | None:
-    """Return the latest moment of a file's lines and of all before it, None if it is not known of those before.
+    """Return the latest moment of a file's lines and of all before it, None if none has one.
 
     It is read as text: what looks like a moment and is none can only make it later.
 
@@ -212,10 +212,7 @@ def latest_moment(path: Path) -> str | None:
         OSError: it can't be read.
     """
     with os.fdopen(open_file(path, os.O_RDONLY), "rb") as handle:
-        first = event_of(handle.readline()) or {}
-        before = latest_of(first)
-        if AFTER in first and before is None:
-            return None
+        before = latest_of(event_of(handle.readline()) or {})
         handle.seek(0)
         moments = [max(found) for line in handle if (found := _AT.findall(line))]
     return max([*(one.decode() for one in moments), before or ""]) or None

@@ -7,7 +7,7 @@ names at least everything that was deleted. Lines are chained, across files too,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,11 +100,8 @@ class AuditLog:
         Raises:
             StateError: the log can't be read, or a line in it is broken.
         """
-        begun: set[str] = set()
         with self.snapshot() as now:
-            for name in now.names:
-                for number, line in now.lines(name):
-                    yield self._event(line, name, number, begun)
+            yield from self._events(now, now.names, Chain())
 
     def runs(self) -> dict[str, Run]:
         """Return the runs by id, in the order in which they began.
@@ -125,19 +122,10 @@ class AuditLog:
         Raises:
             StateError: see :meth:`events`. Then trimming stops.
         """
-        chain, begun = Chain(), set[str]()
+        chain = Chain()
         with self.snapshot() as now:
             read = now.names[self._ended_before(now, at, chain) :]
-
-            def events() -> Iterator[Event]:
-                for name in read:
-                    chain.begin(name)
-                    for number, line in now.lines(name):
-                        event = self._event(line, name, number, begun)
-                        chain.take(number, line, event)
-                        yield event
-
-            amount = total(run.trimmed(at) for run in one_by_one(events()))
+            amount = total(run.trimmed(at) for run in one_by_one(self._events(now, read, chain)))
             chain.end(now.head, now.problem)
         if chain.breaks:
             return amount, self.shown(chain.breaks[0])
@@ -240,12 +228,17 @@ class AuditLog:
     def _unwritable(self, error: OSError) -> StateError:
         return StateError(f"the audit log {self.path} can't be written: {error.strerror}; nothing more is trimmed")
 
-    def _event(self, line: bytes, name: str, number: int, begun: set[str]) -> Event:
-        event = checked(line, begun)
-        if event is not None:
-            return event
-        raise StateError(
-            f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. Mend it, or move "
-            f"the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that its trims no longer count (kretain "
-            f"history --verify shows more)"
-        )
+    def _events(self, now: Snapshot, names: Iterable[str], chain: Chain) -> Iterator[Event]:
+        """Yield the events of these files, and have the chain follow their lines."""
+        begun: set[str] = set()
+        for name in names:
+            chain.begin(name)
+            for number, line in now.lines(name):
+                if (event := checked(line, begun)) is None:
+                    raise StateError(
+                        f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. Mend it, "
+                        f"or move the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that its trims no longer "
+                        f"count (kretain history --verify shows more)"
+                    )
+                chain.take(number, line, event)
+                yield event

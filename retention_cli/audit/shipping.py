@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from retention_cli.audit.chain import Link, as_link, event_of, hash_of, link_of
-from retention_cli.audit.files import Snapshot, closed_name, replace_file
+from retention_cli.audit.files import FILE_NAME, Snapshot, closed_name, replace_file
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
@@ -76,25 +76,18 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
 def _unsent(log: AuditLog, reached: Link | None) -> Iterator[_Line]:
     """Yield the lines behind the place that was reached; all of them if this log does not have that place."""
     with log.snapshot() as now:
-        behind = None if reached is None else _behind(now, reached)
-        yield from _lines(now) if behind is None else behind
+        if reached is not None:
+            names = [name for name in now.names if name == FILE_NAME or name >= closed_name(reached.seq)]
+            lines = _lines(now, names)
+            last = next((one for one in lines if one.link is not None and one.link.seq >= reached.seq), None)
+            if last is not None and last.link == reached:
+                yield from lines
+                return
+        yield from _lines(now, now.names)
 
 
-def _behind(now: Snapshot, reached: Link) -> Iterator[_Line] | None:
-    """Return the lines behind a line of that number and hash, None if there is none."""
-    closed = tuple(name for name in now.closed if name >= closed_name(reached.seq))
-    names = (*closed, *(now.names[len(now.closed) :]))
-    lines = _lines(now, names)
-    for line in lines:
-        if line.link == reached:
-            return lines
-        if line.link is not None and line.link.seq > reached.seq:
-            return None
-    return None
-
-
-def _lines(now: Snapshot, names: tuple[str, ...] | None = None) -> Iterator[_Line]:
-    for name in now.names if names is None else names:
+def _lines(now: Snapshot, names: Iterable[str]) -> Iterator[_Line]:
+    for name in names:
         for _number, line in now.lines(name):
             event = event_of(line) or {}
             link, run = link_of(event), event.get("run")

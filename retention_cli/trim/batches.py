@@ -27,11 +27,12 @@ from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
+from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck, Rechecks
-from retention_cli.trim.report import Journal, OutcomeName, TrimReport, TrimRow, row_of
+from retention_cli.trim.reconcile import batches_of, requests_of, wanted
+from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, row_of
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, judge
-from retention_cli.trim.wanted import batches_of, requests_of, wanted
 
 RECHECK_SECONDS: Final = 30.0
 """How old a batch's recheck may be when its request is sent, and when its last answer still counts."""
@@ -65,17 +66,6 @@ Permit = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(slots=True)
-class Spent:
-    """Figures for the report: batches announced, whether a request was sent, and seconds in rechecks and deletes."""
-
-    batches: int = 0
-    sent: bool = False
-    recheck_s: float = 0.0
-    delete_s: float = 0.0
-    disks: Sequence[DiskOutcome] = ()
-
-
-@dataclass(slots=True)
 class Trimmer:
     """Trims one plan, once.
 
@@ -97,17 +87,21 @@ class Trimmer:
     max_partitions: int | None = None
     progress: Progress = silent
     deleter: Deleter | None = None
-    journal: Journal | None = None
+    journal: AuditJournal | None = None
     archived: ArchivedFirst = field(default_factory=lambda: ArchivedFirst(None))
     permit: Permit = nullcontext
     _state: State = field(init=False)
-    _spent: Spent = field(default_factory=Spent)
+    _batches: int = 0  # announced
+    _sent: bool = False
+    _recheck_s: float = 0.0
+    _delete_s: float = 0.0
+    _disks: Sequence[DiskOutcome] = ()
     _at_most: int | None = None
     _slow: int = 0  # rechecks of the fewest partitions that took too long, one after the other
 
     def __post_init__(self) -> None:
         self._state = State.of(self.plan.decisions, self.max_partitions)
-        self._spent.disks = self.plan.disks
+        self._disks = self.plan.disks
 
     @property
     def reader(self) -> ClusterReader:
@@ -125,7 +119,7 @@ class Trimmer:
             BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
             StateError: nothing could be announced in the audit log, and nothing was trimmed.
         """
-        state, spent = self._state, self._spent
+        state = self._state
         stopped: str | None = None
         audit_problem: str | None = None
         stopped_by: Exception | None = None
@@ -141,15 +135,15 @@ class Trimmer:
         except StopError as error:
             left = error.reason
         except (BrokerError, PolicyError) as error:
-            if not spent.batches:
+            if not self._batches:
                 raise
             stopped = f"the recheck failed: {error}"
         except StateError as error:
-            if not spent.batches:
+            if not self._batches:
                 raise
             stopped = audit_problem = str(error)
         except Exception as error:
-            if not spent.batches:
+            if not self._batches:
                 raise
             stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in state.waiting():
@@ -168,11 +162,11 @@ class Trimmer:
             self.plan.bootstrap,
             rows,
             interrupted,
-            spent.recheck_s,
-            spent.delete_s,
+            self._recheck_s,
+            self._delete_s,
             audit_problem,
-            disks=spent.disks,
-            sent=spent.sent,
+            disks=self._disks,
+            sent=self._sent,
             stopped_by=stopped_by,
         )
 
@@ -180,8 +174,8 @@ class Trimmer:
         """Recheck the waiting partitions, and trim as many of them as the recheck's time allows."""
         began = self.reader.clock.monotonic()
         fresh = self.rechecks.recheck(waiting)
-        self._spent.disks = fresh.disks
-        self._spent.recheck_s += self.reader.clock.monotonic() - began
+        self._disks = fresh.disks
+        self._recheck_s += self.reader.clock.monotonic() - began
         found = wanted(self._state.planned, waiting, fresh)
         for tp, row in found.failed.items():
             self._try_again(tp, row)
@@ -248,7 +242,7 @@ class Trimmer:
         broken = self.rechecks.exceeded(state.done + total(Amount(one.records, one.size_bytes) for one in may_go))
         if not broken:
             return targets
-        if not self._spent.batches:
+        if not self._batches:
             raise RefusedError(broken)
         for tp, target in targets.items():
             state.end(tp, row_of(tp, "held", reasons=tuple(broken)), target.decision)
@@ -262,9 +256,9 @@ class Trimmer:
     ) -> None:
         """Delete one batch and read the result back. Retriable failures wait for another recheck."""
         assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (never reached in a dry run)
-        state, spent = self._state, self._spent
-        self.journal.batch(spent.batches + 1, batch)  # a batch that can't be announced is not sent
-        spent.batches += 1
+        state = self._state
+        self.journal.batch(self._batches + 1, batch)  # a batch that can't be announced is not sent
+        self._batches += 1
         left_s = good_until - self.reader.clock.since_boot()
         if left_s <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old by the time that it was announced"),)
@@ -272,7 +266,7 @@ class Trimmer:
                 state.unanswered.settle(tp, None) or row_of(tp, "failed", target.offset, reasons=late)
                 for tp, target in batch.items()
             ]
-            self._record(spent.batches, unsent)
+            self._record(self._batches, unsent)
             for row in unsent:
                 self._try_again(TopicPartition(row.topic, row.partition), row)
             return
@@ -286,21 +280,21 @@ class Trimmer:
 
         interrupted = False
         began = self.reader.clock.monotonic()
-        spent.sent = True
+        self._sent = True
         try:
             wait_s = min(left_s, self.reader.timeout_s)
             self.deleter.delete(requests_of(batch, leaders), hear, timeout_s=wait_s, good_until=good_until)
         except KeyboardInterrupt:
             interrupted = True
         starts = self._read_back(batch, leaders)
-        spent.delete_s += self.reader.clock.monotonic() - began
+        self._delete_s += self.reader.clock.monotonic() - began
         judged = {tp: state.judged(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
         for tp, row in judged.items():
             answer = said.get(tp)
             state.rows[tp] = row
             if isinstance(answer, RequestFailedError) and answer.retriable and not interrupted and not _reached(row):
                 self._try_again(tp, row)
-        self._record(spent.batches, judged.values())
+        self._record(self._batches, judged.values())
         self.progress("trimming", state.settled(), len(state.planned))
         if interrupted:
             raise KeyboardInterrupt

@@ -26,7 +26,10 @@ def new_run_name(now_ms: int) -> str:
 
 
 class AuditJournal:
-    """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``."""
+    """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``.
+
+    Each call returns once the line is on disk.
+    """
 
     def __init__(self, log: AuditLog, run: str, clock_ms: Callable[[], int]) -> None:
         self._log = log

@@ -1,15 +1,14 @@
-"""The results of a trim: one row per partition, ``kretain.trim/v1``, and the journal that records each batch."""
+"""The results of a trim: one row per partition, and ``kretain.trim/v1``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.disks.disk import DiskOutcome, outcome_as_json
-from retention_cli.plan.target import Target
 from retention_cli.plan.value import UNCHECKED, Clock
 
 OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "would-trim"]
@@ -70,18 +69,6 @@ class TrimReport:
         return total(
             Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
         )
-
-
-class Journal(Protocol):
-    """Records batches and their results. Each call returns once the line is on disk."""
-
-    def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch before its requests are sent."""
-        ...
-
-    def result(self, number: int, rows: Collection[TrimRow]) -> None:
-        """Record a batch's results."""
-        ...
 
 
 def row_of(

@@ -212,6 +212,6 @@ def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None) -> 
 def _archiver(job: TrimJob) -> Archiver:
     if job.archiver is not None:
         return job.archiver(job.reader, job.plan.cluster_id)
-    from retention_cli.archive.archiver import PartitionArchiver  # not needed for a dry run
+    from retention_cli.archive.writer import PartitionArchiver  # not needed for a dry run
 
     return PartitionArchiver(job.reader, job.plan.cluster_id, lambda: timestamp(job.clock_ms()))

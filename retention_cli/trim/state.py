@@ -1,6 +1,6 @@
 """The state of a trim: planned rows, their outcomes, attempts, and unanswered requests. Pure.
 
-A trim goes through state → wanted (:mod:`retention_cli.trim.wanted`) → requests → results; this module has the state
+A trim goes through state → wanted (:mod:`retention_cli.trim.reconcile`) → requests → results; this module has the state
 and takes the results.
 """
 
@@ -61,8 +61,13 @@ class State:
         return len(self.rows) - self.unplanned
 
     def end(self, tp: TopicPartition, row: TrimRow, fresh: Decision | None = None) -> None:
-        """Settle a partition with this row, unless an earlier unanswered request has a result."""
-        self.rows[tp] = self.late(tp, fresh) or row
+        """Settle a partition with this row, unless an earlier unanswered request has a result.
+
+        ``fresh`` is a recheck's decision since then. A request may still be executed after that.
+        """
+        same = fresh is None or fresh.topic_id == self.planned[tp].topic_id
+        late = self.unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
+        self.rows[tp] = self._counted(late) or row
 
     def try_again(self, tp: TopicPartition, failed: TrimRow, attempts: int) -> None:
         """Leave the partition for another round or, after ``attempts`` attempts, settle it."""
@@ -73,15 +78,6 @@ class State:
             self.rows[tp] = failed
         else:
             self.end(tp, failed)
-
-    def late(self, tp: TopicPartition, fresh: Decision | None) -> TrimRow | None:
-        """Return the result of an earlier unanswered request; None if there is none.
-
-        ``fresh`` is a recheck's decision since then. A request may still be executed after that.
-        """
-        same = fresh is None or fresh.topic_id == self.planned[tp].topic_id
-        row = self.unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
-        return self._counted(row)
 
     def recorded(self, number: int, rows: Iterable[TrimRow]) -> None:
         """Note the results of a batch as they stand in the audit log."""

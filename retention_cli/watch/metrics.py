@@ -58,13 +58,13 @@ class _Collector:
         return map(_family, _METRICS)
 
     def collect(self) -> Iterator[Any]:
-        now, cluster = self._board.status, printable(self._board.status.cluster)
+        now, cluster = self._board, printable(self._board.cluster)
         found: dict[str, Mapping[Any, float | None]] = {
             "last_success_timestamp_seconds": {(): now.last_success_s},
             "plan_timestamp_seconds": {(): now.planned_s},
             "pass_duration_seconds": {(): now.pass_s},
-            "leader": {(): float(self._board.leads())},
-            "policy_valid": {(): float(self._board.policy_valid())},
+            "leader": {(): float(now.leads())},
+            "policy_valid": {(): float(now.policy_valid())},
             "trimmed_records_total": {(): now.trimmed_records},
             "trimmed_bytes_total": {(): now.trimmed_bytes},
             "failures_total": _by_label(now.failures),

@@ -5,7 +5,6 @@ Nothing here decides or rechecks: it only says when a plan may be carried out, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from retention_cli.audit.chain import Link
 from retention_cli.audit.files import HeadError, read_head
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.clock import SYSTEM
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
@@ -26,8 +26,8 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
 from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.batches import StopError
-from retention_cli.trim.ceiling import Ceiling, Narrowed, narrowed
 from retention_cli.trim.history import past_day
+from retention_cli.trim.narrow import Ceiling, Narrowed, narrowed
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, PlanRefusedError, TrimJob, carry_out, shipped
 from retention_cli.watch.leader import Leadership
@@ -44,8 +44,26 @@ JUMP_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """What passes use.
+class Passed:
+    """What a pass came to. ``hold`` is why nothing was trimmed of a plan; ``notes`` are what else to say.
+
+    ``refused``: the policy's limits refuse the whole plan. ``narrowed`` is the plan under the ceiling, if it was
+    carried out.
+    """
+
+    plan: Plan
+    measured: Measured
+    hold: Reason | None = None
+    refused: bool = False
+    broken: PolicyError | None = None
+    narrowed: Narrowed | None = None
+    report: TrimReport | None = None
+    notes: Sequence[Reason] = ()
+
+
+@dataclass(slots=True)
+class Passes:
+    """Makes passes, and remembers which cluster they are about, which ledger they use and whose turn it is.
 
     Args:
         reader: returns an unopened reader of the cluster.
@@ -76,31 +94,6 @@ class Setup:
     exit_code_for: ExitCodeFor
     uninterrupted: Callable[[], AbstractContextManager[None]]
     progress: Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """What a pass came to. ``hold`` is why nothing was trimmed of a plan; ``notes`` are what else to say.
-
-    ``refused``: the policy's limits refuse the whole plan. ``narrowed`` is the plan under the ceiling, if it was
-    carried out.
-    """
-
-    plan: Plan
-    measured: Measured
-    hold: Reason | None = None
-    refused: bool = False
-    broken: PolicyError | None = None
-    narrowed: Narrowed | None = None
-    report: TrimReport | None = None
-    notes: Sequence[Reason] = ()
-
-
-@dataclass(slots=True)
-class Passes:
-    """Makes passes, and remembers which cluster they are about, which ledger they use and whose turn it is."""
-
-    setup: Setup
     _cluster_id: str | None = field(default=None, init=False)
     _clocks: tuple[int, float] | None = field(default=None, init=False)
     _head: Link | None = field(default=None, init=False)
@@ -113,19 +106,19 @@ class Passes:
         Raises:
             PolicyError, BrokerError, StateError, Refusal, NothingMatchesError: nothing was trimmed.
         """
-        setup = self.setup
         if (jumped := self._jumped()) is not None:
             raise StateError(jumped)
-        self._clocks = (setup.clock_ms(), _since_boot_s())
-        look = setup.policy.look()
-        with setup.reader() as reader:
-            self._check_cluster(reader)
-            if setup.trims:
-                setup.leadership.look(reader, look.selection.policy.state)
-            memories = setup.memories(reader, look.selection.policy.state)
+        self._clocks = (self.clock_ms(), SYSTEM.since_boot())
+        look = self.policy.look()
+        with self.reader() as reader:
+            if self._cluster_id is not None:
+                self._pin(reader.metadata([]).cluster_id)
+            if self.trims:
+                self.leadership.look(reader, look.selection.policy.state)
+            memories = self.memories(reader, look.selection.policy.state)
             try:
                 passed = self._with(reader, look, memories)
-                memories.save(setup.clock_ms())
+                memories.save(self.clock_ms())
                 if memories.kind == "local" and (passed.hold is None or passed.hold.code != "ledger"):
                     self._ledger = memories.named(passed.plan.cluster_id) or self._ledger
                 return passed
@@ -133,47 +126,47 @@ class Passes:
                 memories.close()
 
     def _with(self, reader: ClusterReader, look: Look, memories: Memories) -> Passed:
-        setup, selection = self.setup, look.selection
-        inventory = setup.inventory(selection)
-        now_ms = setup.clock_ms()
+        selection = look.selection
+        inventory = self.inventory(selection)
+        now_ms = self.clock_ms()
         groups, rules = Groups(), selection.decided_alone.policy.disks
 
         def observed(inputs: PlanInputs) -> None:
             nonlocal groups
-            groups = groups_of(inputs.decisions, losses(reader, inputs, memories, rules, setup.every_ms, now_ms))
+            groups = groups_of(inputs.decisions, losses(reader, inputs, memories, rules, self.every_ms, now_ms))
 
         planned = PlanJob(
             reader,
             selection,
             now_ms,
-            lambda cluster: past_day(setup.state_dir, cluster, now_ms, selection.policy.limits),
+            lambda cluster: past_day(self.state_dir, cluster, now_ms, selection.policy.limits),
             memories,
-            progress=setup.progress,
+            progress=self.progress,
             observed=observed,
         )
         plan = LocalPlanner(inventory).plan(planned)
         self._pin(plan.cluster_id)
         values = measured(plan, groups, rules.percent)
-        term = setup.leadership.term() if setup.trims else None
+        term = self.leadership.term() if self.trims else None
         lost = self._other_ledger(memories, plan.cluster_id) or memories.unsaved or self._other_log(plan.cluster_id)
         hold = self._hold(look, plan, term, lost)
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
-            refused = bool(plan.refusals) and setup.trims
+            refused = bool(plan.refusals) and self.trims
             return Passed(plan, values, hold, refused, look.broken, notes=notes)
-        under = narrowed(plan, setup.ceiling, self._after, lambda topic: _whole(selection, topic))
+        under = narrowed(plan, self.ceiling, self._after, lambda topic: _whole(selection, topic))
         job = TrimJob(
             reader=reader,
             plan=under.plan,
-            selection=lambda: setup.policy.again(selection.policy.digest),
-            state_dir=setup.state_dir,
-            clock_ms=setup.clock_ms,
-            exit_code_for=setup.exit_code_for,
+            selection=lambda: self.policy.again(selection.policy.digest),
+            state_dir=self.state_dir,
+            clock_ms=self.clock_ms,
+            exit_code_for=self.exit_code_for,
             memories=memories,
             inventory=inventory,
             audit=selection.policy.audit,
             permit=lambda: self._permit(term, selection.policy.digest),
-            progress=setup.progress,
+            progress=self.progress,
         )
         told = len(memories.notes)
         try:
@@ -188,14 +181,14 @@ class Passes:
         """Return why this plan must not be carried out, None if it may."""
         if look.hold is not None:
             return look.hold
-        if not self.setup.trims:
+        if not self.trims:
             return Reason("dry", "dry: --trim would trim it")
         if ledger is not None:
             return ledger
         if plan.refusals:  # the whole plan is past a limit, so no part of it may go, however small a pass's share is
             return plan.refusals[0]
         if term is None:
-            return Reason("leader", self.setup.leadership.why_not)
+            return Reason("leader", self.leadership.why_not)
         return None
 
     def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
@@ -218,11 +211,11 @@ class Passes:
 
     @contextmanager
     def _permit(self, term: int, digest: str) -> Iterator[None]:
-        with self.setup.uninterrupted():
-            self.setup.policy.again(digest)
+        with self.uninterrupted():
+            self.policy.again(digest)
             if (jumped := self._jumped()) is not None:
                 raise StopError(Reason(Code.G8, jumped))
-            self.setup.leadership.check(term)
+            self.leadership.check(term)
             yield
 
     def _jumped(self) -> str | None:
@@ -230,7 +223,7 @@ class Passes:
         if self._clocks is None:
             return None
         wall_ms, since_boot_s = self._clocks
-        off_s = (self.setup.clock_ms() - wall_ms) / 1000 - (_since_boot_s() - since_boot_s)
+        off_s = (self.clock_ms() - wall_ms) / 1000 - (SYSTEM.since_boot() - since_boot_s)
         if abs(off_s) <= JUMP_S:
             return None
         way = "ahead" if off_s > 0 else "back"
@@ -250,11 +243,7 @@ class Passes:
         return None
 
     def _head_of_log(self, cluster_id: str) -> Link | None:
-        return read_head(cluster_folder(self.setup.state_dir, cluster_id))
-
-    def _check_cluster(self, reader: ClusterReader) -> None:
-        if self._cluster_id is not None:
-            self._pin(reader.metadata([]).cluster_id)
+        return read_head(cluster_folder(self.state_dir, cluster_id))
 
     def _pin(self, cluster_id: str) -> None:
         """Go on with this cluster alone: the policy was given for it, and an address may come to mean another one.
@@ -268,11 +257,6 @@ class Passes:
                 f"start kretain watch anew if that is meant"
             )
         self._cluster_id = cluster_id
-
-
-def _since_boot_s() -> float:
-    """Return a clock that nobody sets, and that goes on while the machine sleeps, where there is one (s)."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _whole(selection: Selection, topic: str) -> bool:

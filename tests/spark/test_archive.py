@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from retention_cli.archive.segment import SegmentSize
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import SegmentSize
 from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport

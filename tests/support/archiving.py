@@ -15,12 +15,11 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kretain.embedded.flights import flights
-from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.catalog import read_catalog, stitched
 from retention_cli.archive.layout import Source
-from retention_cli.archive.segment import records_of
+from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import SegmentSize, archive_range
+from retention_cli.archive.writer import PartitionArchiver, archive_range
 from tests.support.world import QUIET, Cli, World, reader_for
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -169,24 +168,24 @@ def small(monkeypatch: Any, records: int = 500) -> None:
     """Cut archives into small segments, so that there are several."""
     import functools
 
-    from retention_cli.archive import archiver
+    from retention_cli.archive import writer
 
     made = functools.partial(PartitionArchiver, size=SegmentSize(records=records))
-    monkeypatch.setattr(archiver, "PartitionArchiver", made)
+    monkeypatch.setattr(writer, "PartitionArchiver", made)
 
 
 _KILLING = """
 import functools, os, signal, sys, uuid
 step, number = sys.argv[1], int(sys.argv[2])
 sys.argv = ["kretain", *sys.argv[3:]]
-from retention_cli.archive import archiver
+from retention_cli.archive import writer
 from retention_cli.archive import restore
 from retention_cli.archive import store
-from retention_cli.archive.writer import SegmentSize
+from retention_cli.archive.segment import SegmentSize
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.republisher import Republisher
 
-archiver.PartitionArchiver = functools.partial(archiver.PartitionArchiver, size=SegmentSize(records=500))
+writer.PartitionArchiver = functools.partial(writer.PartitionArchiver, size=SegmentSize(records=500))
 restore.TRANSACTION_RECORDS = 300
 seen = 0
 

@@ -87,11 +87,11 @@ def watch(
     from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.core.units import format_duration
     from retention_cli.policy.settings import OneOff
-    from retention_cli.trim.ceiling import Ceiling
+    from retention_cli.trim.narrow import Ceiling
     from retention_cli.watch.board import Board
     from retention_cli.watch.leader import Leadership
     from retention_cli.watch.loop import Loop
-    from retention_cli.watch.one_pass import Passes, Setup
+    from retention_cli.watch.one_pass import Passes
     from retention_cli.watch.policy_file import PolicyFile
 
     if interval < 1000:
@@ -113,21 +113,19 @@ def watch(
     ending, leadership = Ending(), Leadership(standby_group, _say)
     board = Board(interval / 1000, lambda: trim and leadership.term() is not None, lambda: policy.valid)
     passes = Passes(
-        Setup(
-            reader=settings.reader,
-            memories=settings.memories,
-            inventory=lambda selection: InventoryOption(None, selection.policy).view(),
-            policy=policy,
-            leadership=leadership,
-            state_dir=settings.state_dir,
-            clock_ms=now_ms,
-            trims=trim,
-            every_ms=interval,
-            ceiling=Ceiling(max_records, max_bytes),
-            exit_code_for=exit_codes(),
-            uninterrupted=ending.uninterrupted,
-            progress=board.tick,
-        )
+        reader=settings.reader,
+        memories=settings.memories,
+        inventory=lambda selection: InventoryOption(None, selection.policy).view(),
+        policy=policy,
+        leadership=leadership,
+        state_dir=settings.state_dir,
+        clock_ms=now_ms,
+        trims=trim,
+        every_ms=interval,
+        ceiling=Ceiling(max_records, max_bytes),
+        exit_code_for=exit_codes(),
+        uninterrupted=ending.uninterrupted,
+        progress=board.tick,
     )
     with ExitStack() as stack:
         stack.enter_context(ending.heard())

@@ -81,9 +81,9 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
         RefusedError: that is every cluster that would be trimmed; nothing was.
     """
     from retention_cli.engines.fleet.plan import Failure
-    from retention_cli.trim.asked import asked_for, exceeded
     from retention_cli.trim.batches import RefusedError as LimitsError
     from retention_cli.trim.history import past_day
+    from retention_cli.trim.narrow import asked_for, exceeded
 
     refused: dict[str, Failure] = {}
     for member in members:

@@ -60,8 +60,8 @@ def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
     Raises:
         NothingMatchesError: the plan has no such partition.
     """
-    from retention_cli.trim.asked import of_partitions
     from retention_cli.trim.history import past_day
+    from retention_cli.trim.narrow import of_partitions
 
     limits = selection.policy.limits
     return of_partitions(plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), limits))

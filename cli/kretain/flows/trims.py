@@ -52,9 +52,9 @@ def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, li
     Raises:
         trim.RefusedError: they exceed a limit of the policy (G6).
     """
-    from retention_cli.trim.asked import asked_for, exceeded
     from retention_cli.trim.batches import RefusedError
     from retention_cli.trim.history import past_day
+    from retention_cli.trim.narrow import asked_for, exceeded
 
     asked = asked_for(plan, max_partitions)
     day = past_day(settings.state_dir, plan.cluster_id, now_ms(), limits)

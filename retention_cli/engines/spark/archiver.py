@@ -19,7 +19,8 @@ import pyarrow as pa
 from retention_cli.archive.interface import Archived, Archiver, failed
 from retention_cli.archive.layout import ArchiveError, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, StoppedError, check_report
-from retention_cli.archive.writer import SegmentSize, archive_range
+from retention_cli.archive.segment import SegmentSize
+from retention_cli.archive.writer import archive_range
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.layout import Source, manifest_text
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import archive_range
+from retention_cli.archive.writer import PartitionArchiver, archive_range
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader

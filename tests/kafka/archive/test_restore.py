@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
+from retention_cli.archive.writer import PartitionArchiver
 from retention_cli.brokers.republisher import Republisher
 from tests.support.archiving import Killer, Whole, archive, archived, odd_flights, policy, produce, transaction, whole
 from tests.support.terminal import Terminal

@@ -56,7 +56,7 @@ def trim(world: World, topic: str, code: str = "") -> tuple[int, str, str]:
     policy.write_text(
         f"version: 1\ntopics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]\n"
     )
-    run = f"{code}\nimport retention_cli.trim.wanted as wanted\nwanted.PARTITIONS_A_LEADER = 1\n"
+    run = f"{code}\nimport retention_cli.trim.reconcile as reconcile\nreconcile.PARTITIONS_A_LEADER = 1\n"
     run += "from kretain.__main__ import main\nmain()\n"
     arguments = [
         "trim",

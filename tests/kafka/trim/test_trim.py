@@ -492,7 +492,7 @@ def test_topic_of_five_thousand_partitions_is_trimmed(world: World) -> None:
 
 def test_batches_are_split_by_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
+    monkeypatch.setattr("retention_cli.trim.reconcile.PARTITIONS_A_LEADER", 2)
     name = world.topic(partitions=12)
     for partition in range(12):
         world.produce(name, OLD, partition)
@@ -505,7 +505,7 @@ def test_batches_are_split_by_leader_and_announced_one_by_one(world: World, monk
 
 def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As its connections see it, over several batches: to delete at every commit would flood brokers."""
-    monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
+    monkeypatch.setattr("retention_cli.trim.reconcile.PARTITIONS_A_LEADER", 2)
     topic = world.topic(partitions=12)
     for partition in range(12):
         world.produce(topic, OLD, partition)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from retention_cli.archive.catalog import ArchivedPartition, read_catalog, stitched, verify_catalog
 from retention_cli.archive.compact import compact, plan_compaction
 from retention_cli.archive.layout import ArchiveError, Manifest, Source, checksum_of, manifest_text
-from retention_cli.archive.segment import SegmentBuilder, commit, records_of
+from retention_cli.archive.segment import DEFAULT_SIZE, SegmentBuilder, SegmentSize, commit, records_of
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import DEFAULT_SIZE, SegmentSize
 from retention_cli.brokers.content import Record
 
 SOURCE = Source("C", "orders", "id", 3)

@@ -18,8 +18,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from retention_cli import __version__
-from retention_cli.watch.board import Board
-from retention_cli.watch.failures import KINDS
+from retention_cli.watch.board import KINDS, Board
 from retention_cli.watch.measured import Groups, Measured
 from retention_cli.watch.metrics import NAMES, registry_of
 from tests.support.command_lines import parse
@@ -35,12 +34,8 @@ def labels() -> dict[str, set[str]]:
     board = Board(300, lambda: True, lambda: True)
     board.succeed(1.0)
     groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
-    board.put(
-        cluster="c",
-        pass_s=0.1,
-        planned_s=2.0,
-        measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8),
-    )
+    board.cluster, board.pass_s, board.planned_s = "c", 0.1, 2.0
+    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8)
     text = generate_latest(registry_of(board)).decode()  # type: ignore[no-untyped-call]
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
     return {one.name: set(one.labels) for family in families for one in family.samples}

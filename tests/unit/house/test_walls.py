@@ -34,8 +34,7 @@ PURE = [
             "plan/value",
             "plan/target",
             "trim/reconcile",
-            "trim/ceiling",
-            "trim/wanted",
+            "trim/narrow",
             "watch/measured",
             "disks/disk",
             "disks/pending_deletes",
@@ -180,7 +179,6 @@ def test_only_deleter_deletes_and_only_trim_reaches_it() -> None:
         "retention_cli/watch/one_pass.py",
     }
     assert importers_of("retention_cli.watch.one_pass") == {
-        "retention_cli/watch/lines.py",
         "retention_cli/watch/loop.py",
         "cli/kretain/commands/watch.py",
     }
@@ -221,7 +219,7 @@ def test_only_restore_writes_to_other_topics() -> None:
         "cli/kretain/commands/restore.py",
         "cli/kretain/render/archive.py",
     }
-    for path in (ENGINE / "trim" / "batches.py", ENGINE / "archive" / "archiver.py", COMMANDS / "commands" / "trim.py"):
+    for path in (ENGINE / "trim" / "batches.py", ENGINE / "archive" / "writer.py", COMMANDS / "commands" / "trim.py"):
         assert republishing not in brought_in(path)
     for path in (*(ENGINE / "archive").glob("*.py"), *(ENGINE / "engines" / "spark").glob("*.py")):
         assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)

@@ -17,7 +17,7 @@ from retention_cli.plan.value import Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
-from retention_cli.trim.asked import asked_for, exceeded, of_partitions
+from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
 from tests.support.plans import EVERY, row
 from tests.support.plans import plan as made
 

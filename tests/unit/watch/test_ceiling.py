@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.decide.decision import unread_below
 from retention_cli.plan.value import Plan
-from retention_cli.trim.ceiling import Ceiling, narrowed
+from retention_cli.trim.narrow import Ceiling, narrowed
 from tests.support.ceilings import row
 
 

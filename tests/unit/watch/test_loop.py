@@ -25,10 +25,8 @@ from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.run import PlanRefusedError
-from retention_cli.watch.board import Board
-from retention_cli.watch.failures import KINDS, kind_of
-from retention_cli.watch.lines import Folded
-from retention_cli.watch.loop import pause_s
+from retention_cli.watch.board import KINDS, Board, kind_of
+from retention_cli.watch.loop import Folded, pause_s
 from retention_cli.watch.policy_file import PolicyFile
 from retention_cli.watch.server import Server
 

@@ -19,14 +19,10 @@ def test_every_designed_metric_exists_and_series_of_lost_items_end() -> None:
     assert few < set(NAMES)
     board.succeed(1.0)
     groups = Groups({"group:a": 3, 'group:"\\\n': 1}, {("group:a", "t"): 60.0})
-    board.put(
-        cluster="c",
-        pass_s=0.1,
-        planned_s=2.0,
-        measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8),
-    )
+    board.cluster, board.pass_s, board.planned_s = "c", 0.1, 2.0
+    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8)
     assert {key[0] for key in _samples(registry)} == set(NAMES)
-    board.put(measured=Measured({"trim": 1}, {}, Groups(), {}, None))
+    board.measured = Measured({"trim": 1}, {}, Groups(), {}, None)
     assert ("kretain_group_lag_records", "group:a") not in _samples(registry)
 
 
