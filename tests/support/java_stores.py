@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import ipaddress
 import os
 import struct
 from functools import cache
@@ -20,23 +21,28 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @cache
-def pair() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key and its self-signed certificate."""
+def pair(number: int) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """A key and its self-signed certificate, which is for 127.0.0.1; another one for each number."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kretain-test")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(NOW).not_valid_after(NOW + dt.timedelta(days=9000))
-    return key, builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
-        key, hashes.SHA256()
-    )
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    return key, builder.add_extension(address, critical=False).sign(key, hashes.SHA256())
 
 
-def self_signed() -> str:
-    return pair()[1].public_bytes(PEM).decode()
+def self_signed(number: int = 0) -> str:
+    return pair(number)[1].public_bytes(PEM).decode()
+
+
+def key_pem(password: bytes | None = None) -> str:
+    sealed = ser.NoEncryption() if password is None else ser.BestAvailableEncryption(password)
+    return pair(0)[0].private_bytes(PEM, ser.PrivateFormat.PKCS8, sealed).decode()
 
 
 def key_der() -> bytes:
-    return pair()[0].private_bytes(DER, ser.PrivateFormat.PKCS8, ser.NoEncryption())
+    return pair(0)[0].private_bytes(DER, ser.PrivateFormat.PKCS8, ser.NoEncryption())
 
 
 def pkcs12_store(password: str | None, *, key: bool) -> bytes:
@@ -44,13 +50,13 @@ def pkcs12_store(password: str | None, *, key: bool) -> bytes:
     if password is not None:
         sealed = ser.BestAvailableEncryption(password.encode())
     if key:
-        return pkcs12.serialize_key_and_certificates(b"mine", pair()[0], pair()[1], None, sealed)
-    return pkcs12.serialize_key_and_certificates(None, None, None, [pair()[1]], sealed)
+        return pkcs12.serialize_key_and_certificates(b"mine", pair(0)[0], pair(0)[1], None, sealed)
+    return pkcs12.serialize_key_and_certificates(None, None, None, [pair(0)[1]], sealed)
 
 
 def jks_store(password: str, *, key: bool, key_password: str | None = None) -> bytes:
     """A JKS file as keytool writes it: magic, version 2, entries, and a digest over it all."""
-    certificate = pair()[1].public_bytes(DER)
+    certificate = pair(0)[1].public_bytes(DER)
     x509_entry = struct.pack(">H", 5) + b"X.509" + struct.pack(">I", len(certificate)) + certificate
     alias = struct.pack(">H", 4) + b"mine" + struct.pack(">Q", 0)
     if key:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import re
 import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.client_files import (
@@ -30,7 +22,7 @@ from retention_cli.brokers.security.client_files import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
-from tests.support.java_stores import self_signed
+from tests.support.java_stores import key_pem, self_signed
 
 
 def come_to(**given_keys: str) -> ConnectionSettings:
@@ -113,21 +105,12 @@ def test_tuning_keys_are_ignored_and_listed() -> None:
     assert settings == of({}) or settings.for_librdkafka() == of({}).for_librdkafka()
 
 
-def certificate() -> str:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")])
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
-    made = x509.CertificateBuilder(name, name, key.public_key(), 7, moment, moment + timedelta(days=9999))
-    signed = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, SHA256())
-    return signed.public_bytes(Encoding.PEM).decode()
-
-
 @pytest.mark.parametrize("key", ["ssl.truststore.certificates", "ssl.ca.pem", "ssl.ca.location"])
 @pytest.mark.parametrize(
     "between", [" ", " \\\n", "\\n", "", "\\r\\n"], ids=["blanks", "continued", "\\n", "none", "\\r\\n"]
 )
 def test_single_line_pem_is_read_as_in_java(tmp_path: Path, key: str, between: str) -> None:
-    pem = certificate() + certificate()
+    pem = self_signed(0) + self_signed(1)
     path = tmp_path / "client.properties"
     value = pem.strip().replace("\n", between)
     if key == "ssl.ca.location":
@@ -143,13 +126,10 @@ def test_single_line_pem_is_read_as_in_java(tmp_path: Path, key: str, between: s
 
 def test_single_line_key_with_its_chain_keeps_its_headers(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
-    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
-    )
-    one_line = key.decode().strip().replace("\n", " ")
+    one_line = key_pem(b"secret").strip().replace("\n", " ")
     path.write_text(
         "bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.keystore.type=PEM\nssl.key.password=secret\n"
-        f"ssl.keystore.certificate.chain={certificate().strip().replace(chr(10), ' ')}\nssl.keystore.key={one_line}\n"
+        f"ssl.keystore.certificate.chain={self_signed().strip().replace(chr(10), ' ')}\nssl.keystore.key={one_line}\n"
     )
     found = translate(read_properties(path))
     assert found.key_pem is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import ipaddress
 import json
 import pickle
 import ssl
@@ -15,10 +13,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.librdkafka import without_secrets
@@ -30,6 +24,7 @@ from retention_cli.brokers.security.oauth_token import TokenProvider, librdkafka
 from retention_cli.brokers.security.settings import MASK, is_secret
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from tests.support.client_files import of, refused
+from tests.support.java_stores import key_pem, self_signed
 from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -260,26 +255,9 @@ def test_client_error_is_reported_without_secret_and_token(server: TokenServer) 
     assert CLIENT_SECRET not in text
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate of 127.0.0.1, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "idp")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    path = tmp_path_factory.mktemp("idp") / "idp.pem"
-    path.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    return path
-
-
-def test_endpoint_certificate_is_checked_with_the_configured_ca(certificate: Path) -> None:
+def test_endpoint_certificate_is_checked_with_the_configured_ca(tmp_path: Path) -> None:
+    certificate = tmp_path / "idp.pem"
+    certificate.write_text(self_signed() + key_pem())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with TokenServer(context) as server:
