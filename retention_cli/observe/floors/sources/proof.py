@@ -109,14 +109,11 @@ class Proof:
                 doubts[run.tp] = f"its first record: {first}"
             else:
                 begun[run] = first
-        copies = self._copies_of(begun)
-        starts: dict[Run, int] = {}
+        starts = self._copies_of(begun)
         for run, first in begun.items():
-            if (copy := copies[run.tp]) is None:
+            if run not in starts:
                 name = self._name(run)
                 doubts[run.tp] = f"no copy of its first record, at offset {first.offset:,}, is found in {name}"
-            else:
-                starts[run] = copy
         return self._side_by_side(starts), doubts
 
     def _side_by_side(self, starts: Mapping[Run, int]) -> dict[TopicPartition, int]:
@@ -175,16 +172,17 @@ class Proof:
                 found[tp] = f"{name} is not a copy of offset {offset:,}: {why}"
         return found
 
-    def _copies_of(self, firsts: Mapping[Run, Print]) -> dict[TopicPartition, int | None]:
+    def _copies_of(self, firsts: Mapping[Run, Print]) -> dict[Run, int]:
         """Return where the copy of the first record is: where the last sync lets expect it, or else by its time."""
-        found: dict[TopicPartition, int | None] = {}
         expected = {run: first.offset - run.sync.upstream + run.sync.downstream for run, first in firsts.items()}
         there = {run.copy: Range(at, at + 1) for run, at in expected.items() if at >= run.there.start}
         prints = self._prints(self.there, there)
-        for run, first in firsts.items():
-            one = prints.get(run.copy, "")
-            found[run.tp] = expected[run] if not isinstance(one, str) and one.is_of(first) else None
-        elsewhere = {run: first for run, first in firsts.items() if found[run.tp] is None}
+        found = {
+            run: expected[run]
+            for run, first in firsts.items()
+            if isinstance(one := prints.get(run.copy), Print) and one.is_of(first)
+        }
+        elsewhere = {run: first for run, first in firsts.items() if run not in found}
         leaders = self.far.places(sorted({run.copy.topic for run in elsewhere}))
         times = {run.copy: first.timestamp for run, first in elsewhere.items() if first.timestamp >= 0}
         [begins] = self.there.list_offsets([times], leaders) if times else [{}]
@@ -194,9 +192,7 @@ class Proof:
             if isinstance(begin := begins.get(run.copy), Found)
         }
         by_time = self._prints(self.there, ranges, {run.copy: first for run, first in elsewhere.items()})
-        for run in elsewhere:
-            one = by_time.get(run.copy, "")
-            found[run.tp] = None if isinstance(one, str) else one.offset
+        found |= {run: one.offset for run in elsewhere if isinstance(one := by_time.get(run.copy), Print)}
         return found
 
     def _prints(
