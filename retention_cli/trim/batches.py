@@ -176,7 +176,7 @@ class Trimmer:
         fresh = self.rechecks.recheck(waiting)
         self._disks = fresh.disks
         self._recheck_s += self.reader.clock.monotonic() - began
-        found = wanted(self._state.planned, waiting, fresh)
+        found = wanted(self._state.planned, waiting, fresh.decisions, fresh.unreadable, fresh.epoch_end)
         for tp, row in found.failed.items():
             self._try_again(tp, row)
         for tp, row in found.ended.items():
@@ -204,7 +204,7 @@ class Trimmer:
     def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
         """Send as many batches as the recheck's time allows; leave the others for another recheck."""
         sent = False
-        for batch in batches_of(targets, fresh.leaders):
+        for batch in batches_of(targets, _brokers(targets, fresh.leaders)):
             good_until = fresh.began + RECHECK_SECONDS
             with self.permit():  # which may take some of the recheck's time
                 if in_time := good_until - self.reader.clock.since_boot() >= SEND_SECONDS:
@@ -283,7 +283,9 @@ class Trimmer:
         self._sent = True
         try:
             wait_s = min(left_s, self.reader.timeout_s)
-            self.deleter.delete(requests_of(batch, leaders), hear, timeout_s=wait_s, good_until=good_until)
+            self.deleter.delete(
+                requests_of(batch, _brokers(batch, leaders)), hear, timeout_s=wait_s, good_until=good_until
+            )
         except KeyboardInterrupt:
             interrupted = True
         starts = self._read_back(batch, leaders)
@@ -324,6 +326,12 @@ class Trimmer:
             }
             answers |= self.reader.list_offsets([dict.fromkeys(newer, "earliest")], newer)[0]
         return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
+
+
+def _brokers(
+    tps: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
+) -> dict[TopicPartition, int | None]:
+    return {tp: leaders[tp].leader for tp in tps}
 
 
 def _reached(row: TrimRow) -> bool:

@@ -5,15 +5,13 @@ Where a planned row and a fresh decision differ, the narrower one wins. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import unread_below
 from retention_cli.plan.target import Target
-from retention_cli.trim.recheck import Recheck
 from retention_cli.trim.report import TrimRow, row_of
 
 PARTITIONS_A_LEADER: Final = 1_000
@@ -111,17 +109,31 @@ class Wanted:
     failed: Mapping[TopicPartition, TrimRow]
 
 
-def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPartition], fresh: Recheck) -> Wanted:
-    """Return what the fresh decisions still allow of the plan, partition by partition."""
+def wanted(
+    planned: Mapping[TopicPartition, Decision],
+    waiting: Sequence[TopicPartition],
+    decisions: Mapping[TopicPartition, Decision],
+    unreadable: Mapping[TopicPartition, Reason],
+    epoch_end: Callable[[TopicPartition, int | None], Maybe[int | None]],
+) -> Wanted:
+    """Return what a recheck still allows of the plan, partition by partition.
+
+    Args:
+        planned: the plan's rows that trim.
+        waiting: the partitions that are not yet settled.
+        decisions: the recheck's.
+        unreadable: partitions whose leader is missing or did not answer.
+        epoch_end: returns where a leader epoch ends; None if the leader does not know it.
+    """
     targets: dict[TopicPartition, Target] = {}
     ended: dict[TopicPartition, TrimRow] = {}
     failed: dict[TopicPartition, TrimRow] = {}
     for tp in waiting:
         plan = planned[tp]
-        if (reason := fresh.unreadable.get(tp)) is not None:
+        if (reason := unreadable.get(tp)) is not None:
             failed[tp] = row_of(tp, "failed", plan.trim_to, reasons=(reason,))
             continue
-        match reconcile(plan, fresh.decisions.get(tp), fresh.epoch_end(tp, plan.leader_epoch)):
+        match reconcile(plan, decisions.get(tp), epoch_end(tp, plan.leader_epoch)):
             case Held(reasons):
                 ended[tp] = row_of(tp, "held", reasons=reasons)
             case Unchanged(reasons, log_start):
@@ -132,23 +144,23 @@ def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPa
 
 
 def batches_of(
-    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
 ) -> Iterator[dict[TopicPartition, Target]]:
-    """Cut targets into batches, each with one request of bounded size per leader."""
+    """Cut targets into batches, each with one request of bounded size per leader (broker id)."""
     by_leader: dict[int | None, list[TopicPartition]] = {}
     for tp in sorted(targets):
-        by_leader.setdefault(leaders[tp].leader, []).append(tp)
+        by_leader.setdefault(leaders[tp], []).append(tp)
     longest = max((len(tps) for tps in by_leader.values()), default=0)
     for start in range(0, longest, PARTITIONS_A_LEADER):
         yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}
 
 
 def requests_of(
-    batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+    batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
 ) -> dict[int, dict[TopicPartition, int]]:
     """Return a batch's target offsets by leader (broker id). Partitions without a leader are left out."""
     found: dict[int, dict[TopicPartition, int]] = {}
     for tp, target in batch.items():
-        if (leader := leaders[tp].leader) is not None:
+        if (leader := leaders[tp]) is not None:
             found.setdefault(leader, {})[tp] = target.offset
     return found

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.support.world import HOUR, World, consumed, wait_until
+from tests.support.world import World, consumed, wait_until
 
 PLAIN = """
 import faulthandler, signal
@@ -151,24 +151,12 @@ def watching(
         process.wait(10)
 
 
-OLD = [30 * HOUR] * 10
-
-
 def policy_of(world: World, *topics: str, more: str = "") -> Path:
     path = world.state_dir.parent / "policy.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = "\n".join(consumed(topic).partition("topics:\n")[2] for topic in topics)
     path.write_text(f"version: 1\n{more}topics:\n{entries}\n")
     return path
-
-
-def read_topic(world: World, partitions: int = 1, upto: int = 7) -> str:
-    """A topic of old records, of which a group has read some."""
-    topic = world.topic("watched", partitions=partitions)
-    for partition in range(partitions):
-        world.produce(topic, OLD, partition)
-    world.commit(f"{topic}-group", topic, dict.fromkeys(range(partitions), upto))
-    return topic
 
 
 def audit_of(state: Path) -> list[dict[str, Any]]:

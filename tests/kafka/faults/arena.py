@@ -109,6 +109,7 @@ class Arena:
         for fault in one.faults:
             self.breaker.end(fault, one)
         if watching:
+            wait_until(lambda: "plans and trims every" in run.err or run.code is not None, "a watch that has begun")
             sleep_until(time.monotonic() + 1)
             run.end(signal.SIGTERM)
         assert run.wait(120) is not None, "kretain hangs"

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from retention_cli.audit.log import AuditLog
-from tests.support.watching import ONE_A_BATCH, policy_of, read_topic, watching
+from tests.support.trims import read_topic
+from tests.support.watching import ONE_A_BATCH, policy_of, watching
 from tests.support.world import World
 
 pytestmark = pytest.mark.thorough

@@ -17,10 +17,9 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
-from tests.support.watching import policy_of, read_topic, watching
-from tests.support.world import HOUR, World, consumed
-
-OLD = [30 * HOUR] * 10
+from tests.support.trims import OLD, read_topic
+from tests.support.watching import policy_of, watching
+from tests.support.world import World, consumed
 
 
 @pytest.fixture

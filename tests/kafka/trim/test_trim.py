@@ -18,11 +18,12 @@ from retention_cli.brokers import deleter
 from retention_cli.brokers.wire.connections import Wire
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
-from retention_cli.plan.value import Plan
+from retention_cli.trim import batches
 from retention_cli.trim.batches import RefusedError
+from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.run import PlanRefusedError
-from tests.support.trims import OLD, audit, only
-from tests.support.world import HOUR, LateClock, World, consumed
+from tests.support.trims import OLD, audit, only, read_topic
+from tests.support.world import LateClock, World, consumed, reader_for
 
 
 def test_planned_records_are_deleted_and_logged_before_and_after(world: World, topic: str) -> None:
@@ -55,26 +56,24 @@ def test_same_plan_twice_is_harmless(world: World, topic: str) -> None:
     assert (again.outcome, again.log_start) == ("unchanged", 8)
 
 
-def test_saved_plan_is_not_extended_by_newer_facts(world: World, topic: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "offset", "outcome", "start", "why"),
+    [
+        ("a", 10, "trimmed", 8, ""),
+        ("a", 3, "held", 0, "went back to 3"),
+        ("late", 1, "held", 0, ""),
+    ],
+    ids=["reads on", "goes back", "is new"],
+)
+def test_commits_since_the_plan_only_narrow_it(
+    world: World, topic: str, group: str, offset: int, outcome: str, start: int, why: str
+) -> None:
     plan = world.plan(consumed(topic))
-    world.commit(f"{topic}-a", topic, 10)
-    assert only(world.trim(plan, consumed(topic))).log_start == 8
-
-
-def test_group_that_rewound_since_the_plan_holds(world: World, topic: str) -> None:
-    plan = world.plan(consumed(topic))
-    world.commit(f"{topic}-a", topic, 3)
+    world.commit(f"{topic}-{group}", topic, offset)
     row = only(world.trim(plan, consumed(topic)))
-    assert row.outcome == "held"
-    assert "went back to 3" in row.reasons[0].text
-    assert world.ends(topic) == (0, 10)
-
-
-def test_new_group_behind_the_target_holds(world: World, topic: str) -> None:
-    plan = world.plan(consumed(topic))
-    world.commit(f"{topic}-late", topic, 1)
-    assert only(world.trim(plan, consumed(topic))).outcome == "held"
-    assert world.ends(topic) == (0, 10)
+    assert row.outcome == outcome
+    assert not why or why in row.reasons[0].text
+    assert world.ends(topic) == (start, 10)
 
 
 def test_topic_recreated_since_the_plan_is_not_trimmed(world: World, topic: str) -> None:
@@ -119,10 +118,8 @@ def test_stricter_policy_narrows_a_saved_plan(
 
 def test_hold_set_during_a_trim_stops_the_next_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
-    import retention_cli.trim.batches as trimming
-
-    monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
-    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(batches, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
     name = world.filled(OLD, {"a": 8})
     plan = world.plan(consumed(name))
     asked = 0
@@ -139,10 +136,8 @@ def test_hold_set_during_a_trim_stops_the_next_batch(world: World, monkeypatch: 
 
 
 def test_expired_recheck_sends_nothing_and_says_so(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import retention_cli.trim.batches as trimming
-
-    monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
-    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(batches, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
     row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
     assert row.outcome == "failed"
     assert "takes longer than" in row.reasons[0].text
@@ -151,9 +146,6 @@ def test_expired_recheck_sends_nothing_and_says_so(world: World, topic: str, mon
 
 def slow_rechecks(monkeypatch: pytest.MonkeyPatch, clock: LateClock, slow_from: int) -> list[int]:
     """Let rechecks of so many partitions or more take 31 s of the clock; return how many each was of, as they come."""
-    import retention_cli.trim.batches as trimming
-    from retention_cli.trim.recheck import Recheck, Rechecks
-
     asked: list[int] = []
     quick = Rechecks.recheck
 
@@ -163,24 +155,15 @@ def slow_rechecks(monkeypatch: pytest.MonkeyPatch, clock: LateClock, slow_from: 
         clock.passed.append(31.0 if len(partitions) >= slow_from else 0.0)
         return fresh
 
-    monkeypatch.setattr(trimming, "FEWEST", 1)
+    monkeypatch.setattr(batches, "FEWEST", 1)
     monkeypatch.setattr(Rechecks, "recheck", slow)
     return asked
-
-
-def read_by_one(world: World) -> str:
-    """Return a topic of four partitions that a group has read up to 8."""
-    name = world.topic(partitions=4)
-    for partition in range(4):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, dict.fromkeys(range(4), 8))
-    return name
 
 
 def test_slow_recheck_is_followed_by_one_of_half_the_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
     clock = LateClock()
-    asked, name = slow_rechecks(monkeypatch, clock, 3), read_by_one(world)
+    asked, name = slow_rechecks(monkeypatch, clock, 3), read_topic(world, 4)
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
     assert asked == [4, 2, 2]
     assert [row.outcome for row in report.rows] == ["trimmed"] * 4
@@ -189,7 +172,7 @@ def test_slow_recheck_is_followed_by_one_of_half_the_size(world: World, monkeypa
 def test_rechecks_that_stay_too_slow_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes half a minute and more, under the lock: not four of them for each part of the plan."""
     clock = LateClock(meanwhile=lambda _seconds: None)
-    asked, name = slow_rechecks(monkeypatch, clock, 1), read_by_one(world)
+    asked, name = slow_rechecks(monkeypatch, clock, 1), read_topic(world, 4)
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
     assert asked == [4, 2, 1, 1, 1, 1]
     assert [row.outcome for row in report.rows] == ["failed"] * 4
@@ -240,10 +223,7 @@ def test_dry_run_has_no_deleter_and_leaves_no_trace(world: World, topic: str, mo
 
 
 def test_max_partitions_trims_the_first_ones(world: World) -> None:
-    name = world.topic(partitions=3)
-    for partition in range(3):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7})
+    name = read_topic(world, 3, {0: 5, 1: 6, 2: 7})
     report = world.trim(world.plan(consumed(name)), consumed(name), max_partitions=2)
     assert [(row.outcome, row.log_start) for row in report.rows] == [
         ("trimmed", 5),
@@ -255,10 +235,7 @@ def test_max_partitions_trims_the_first_ones(world: World) -> None:
 
 def test_named_partitions_are_trimmed_alone(world: World, tmp_path: Path) -> None:
     """The whole topic is decided; what is shown, saved and trimmed is of these partitions."""
-    name = world.topic(partitions=4)
-    for partition in range(4):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7, 3: 8})
+    name = read_topic(world, 4, {0: 5, 1: 6, 2: 7, 3: 8})
     flags = ("--consumed-after", "1h")
     rows = world.cli("plan", f"{name}:1", f"{name}:3", *flags, "-o", "json", check=0).json()
     whole = world.cli("plan", name, *flags, "-o", "json", check=0).json()
@@ -348,10 +325,7 @@ def test_audit_log_failure_during_a_trim_ends_it_and_reports_deletes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was done is told, nothing more is trimmed, and it is no success."""
-    topic = world.topic(partitions=2)
-    for partition in (0, 1):
-        world.produce(topic, [72 * HOUR] * 4, partition)
-    world.commit(f"{topic}-a", topic, {0: 4, 1: 4})
+    topic = read_topic(world, 2, 4)
     monkeypatch.setattr("retention_cli.trim.batches.batches_of", _one_by_one)
 
     def full(*_: object) -> None:
@@ -440,10 +414,7 @@ def test_saved_plan_that_expired_behind_the_lock_is_refused(world: World, topic:
 
 def test_partition_rejected_by_the_broker_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One partition's error is not the others': here the broker is asked for one offset that it can't have."""
-    name = world.topic(partitions=2)
-    for partition in range(2):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, {0: 8, 1: 8})
+    name = read_topic(world, 2, {0: 8, 1: 8})
     plan = world.plan(consumed(name))
     honest = deleter.delete_request
 
@@ -467,8 +438,6 @@ def test_successful_delete_answer_is_verified(world: World, topic: str, monkeypa
 
 
 def test_offset_minus_one_is_never_sent(world: World) -> None:
-    from tests.support.world import reader_for
-
     with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no offset to trim to"):
         deleter.Deleter(reader.wire).delete(
             {1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1, good_until=0
@@ -493,10 +462,7 @@ def test_topic_of_five_thousand_partitions_is_trimmed(world: World) -> None:
 def test_batches_are_split_by_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("retention_cli.trim.reconcile.PARTITIONS_A_LEADER", 2)
-    name = world.topic(partitions=12)
-    for partition in range(12):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, dict.fromkeys(range(12), 5))
+    name = read_topic(world, 12, 5)
     report = world.trim(world.plan(consumed(name)), consumed(name))
     assert report.count("trimmed") == 12
     events = [line["event"] for line in audit(world)]
@@ -506,10 +472,7 @@ def test_batches_are_split_by_leader_and_announced_one_by_one(world: World, monk
 def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As its connections see it, over several batches: to delete at every commit would flood brokers."""
     monkeypatch.setattr("retention_cli.trim.reconcile.PARTITIONS_A_LEADER", 2)
-    topic = world.topic(partitions=12)
-    for partition in range(12):
-        world.produce(topic, OLD, partition)
-    world.commit(f"{topic}-a", topic, dict.fromkeys(range(12), 6))
+    topic = read_topic(world, 12, 6)
     send, settle = Wire.send, Wire.settle
     of: dict[int, int | None] = {}
     most: list[Counter[int | None]] = []
@@ -534,19 +497,3 @@ def test_each_leader_has_one_delete_in_flight(world: World, monkeypatch: pytest.
     assert len(most) == 6, "three leaders, two batches"
     assert max(max(one.values()) for one in most) == 1
     assert max(len(one) for one in most) == 3, "leaders wait for each other between batches alone"
-
-
-def test_equal_plans_differ_only_in_their_time(world: World, topic: str) -> None:
-    from retention_cli.plan.value import plan_text
-
-    one, other = world.plan(consumed(topic)), world.plan(consumed(topic))
-    assert plan_text(one) == plan_text(dataclasses.replace(other, created_at_ms=one.created_at_ms))
-
-
-def test_saved_plan_is_trimmed_after_it_was_read_back(world: World, topic: str, tmp_path: Path) -> None:
-    from retention_cli.plan.load import read_plan
-    from retention_cli.plan.value import plan_text
-
-    plan: Plan = world.plan(consumed(topic))
-    (tmp_path / "plan.json").write_text(plan_text(plan))
-    assert only(world.trim(read_plan(tmp_path / "plan.json"), consumed(topic))).outcome == "trimmed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DeleteRecordsRequest
 
-from retention_cli.brokers import deleter
-from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import Wire
-from tests.support.trims import audit, only
+from retention_cli.trim import batches
+from retention_cli.trim.journal import AuditJournal
+from tests.support.trims import audit, leave_unanswered, only
 from tests.support.world import LateClock, World, consumed
 
 
@@ -22,26 +21,11 @@ def test_unanswered_request_executed_late_is_reported_as_trimmed(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch, *, held: bool
 ) -> None:
     """By the time of the next recheck there is nothing left to trim, or the policy holds it: what went is said all the same."""
-    late: list[Any] = []
-    honest = deleter.Deleter.delete
-
-    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
-        late.append(lambda: honest(self, by_leader, lambda *_: None, **(times | {"good_until": math.inf})))
-        for offsets in by_leader.values():
-            for tp in offsets:
-                on_outcome(tp, RequestFailedError("timed out", retriable=True))
-
-    monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
-    carried: list[Any] = []
-
-    def carry_out_meanwhile(_seconds: float) -> None:
-        if late:
-            carried.append(late.pop()())
-
-    clock = LateClock(meanwhile=carry_out_meanwhile)
+    asked = leave_unanswered(monkeypatch)
+    clock = LateClock(meanwhile=lambda _seconds: world.delete_records(topic, 8))
     more = f"\n  - {{match: {topic}, hold: a case}}\n"
     report = world.trim(
-        world.plan(consumed(topic)), lambda: consumed(topic) + (more if held and carried else ""), clock=clock
+        world.plan(consumed(topic)), lambda: consumed(topic) + (more if held and asked else ""), clock=clock
     )
     row = only(report)
     assert world.ends(topic) == (8, 10)
@@ -59,18 +43,8 @@ def test_unanswered_request_stays_unverified_while_it_may_execute(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not held, not failed: the broker may still have it."""
-    import retention_cli.trim.batches as trimming
-
-    sent: list[int] = []
-
-    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
-        sent.append(1)
-        for offsets in by_leader.values():
-            for tp in offsets:
-                on_outcome(tp, RequestFailedError("timed out", retriable=True))
-
-    monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
-    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    sent = leave_unanswered(monkeypatch)
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
     more = f"\n  - {{match: {topic}, hold: a case}}\n"
     row = only(world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if sent else "")))
     assert (row.outcome, row.log_start, len(sent)) == ("unverified", 0, 1)
@@ -80,9 +54,6 @@ def test_batch_announced_too_slowly_is_rechecked_before_it_is_sent(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recheck is at most 30 s old when the request goes out, also where the disk of the audit log stalls."""
-    import retention_cli.trim.batches as trimming
-    from retention_cli.trim.journal import AuditJournal
-
     clock = LateClock()
     honest = AuditJournal.batch
 
@@ -94,7 +65,7 @@ def test_batch_announced_too_slowly_is_rechecked_before_it_is_sent(
 
     monkeypatch.setattr(AuditJournal, "batch", stall_once)
     plan = world.plan(consumed(topic))
-    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(batches, "AGAIN_AFTER_S", (0.01,))
     row = only(world.trim(plan, consumed(topic), clock=clock))
     assert world.ends(topic) == (0, 10), "the group went back while the disk stalled"
     assert row.outcome != "trimmed"

@@ -16,7 +16,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day
 from retention_cli.trim.report import TrimReport
-from tests.support.trims import OLD, audit, only
+from tests.support.trims import OLD, audit, leave_unanswered, only
 from tests.support.world import HOUR, LateClock, World, consumed, now_ms
 
 Deleting = Callable[..., None]
@@ -118,13 +118,7 @@ def test_late_log_start_beyond_an_unanswered_request_is_not_claimed(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next recheck has nothing left to trim, and can't tell whose doing that is."""
-
-    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, **times: float) -> None:
-        for offsets in by_leader.values():
-            for tp in offsets:
-                on_outcome(tp, RequestFailedError("timed out", retriable=True))
-
-    monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
+    leave_unanswered(monkeypatch)
     clock = LateClock(meanwhile=lambda _seconds: world.delete_records(topic, 9))
     report = world.trim(world.plan(consumed(topic)), consumed(topic), clock=clock)
     row = only(report)

@@ -18,18 +18,8 @@ from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
-from tests.support.watching import (
-    OLD,
-    PLAIN,
-    SLOW,
-    Door,
-    Watcher,
-    audit_of,
-    batches_of,
-    policy_of,
-    read_topic,
-    watching,
-)
+from tests.support.trims import OLD, read_topic
+from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, watching
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, read_topic, watching
+from tests.support.trims import read_topic
+from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, watching
 from tests.support.world import World, wait_until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
