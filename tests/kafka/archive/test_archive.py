@@ -8,19 +8,18 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from retention_cli.archive import segment, store
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.layout import Source, manifest_text
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
-from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError
-from retention_cli.trim.archive_gate import ArchivedFirst
-from retention_cli.trim.batches import Trimmer
 from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.archiving import (
     CODECS,
@@ -41,15 +40,25 @@ def row(report: TrimReport, partition: int = 0) -> TrimRow:
     return next(one for one in report.rows if one.partition == partition)
 
 
+def trim(world: World, topic: str, place: Path) -> TrimRow:
+    """Plan and trim by a policy that wants the topic archived; return its row."""
+    text = policy(topic, place)
+    return row(world.trim(world.plan(text), text))
+
+
+def audit(world: World) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def whole_and_tidy(folder: Path) -> bool:
     """Every file is as its manifest says, and nothing else lies there."""
-    store = Store(str(folder))
-    partitions, loose = read_catalog(store)
-    verify_catalog(store, partitions)
+    opened = Store(str(folder))
+    partitions, loose = read_catalog(opened)
+    verify_catalog(opened, partitions)
     return not loose and not any(one.problems for one in partitions)
 
 
@@ -109,7 +118,7 @@ def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: st
     )
     assert not place.exists()
     world.trim(plan, text)
-    lines = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
+    lines = audit(world)
     assert [line["event"] for line in lines] == ["run", "archive", "batch", "result", "end"]
     told = lines[1]["partitions"][0]
     assert (told["topic"], told["url"], told["from"], told["to"], told["records"]) == (
@@ -141,24 +150,6 @@ def test_max_partitions_archives_only_the_partitions_that_it_trims(world: World,
     report = world.trim(world.plan(text), text, max_partitions=1)
     assert [one.outcome for one in report.rows] == ["trimmed", "unchanged", "unchanged"]
     assert [len(archived(place, name, partition)) for partition in range(3)] == [20, 0, 0]
-
-
-def test_topic_with_an_archive_holds_when_there_is_no_archiver(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever makes a trimmer and forgets the archiver gets a hold."""
-    honest = Trimmer.trim
-
-    def forgetful(self: Trimmer) -> TrimReport:
-        self.archived = ArchivedFirst(None)
-        return honest(self)
-
-    monkeypatch.setattr(Trimmer, "trim", forgetful)
-    text = policy(topic, place)
-    held = row(world.trim(world.plan(text), text))
-    assert held.outcome == "held"
-    assert held.reasons[0].code == "archive"
-    assert world.ends(topic) == (0, 1_200)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +218,7 @@ def test_topic_recreated_during_archiving_leaves_no_manifest(
         return reached
 
     monkeypatch.setattr(ClusterReader, "read_whole", recreated)
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
+    got = trim(world, topic, place)
     assert got.outcome == "held"
     assert list(place.rglob("*.json")) == []
 
@@ -248,12 +238,10 @@ def test_records_deleted_before_archiving_are_reported_and_the_rest_archived(
         return honest(self, tp, span, on_record)
 
     monkeypatch.setattr(ClusterReader, "read_whole", late)
-    text = policy(topic, place)
-    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert trim(world, topic, place).outcome == "trimmed"
     assert calls == [0, 400]
     assert archived(place, topic) == before[400:]
-    lines = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
-    assert "from 0 to 400 are not archived" in lines[1]["partitions"][0]["notes"][0]
+    assert "from 0 to 400 are not archived" in audit(world)[1]["partitions"][0]["notes"][0]
 
 
 def test_records_deleted_during_archiving_are_not_reported_as_archived(
@@ -278,54 +266,46 @@ def test_records_deleted_during_archiving_are_not_reported_as_archived(
     assert (found.start, found.end) == (400, 1_200)
 
 
-def test_log_that_ends_before_the_target_is_not_archived(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reading must have reached the offset that is trimmed to."""
-    honest = ClusterReader.read_whole
-
-    def short(self, tp, span, on_record):
-        return honest(self, tp, span._replace(end=span.end - 1), on_record)
-
-    monkeypatch.setattr(ClusterReader, "read_whole", short)
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
-    assert got.outcome == "held"
-    assert "read to 1,199" in got.reasons[0].text
-    assert world.ends(topic) == (0, 1_200)
+def _short(honest: Any) -> Any:
+    return lambda self, tp, span, on_record: honest(self, tp, span._replace(end=span.end - 1), on_record)
 
 
-def test_segment_that_reads_back_differently_holds(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A writer that drops a header is found out by reading back, and nothing is trimmed."""
-    from retention_cli.archive import segment
-
-    honest = segment.as_batch
-
-    def careless(records: list[Record], source):
-        return honest([one._replace(headers=one.headers[:1]) for one in records], source)
-
-    monkeypatch.setattr(segment, "as_batch", careless)
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
-    assert got.outcome == "held"
-    assert "checksum" in got.reasons[0].text
-    assert list(place.rglob("*.json")) == []
-    assert world.ends(topic) == (0, 1_200)
+def _careless(honest: Any) -> Any:
+    return lambda records, source: honest([one._replace(headers=one.headers[:1]) for one in records], source)
 
 
-def test_missing_pyarrow_holds_and_names_the_package(
-    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(*_: object) -> None:
+def _missing(_honest: Any) -> Any:
+    def arrow(*_: object) -> None:
         raise MissingPartError("Parquet needs pyarrow: pip install 'kretain[parquet]'")
 
-    monkeypatch.setattr("retention_cli.archive.store.arrow", missing)
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
+    return arrow
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "said"),
+    [
+        (ClusterReader, "read_whole", _short, "read to 1,199"),
+        (segment, "as_batch", _careless, "checksum"),
+        (store, "arrow", _missing, "pip install"),
+    ],
+    ids=["a log that ends before the target", "a writer that drops a header", "no pyarrow"],
+)
+def test_partition_that_is_not_archived_completely_holds(
+    world: World,
+    topic: str,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    broken: Any,
+    said: str,
+) -> None:
+    monkeypatch.setattr(owner, name, broken(getattr(owner, name)))
+    got = trim(world, topic, place)
     assert got.outcome == "held"
-    assert "pip install" in got.reasons[0].text
+    assert said in got.reasons[0].text
+    assert list(place.rglob("*.json")) == []
+    assert world.ends(topic) == (0, 1_200)
 
 
 # -- archives that can't be written --------------------------------------------
@@ -373,22 +353,19 @@ def test_full_archive_disk_holds_and_the_next_run_continues(
     before = whole(world, topic)
     produce(world, topic, [(1_400_000_000_000, b"k", os.urandom(90_000), ())])
     world.commit(f"{topic}-g", topic, 1_201)
-    text = policy(topic, tiny)
-    plan = world.plan(text)
-    got = row(world.trim(plan, text))
+    got = trim(world, topic, tiny)
     assert got.outcome == "held"
     assert "No space left" in got.reasons[0].text
     assert world.ends(topic) == (0, 1_201)
     assert not list(tiny.rglob("*.tmp")), "what was torn is taken away"
     subprocess.run(["mount", "-o", "remount,size=16m", tiny], check=True)
-    assert row(world.trim(plan, text)).outcome == "trimmed"
+    assert trim(world, topic, tiny).outcome == "trimmed"
     assert archived(tiny, topic)[:-1] == before
 
 
 def test_read_only_archive_holds(world: World, topic: str, tiny: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
-    text = policy(topic, tiny)
-    got = row(world.trim(world.plan(text), text))
+    got = trim(world, topic, tiny)
     assert got.outcome == "held"
     assert "Read-only file system" in got.reasons[0].text
     assert world.ends(topic) == (0, 1_200)
@@ -414,16 +391,14 @@ def test_damaged_archive_is_written_again_from_the_log(
     archive(world, topic, place)
     harm(min(place.rglob(what)))
     assert not whole_and_tidy(place)
-    text = policy(topic, place)
     small(monkeypatch)
-    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert trim(world, topic, place).outcome == "trimmed"
     assert archived(place, topic) == before
     assert whole_and_tidy(place)
 
 
 def test_archive_verify_names_the_damaged_file_and_list_shows_segments(world: World, topic: str, place: Path) -> None:
-    text = policy(topic, place)
-    world.trim(world.plan(text), text)
+    trim(world, topic, place)
     path = min(place.rglob("*.parquet"))
     listed = world.cli("archive", "list", f"{place}/", topic, "-o", "json", check=0).json()
     assert listed["format"] == "kretain.archives/v1"
@@ -466,8 +441,7 @@ def test_trim_killed_at_any_step_loses_and_duplicates_nothing_when_run_again(
     assert world.ends(topic)[0] == (1_200 if step == "after-delete" else 0)
     left = files(place)
     small(monkeypatch)
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
+    got = trim(world, topic, place)
     assert (got.outcome, got.log_start) == ("unchanged" if step == "after-delete" else "trimmed", 1_200)
     assert archived(place, topic) == before
     after = files(place)
@@ -497,8 +471,7 @@ def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str
     assert archived(place, topic) == before
     assert whole_and_tidy(place)
     assert "Nothing to join." in world.cli("archive", "compact", f"{place}/", "--yes", check=0).out
-    text = policy(topic, place)
-    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert trim(world, topic, place).outcome == "trimmed"
     assert world.ends(topic)[0] == 1_200
     assert files(place) == joined, "it was believed, so nothing was written again"
 
@@ -506,19 +479,18 @@ def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str
 def test_compacted_segment_of_a_truncated_log_is_rejected(world: World, topic: str, place: Path) -> None:
     """Each part's leader epoch is asked about: one that the leader does not know holds the partition."""
     archive(world, topic, place, segment=300)
-    store = Store(str(place))
-    [one], _loose = read_catalog(store)
+    opened = Store(str(place))
+    [one], _loose = read_catalog(opened)
     first = min(one.segments, key=lambda part: part.start)
     claimed = replace(first, last_epoch=7, leader_epoch=7)  # as if a leader of epoch 7 had written it
-    store.write(first.path, manifest_text(claimed).encode())
+    opened.write(first.path, manifest_text(claimed).encode())
     for part in one.segments:
         if part.start > 0:
-            store.write(part.path, manifest_text(replace(part, last_epoch=8, leader_epoch=8)).encode())
+            opened.write(part.path, manifest_text(replace(part, last_epoch=8, leader_epoch=8)).encode())
     world.cli("archive", "compact", f"{place}/", "--yes", check=0)
-    [joined] = read_catalog(store)[0][0].segments
+    [joined] = read_catalog(opened)[0][0].segments
     assert {7, 8} <= {epoch for _offset, epoch in joined.marks}
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
+    got = trim(world, topic, place)
     assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
 
 
@@ -535,7 +507,6 @@ def test_segment_deleted_before_the_trim_holds(
         return done
 
     monkeypatch.setattr(PartitionArchiver, "copy", raced)
-    text = policy(topic, place)
-    got = row(world.trim(world.plan(text), text))
+    got = trim(world, topic, place)
     assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
     assert "was archived, and is held" in got.reasons[0].text

@@ -12,7 +12,6 @@ import pytest
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.restore import Job, Restored, RestoreRefusedError, Wanted, prepare, restore
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import PartitionArchiver
 from retention_cli.brokers.republisher import Republisher
 from tests.support.archiving import Killer, Whole, archive, archived, odd_flights, policy, produce, transaction, whole
 from tests.support.terminal import Terminal
@@ -239,8 +238,3 @@ def test_restore_names_a_record_too_large_for_the_target(world: World, place: Pa
     assert "could not be written to" in said.err
     assert "larger" in said.err.lower() or "too large" in said.err.lower()
     assert whole(world, target) == []
-
-
-def test_archiver_implements_the_protocol_of_trims() -> None:
-    """A protocol is only checked where it is used."""
-    assert {"copy", "differing"} <= set(dir(PartitionArchiver))
