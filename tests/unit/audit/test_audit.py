@@ -56,26 +56,20 @@ def test_audit_line_is_synced_before_the_append_returns(log: AuditLog, monkeypat
     assert synced[-1].count(b"\n") == 2
 
 
-def test_missing_audit_log_is_empty(log: AuditLog) -> None:
-    assert list(log.events()) == []
-    assert log.trimmed_since("")[0] == Amount()
-
-
-def test_batch_without_a_result_counts_as_deleted(log: AuditLog) -> None:
-    write(log, BEGUN, batch(1, 0, 1))
-    assert log.trimmed_since("")[0] == Amount(20, 200)
-
-
-def test_unverified_partition_counts_until_a_later_batch_checks_it(log: AuditLog) -> None:
-    write(log, BEGUN, batch(1, 0), result(1, {0: "unverified"}))
-    assert log.trimmed_since("")[0] == Amount(10, 100)
-    write(log, batch(2, 0), result(2, {0: "trimmed"}))
-    assert log.trimmed_since("")[0] == Amount(10, 100)
-
-
-def test_records_already_gone_count_for_nothing(log: AuditLog) -> None:
-    write(log, BEGUN, batch(1, 0, 1), result(1, {0: "unchanged", 1: "trimmed"}))
-    assert log.trimmed_since("")[0] == Amount(10, 100)
+@pytest.mark.parametrize(
+    ("events", "records"),
+    [
+        ((), 0),
+        ((batch(1, 0, 1),), 20),  # no result: what was announced may be gone
+        ((batch(1, 0), result(1, {0: "unverified"})), 10),
+        ((batch(1, 0), result(1, {0: "unverified"}), batch(2, 0), result(2, {0: "trimmed"})), 10),
+        ((batch(1, 0, 1), result(1, {0: "unchanged", 1: "trimmed"})), 10),
+        ((batch(1, 0, at="2026-11-19T00:00:00.000Z"), batch(2, 1)), 10),  # of another day
+    ],
+)
+def test_day_counts_what_is_trimmed_or_may_be(log: AuditLog, events: tuple[dict[str, Any], ...], records: int) -> None:
+    write(log, *([BEGUN, *events] if events else []))
+    assert log.trimmed_since("2026-11-20T03:00:00.000Z")[0] == Amount(records, 10 * records)
 
 
 @pytest.mark.parametrize(("outcome", "records"), [("trimmed", 10), ("unverified", 10), ("failed", 0), ("unchanged", 0)])
@@ -86,18 +80,15 @@ def test_larger_of_two_overlapping_requests_counts(log: AuditLog, outcome: str, 
     assert log.trimmed_since("")[0] == Amount(records, 10 * records)
 
 
-def test_only_the_last_24_hours_count(log: AuditLog) -> None:
-    write(log, BEGUN, batch(1, 0, at="2026-11-19T00:00:00.000Z"), batch(2, 1, at="2026-11-21T00:00:00.000Z"))
-    assert log.trimmed_since("2026-11-20T03:00:00.000Z")[0] == Amount(10, 100)
-
-
 def test_torn_last_line_is_ignored_and_removed_by_the_next_append(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0))
     with log.path.open("ab") as handle:
         handle.write(b'{"event":"result","run":"r1","at":"2026')
     assert [event["event"] for event in log.events()] == ["run", "batch"]
+    assert log.verify().breaks == []
     write(log, result(1, {0: "trimmed"}))
     assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
+    assert log.verify().breaks == []
 
 
 def test_log_of_only_a_torn_line_is_empty(log: AuditLog) -> None:

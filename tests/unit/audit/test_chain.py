@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -215,37 +212,6 @@ def test_damage_at_the_end_stays_reported_after_an_append(
     assert [text for _line, text in told(log) if words in text]
 
 
-def test_torn_last_line_is_no_break(log: AuditLog) -> None:
-    with log.path.open("ab") as handle:
-        handle.write(lines_of(log)[3][:40])
-    assert told(log) == []
-    log.append({**BEGUN, "run": "r2"})
-    assert (told(log), len(lines_of(log))) == ([], 5)
-
-
-@pytest.mark.parametrize("step", ["_head", "snapshot"])
-def test_log_read_during_an_append_is_not_broken(log: AuditLog, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """A trim appends while somebody looks: right after the head was read, and after the log's length was, too."""
-    honest = getattr(AuditLog, step)
-    left = ["r2", "r3", "r4"]
-
-    def meanwhile(self: AuditLog) -> object:
-        found = honest(self)
-        if left:
-            monkeypatch.undo()
-            log.append({**BEGUN, "run": left.pop()})
-            log.append({**BEGUN, "run": left.pop()})
-            monkeypatch.setattr(AuditLog, step, meanwhile)
-            left.clear()
-        return found
-
-    monkeypatch.setattr(AuditLog, step, meanwhile)
-    assert told(log) == []
-    left += ["r5", "r6"]
-    assert log.trimmed_since("")[1] is None
-    assert len(lines_of(log)) == 8
-
-
 def test_append_reads_only_the_last_line(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         put(log, *lines_of(log)[:1] * 5_000, *lines_of(log)[1:])
@@ -283,58 +249,6 @@ def test_daily_limits_refuse_a_broken_log(log: AuditLog) -> None:
     for limits in (Limits(), Limits(max_percent=50)):
         assert past_day(state, "c1", now, limits).records == 1
     assert "audit.jsonl:2: edited" in (read_past_day(state, "c1", now).broken or "")
-
-
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from retention_cli.audit.log import AuditLog
-
-log, step = AuditLog(Path(sys.argv[1])), int(sys.argv[2])
-log.append({"event": "note", "run": "r1", "at": "x"}) if step % 2 else None
-
-def dying(name):
-    honest = getattr(os, name)
-    def call(*arguments):
-        global step
-        step -= 2
-        if step < 0:
-            if name == "write":
-                honest(arguments[0], arguments[1][:9])
-            os.kill(os.getpid(), signal.SIGKILL)
-        return honest(*arguments)
-    setattr(os, name, call)
-
-for name in ("open", "write", "fsync", "rename", "replace", "close", "ftruncate", "mkdir"):
-    dying(name)
-log.append({"event": "note", "run": "r2", "at": "x"})
-os._exit(7)
-"""
-"""Appends a first or (odd steps) a second line, and is killed at that step of it: a write is then half done."""
-
-
-def test_append_killed_at_any_step_leaves_a_valid_log(tmp_path: Path) -> None:
-    lived, behind, torn = set(), 0, 0
-    for step in range(200):
-        log = AuditLog(tmp_path / str(step))
-        done = subprocess.run([sys.executable, "-c", DYING, str(log.path.parent), str(step)], check=False, timeout=60)
-        assert done.returncode in (7, -signal.SIGKILL)
-        torn += log.path.exists() and not log.path.read_bytes().endswith(b"\n")
-        chain = log.verify()
-        assert chain.breaks == [], step
-        behind += chain.behind
-        before = chain.lines
-        log.append({**BEGUN, "run": "r9"})
-        log.append({**BEGUN, "run": "r10"})
-        after = log.verify()
-        assert (after.breaks, after.behind, after.lines) == ([], False, before + 2), step
-        if done.returncode == 7:
-            lived.add(step % 2)
-        if len(lived) == 2:
-            break
-    assert step > 20
-    assert behind, "between the two writes"
-    assert torn
 
 
 def verify(log: AuditLog, *more: str, code: int) -> tuple[str, str]:
