@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Source, place_of
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.policy.model import matches
 
 
@@ -131,13 +131,7 @@ def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progre
     """
     everything = [(one, segment) for one in partitions for segment in one.segments]
     whole = sum(segment.records for _one, segment in everything)
-    done = 0
-
-    def on_records(more: int) -> None:
-        nonlocal done
-        done += more
-        progress("verifying", done, whole)
-
+    on_records = adding(progress, "verifying", whole)
     for one, segment in everything:
         try:
             verify_files(store, segment, on_records)

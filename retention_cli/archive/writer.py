@@ -30,7 +30,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
-from retention_cli.core.progress import Progress
+from retention_cli.core.progress import Progress, adding
 from retention_cli.observe.lineage import other_log
 from retention_cli.plan.target import Target
 
@@ -260,22 +260,8 @@ class PartitionArchiver(Archiver):
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
     ) -> dict[TopicPartition, Archived | Reason]:
         """Archive each partition up to its target. A failure becomes its Reason; the others are still archived."""
-        whole = sum(target.records for _url, target in wanted.values())
-        before = 0
-        result: dict[TopicPartition, Archived | Reason] = {}
-        progress("archiving", 0, whole)
-        for tp, (url, target) in wanted.items():
-            done = before
-
-            def on_records(more: int) -> None:
-                nonlocal done
-                done += more
-                progress("archiving", min(done, whole), whole)
-
-            result[tp] = self._copy(tp, url, target, on_records)
-            before += target.records
-            progress("archiving", before, whole)
-        return result
+        on_records = adding(progress, "archiving", sum(target.records for _url, target in wanted.values()))
+        return {tp: self._copy(tp, url, target, on_records) for tp, (url, target) in wanted.items()}
 
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]

@@ -105,20 +105,23 @@ def checked(line: bytes, begun: set[str]) -> Event | None:
             "planned": {"partitions": planned},
         } if _are_counts(planned):
             begun.add(run)
-        case {"event": "batch", "run": str(run), "at": str(), "batch": number, "partitions": list(rows)}:
-            known = run in begun and _are_counts(number) and all(map(_is_announced, rows))
-            return event if known else None
-        case {"event": "result", "run": str(run), "at": str(), "batch": number, "partitions": list(rows)}:
-            known = run in begun and _are_counts(number) and all(map(_is_result, rows))
-            return event if known else None
+            valid = True
+        case {
+            "event": ("batch" | "result") as kind,
+            "run": str(run),
+            "at": str(),
+            "batch": number,
+            "partitions": list(rows),
+        }:
+            row_is_valid = _is_announced if kind == "batch" else _is_result
+            valid = run in begun and _are_counts(number) and all(map(row_is_valid, rows))
         case {"event": "end", "run": str(run), "at": str(), "exit": code, "totals": dict(totals)}:
-            known = run in begun and _are_counts(code, *(one for one in totals.values() if one is not None))
-            return event if known else None
-        case {"event": str(kind), "run": str()} if kind not in ("run", "batch", "result", "end"):
-            pass  # of a later kretain
+            valid = run in begun and _are_counts(code, *(one for one in totals.values() if one is not None))
+        case {"event": str(kind), "run": str()}:
+            valid = kind not in ("run", "batch", "result", "end")  # of a later kretain
         case _:
-            return None
-    return event
+            valid = False
+    return event if valid else None
 
 
 def _is_announced(row: object) -> bool:

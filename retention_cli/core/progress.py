@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -16,3 +17,16 @@ class Progress(Protocol):
 def silent(phase: str, done: int = 0, total: int | None = None) -> None:
     """Discard a report."""
     del phase, done, total
+
+
+def adding(progress: Progress, phase: str, total: int) -> Callable[[int], None]:
+    """Return what adds to the work done, and shows it; at most the total."""
+    done = 0
+
+    def add(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(phase, min(done, total), total)
+
+    add(0)
+    return add

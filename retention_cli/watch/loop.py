@@ -172,38 +172,35 @@ class Loop:
         for text in self._folded.notes(_notes(passed)):
             self.say(text)
         self.say(pass_line(self._number, passed, seconds, trims=self.trims))
-        self._judge(passed)
-
-    def _judge(self, passed: Passed) -> None:
-        """Count what went wrong in a pass that was made; where nothing did, it has succeeded."""
         self._failures = 0
+        if (wrong := self._wrong_with(passed)) is not None:
+            self._failed(*wrong)
+            return
+        self.board.succeed(time.time())
+        if (line := self._folded.good()) is not None:
+            self.say(line)
+
+    def _wrong_with(self, passed: Passed) -> tuple[str, str] | None:
+        """Return what went wrong in a pass that was made, its kind and text; None if it has succeeded."""
         report = passed.report
         if passed.broken is not None:
-            self._failed("policy", str(passed.broken))
-            return
+            return "policy", str(passed.broken)
         if passed.refused:
-            self._failed("refused", "; ".join(reason.text for reason in passed.plan.refusals))
-            return
+            return "refused", "; ".join(reason.text for reason in passed.plan.refusals)
         if passed.hold is not None and passed.hold.code in ("ledger", "audit"):
-            self._failed("state", passed.hold.text)
-            return
+            return "state", passed.hold.text
         if self.trims and (problem := self.leadership.problem) is not None:
-            self._failed("election", problem)
-            return
+            return "election", problem
         if report is not None:
             if lost := report.count("failed") + report.count("unverified"):
                 self.board.fail("partition", lost)
             if report.stopped_by is not None:
                 raise report.stopped_by
             if not report.interrupted and (why := stopped(passed)) is not None:
-                self._failed("election" if why.code == "leader" else "policy", why.text)
-                return
+                return "election" if why.code == "leader" else "policy", why.text
             if report.audit_problem is not None:
-                self._failed("state", f"the audit log is not whole: {report.audit_problem}")
-                return
-        self.board.succeed(time.time())
-        if (line := self._folded.good()) is not None:
-            self.say(line)
+                return "state", f"the audit log is not whole: {report.audit_problem}"
+        return None
 
     def _failed(self, kind: str, text: str) -> None:
         self.board.fail(kind)

@@ -104,6 +104,7 @@ def compact(
     from retention_cli.archive.compact import Compacted, plan_compaction
     from retention_cli.archive.compact import compact as run_compaction
     from retention_cli.archive.store import Store
+    from retention_cli.core.progress import adding
     from retention_cli.core.units import format_time
 
     urls, topics = split(where or (), resolve(common).policy)
@@ -124,14 +125,8 @@ def compact(
             yes=yes,
         )
         whole = sum(one.records for _store, _one, planned in work for join in planned.joins for one in join)
-        told = 0
         with common.progress() as progress:
-
-            def on_records(more: int) -> None:
-                nonlocal told
-                told += more
-                progress("joining", told, whole)
-
+            on_records = adding(progress, "joining", whole)
             done = []
             for store, one, planned in found:
                 row = run_compaction(store, one, planned, lambda: format_time(now_ms()), on_records)
