@@ -126,7 +126,7 @@ def as_engine_error(error: BaseException) -> BaseException:
         return error.__cause__
     if "pyspark" not in sys.modules:
         return error
-    from retention_cli.engines.spark.failures import as_spark_error
+    from retention_cli.engines.spark.session import as_spark_error
 
     known = as_spark_error(error)
     if known is None:

@@ -16,12 +16,10 @@ from greenlet import getcurrent
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.core.progress import silent
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import giant, giant_tasks
-from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.engines.spark.sent import from_bytes, to_bytes
-from retention_cli.engines.spark.targets import Target
+from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
+from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
 from tests.simulation.reader import SimReader
@@ -48,7 +46,7 @@ class TaskReader(SimReader):
 
 @dataclass(frozen=True)
 class Here:
-    """A value that was sent to tasks (:class:`retention_cli.engines.spark.sent.Sent`)."""
+    """A value that was sent to tasks (:class:`retention_cli.engines.spark.shipping.Sent`)."""
 
     raw: bytes
 
@@ -59,26 +57,22 @@ class Here:
 
 
 class Sender:
-    """See :class:`retention_cli.engines.spark.sent.Sender`."""
+    """See :class:`retention_cli.engines.spark.shipping.Sender`."""
 
     def send(self, value: Any) -> Here:
         return Here(to_bytes(value))
 
-
-class TaskClock:
-    """The clock of the machine on which a run is under way."""
-
-    def wall_ms(self) -> int:
-        return _RUNS[getcurrent()][1].clock.wall_ms()
+    def connection(self, _settings: object) -> ConnectionRef:
+        return ConnectionRef(SentFile("simulated"))
 
 
 def clock_since(_sent_ms: int) -> Callable[[], int]:
-    return TaskClock().wall_ms
+    """The clock of the machine on which a run is under way."""
+    return _RUNS[getcurrent()][1].clock.wall_ms
 
 
 def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
     """Let tasks read by the simulated reader and clock of their run."""
-    patch.setattr(giant, "SYSTEM", TaskClock())
     patch.setattr(giant, "_planned", planned)
     patch.setattr(giant_tasks, "clock_since", clock_since)
 
@@ -119,8 +113,8 @@ def spark_plan(world: World, one: Operator, reader: TaskReader, memories: Memori
     try:
         simulated: Any = reader
         sender: Any = Sender()
-        target = Target("", simulated, selection_of(world, one), ConnectionRef, lambda _: Amount(), memories)
-        now_ms = one.clock.wall_ms()
-        return giant.plan_giant(sender, target, world.kafka.cluster_id, now_ms, _LARGEST_SLICE, 1, 1, silent)
+        selection, clock_ms = selection_of(world, one), one.clock.wall_ms
+        job = PlanJob(simulated, selection, clock_ms(), lambda _: Amount(), memories, clock_ms)
+        return giant.plan_giant(sender, job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
     finally:
         del _RUNS[getcurrent()]

@@ -16,7 +16,7 @@ from retention_cli.engines.spark import archiver
 from retention_cli.engines.spark.archiver import SparkArchiver
 from retention_cli.trim.report import TrimReport
 from tests.support.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
-from tests.support.spark.clusters import Connect, Standalone, spark_connect, spark_standalone, standalone
+from tests.support.spark.clusters import spark_connect, spark_standalone, standalone
 from tests.support.spark.commands import SMALL, Command, filled, whole_and_tidy
 from tests.support.spark.engines import Engines
 from tests.support.world import World, wait_until
@@ -41,15 +41,13 @@ Trim = Callable[[str], TrimReport]
 @pytest.fixture
 def trim(local_spark: Any, world: World, tmp_path: Path) -> Trim:
     """Trims by a policy, archiving over Spark in segments of 500 records."""
-    at = Engines(local_spark, world, tmp_path).connection()
+    sender = Engines(local_spark, world, tmp_path).sender
 
     def run(text: str) -> TrimReport:
         return world.trim(
             world.plan(text),
             text,
-            archiver=lambda reader, cluster: SparkArchiver(
-                reader, cluster, lambda _: (local_spark, at), SegmentSize(records=500)
-            ),
+            archiver=lambda reader, cluster: SparkArchiver(reader, cluster, lambda _: sender, SegmentSize(records=500)),
         )
 
     return run
@@ -213,19 +211,22 @@ def test_spark_starts_only_for_archiving_and_holds_where_it_cannot_start(world: 
 
 
 @pytest.mark.long  # what is archived is tested on a local session
-def test_standalone_cluster_archives_a_saved_plan_without_logging_the_url(
-    world: World, tmp_path: Path, spark_standalone: Standalone
+@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
+def test_remote_spark_archives_a_saved_plan_without_logging_the_url(
+    where: str, world: World, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Not in Spark's event log, which has every plan, job and setting."""
+    spark = request.getfixturevalue(where)
     topic = filled(world, 3)
     place = tmp_path / "archive-7d1e0b"
     file, saved, events = tmp_path / "policy.yaml", tmp_path / "plan.json", tmp_path / "events"
     file.write_text(policy(topic, place))
     events.mkdir()
     world.cli("plan", "-p", str(file), "--out", str(saved), check=0)
-    done = Command(world, tmp_path, spark_standalone.folder, "trim").run(
-        *("-p", str(file), "--plan", str(saved), "--yes", "--spark", "--master", spark_standalone.url, *SMALL),
-        *("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}"),
+    logged = ("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}")
+    done = Command(world, tmp_path, spark.folder, "trim").run(
+        *("-p", str(file), "--plan", str(saved), "--yes", "--spark", "--master", spark.url),
+        *((*SMALL, *logged) if where == "spark_standalone" else ()),
         state="state",
     )
     assert done.returncode == 0, done.stderr
@@ -235,21 +236,8 @@ def test_standalone_cluster_archives_a_saved_plan_without_logging_the_url(
     for partition in range(3):
         assert len(archived(place, topic, partition)) == 1_200
     logs = [one for one in events.rglob("*") if one.is_file()]
-    assert sum(one.stat().st_size for one in logs) > 10_000
+    assert where == "spark_connect" or sum(one.stat().st_size for one in logs) > 10_000
     assert not [one for one in logs if place.name.encode() in one.read_bytes()]
-
-
-@pytest.mark.long  # a session of the command's own
-def test_spark_connect_archives(world: World, tmp_path: Path, spark_connect: Connect) -> None:
-    topic = filled(world, 2)
-    file, place = tmp_path / "policy.yaml", tmp_path / "archive"
-    file.write_text(policy(topic, place))
-    done = Command(world, tmp_path, spark_connect.folder, "trim").run(
-        *("-p", str(file), "--yes", "--spark", "--master", spark_connect.url), state="state"
-    )
-    assert done.returncode == 0, done.stderr
-    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}
-    assert [len(archived(place, topic, partition)) for partition in range(2)] == [1_200, 1_200]
 
 
 @pytest.mark.long  # a cluster of its own, and a worker that must be found dead

@@ -17,15 +17,15 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.fleet.planning import SameClusterError
 from retention_cli.engines.spark import cluster_task
-from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.plans import SparkPlans, make_plans
-from retention_cli.engines.spark.sent import Sender
+from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.session import SparkError
-from retention_cli.engines.spark.targets import Target
+from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
 from retention_cli.plan import handover
+from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
 from tests.support.spark.engines import Engines, past_day, text_of
@@ -53,27 +53,19 @@ def planned(
     done: list[str],
     *,
     a_task: int = 100,
-    lost: str = "",
+    sender: type[Sender] = Sender,
     progress: Progress = silent,
-) -> SparkPlans:
-    """Plan clusters at these addresses, by the names 0, 1, …; ``done`` gets those that are done.
-
-    The connection's file of ``lost`` is not where its task runs.
-    """
+) -> dict[str, Any]:
+    """Plan clusters at these addresses, by the names 0, 1, …; ``done`` gets those that are done."""
     with ExitStack() as stack:
         targets = []
         for number, address in enumerate(addresses):
-            reader = reader_for(address, timeout_s=5)
-            path = write_connection(reader.settings, engines.folder, f"connection-{number}-{time.monotonic_ns()}")
-            where = ConnectionRef(path=str(path.with_name("gone") if str(number) == lost else path))
+            reader = stack.enter_context(reader_for(address, timeout_s=5))
             memories = Memories(engines.folder / f"state-{number}")
             stack.callback(memories.close)
-            stack.enter_context(reader)
-            selection = engines.selection(policy)
-            ended = partial(done.append, str(number))
-            connect = partial(lambda one: one, where)
-            targets.append(Target(str(number), reader, selection, connect, past_day, memories, done=ended))
-        return make_plans(lambda: Sender(engines.session, engines.folder), targets, now_ms(), progress, a_task=a_task)
+            job = PlanJob(reader, engines.selection(policy), now_ms(), past_day, memories)
+            targets.append(Target(str(number), job, done=partial(done.append, str(number))))
+        return dict(make_plans(lambda _: sender(engines.session, engines.folder), targets, progress, a_task=a_task))
 
 
 def workers() -> list[int]:
@@ -120,18 +112,25 @@ def test_killed_task_is_retried_and_holds_nothing(engines: Engines, kafka: Embed
 
 @pytest.mark.thorough
 def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
+    class Losing(Sender):
+        """The other cluster's settings are not where its task runs."""
+
+        def connection(self, settings: ConnectionSettings) -> ConnectionRef:
+            lost = settings.bootstrap == other.bootstrap
+            return ConnectionRef(SentFile("gone")) if lost else Sender.connection(self, settings)
+
     with EmbeddedKafka(1) as other:
         topic, done = ready(engines.world), list[str]()
-        made = planned(engines, [other.bootstrap, engines.world.bootstrap], consumed(topic), done, lost="0")
-    assert (list(made.plans), list(made.failures), sorted(done)) == (["1"], ["0"], ["0", "1"])
-    assert made.plans["1"].decisions[0].trim_to == 4
-    assert "the connection's file gone can't be read here" in str(made.failures["0"])
+        made = planned(engines, [other.bootstrap, engines.world.bootstrap], consumed(topic), done, sender=Losing)
+    assert sorted(done) == ["0", "1"]
+    assert made["1"].decisions[0].trim_to == 4
+    assert "the connection's file gone can't be read here" in str(made["0"])
 
 
 @pytest.mark.thorough
 def test_spark_failure_for_one_cluster_fails_that_one(engines: Engines) -> None:
     """Its Python worker is killed until Spark gives up; the other's plan is made by then."""
-    made, ended = list[SparkPlans](), threading.Event()
+    made, ended = list[dict[str, Any]](), threading.Event()
     topic = ready(engines.world)
 
     def progress(phase: str, done: int = 0, total: int | None = None) -> None:
@@ -167,8 +166,8 @@ def test_spark_failure_for_one_cluster_fails_that_one(engines: Engines) -> None:
             other.node(1).thaw()
         thread.join(60)
     [found] = made
-    assert list(found.plans) == ["1"], found.failures
-    assert isinstance(found.failures["0"], SparkError)
+    assert isinstance(found["1"], Plan)
+    assert isinstance(found["0"], SparkError)
 
 
 def test_cluster_under_two_names_is_refused(engines: Engines) -> None:
@@ -182,7 +181,7 @@ def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:
     from retention_cli.policy.selection import NothingMatchesError
 
     made = planned(engines, [engines.world.bootstrap], consumed("no-such-topic"), [])
-    failure = made.failures["0"]
+    failure = made["0"]
     assert isinstance(failure, NothingMatchesError)
     with pytest.raises(NothingMatchesError) as local:
         engines.local(consumed("no-such-topic"), now_ms())
@@ -195,7 +194,7 @@ def test_giant_cluster_cut_over_tasks_has_the_same_plan(engines: Engines) -> Non
     now = now_ms()
     made = planned(engines, [engines.world.bootstrap], consumed(topic), done, a_task=1)
     assert done == ["0"]
-    plan = replace(made.plans["0"], created_at_ms=now, memory_since_ms=None)
+    plan = replace(made["0"], created_at_ms=now, memory_since_ms=None)
     local = engines.local(consumed(topic), now)
     assert text_of(replace(local, memory_since_ms=None)) == text_of(plan)
 
@@ -229,4 +228,4 @@ def test_invalid_answer_of_a_task_fails_its_cluster(engines: Engines, monkeypatc
     topic = ready(engines.world)
     monkeypatch.setattr(handover, "decisions_in", lambda _rows, _plans: ())
     made = planned(engines, [engines.world.bootstrap], consumed(topic), [])
-    assert "rows are missing" in str(made.failures["0"])
+    assert "rows are missing" in str(made["0"])

@@ -16,10 +16,10 @@ from confluent_kafka import ShareConsumer  # type: ignore[attr-defined]
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.environment import probe
-from retention_cli.engines.spark.plans import make_plans
+from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.session import DRIVER_MEMORY
-from retention_cli.engines.spark.targets import Target
 from retention_cli.plan import rows
+from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
 from tests.support.share_groups import from_the_start, polled_share, share_offsets
@@ -95,17 +95,6 @@ def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) ->
     assert engines.spark(consumed(other), now_ms()).decisions[0].trim_to == 6
 
 
-def test_spark_plan_remembers_a_leftover_until_it_changes(engines: Engines) -> None:
-    """F5: seen beyond H once, it counts for nothing when H has passed it."""
-    world = engines.world
-    topic = world.filled([5 * HOUR] * 5, {"old": 9})
-    assert engines.same(consumed(topic), now_ms).decisions[0].action == "hold"
-    world.produce(topic, [5 * HOUR] * 10)
-    plan = engines.same(consumed(topic), now_ms)
-    assert plan.decisions[0].action == "hold"
-    assert "committed 9 to an older topic of this name" in reasons_of(plan, topic)
-
-
 @pytest.mark.thorough
 def test_spark_plan_returns_wall_clock_samples(engines: Engines) -> None:
     """G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
@@ -136,19 +125,6 @@ def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
     plan = engines.same(policy, now_ms)
     assert plan.decisions[0].rule == "event-time"
     assert engines.same(policy, now_ms).decisions == plan.decisions
-
-
-def test_spark_floor_is_the_lowest_commit_whatever_its_epoch(engines: Engines) -> None:
-    """F1: some clients send the leader epoch of what they have read, others none."""
-    world = engines.world
-    topic = world.topic(partitions=2)
-    for partition in (0, 1):
-        world.produce(topic, [40 * DAY] * 9, partition)
-    world.commit(f"{topic}-a", topic, {0: 3, 1: 8})
-    world.commit(f"{topic}-b", topic, {0: 8, 1: 3}, epochs={0: 0, 1: 0})
-    plan = engines.same(consumed(topic), now_ms)
-    found = [(one.trim_to, one.min_commit, one.min_commit_by) for one in plan.decisions]
-    assert found == [(3, 3, f"group:{topic}-a"), (3, 3, f"group:{topic}-b")]
 
 
 @pytest.mark.thorough
@@ -209,22 +185,10 @@ def test_broken_audit_log_fails_only_its_cluster(engines: Engines) -> None:
     selection = engines.world.selection(f"version: 1\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n")
     memories = Memories(engines.folder / "broken")
     with reader_for(engines.world.bootstrap) as reader:
-        target = Target("eu", reader, selection, engines.connection, broken, memories)
-        made = make_plans(lambda: engines.sender, [target], now_ms())
-        assert (made.plans, str(made.failures["eu"])) == ({}, "its chain is broken")
+        target = Target("eu", PlanJob(reader, selection, now_ms(), broken, memories))
+        [(_name, failure)] = make_plans(lambda _: engines.sender, [target])
+        assert str(failure) == "its chain is broken"
     memories.close()
-
-
-def test_spark_counts_batches_in_rows(local_spark: Any) -> None:
-    """With a limit in bytes Spark adds up a batch's buffers after every row: ten times the work, for rows like ours."""
-    assert local_spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)
-
-
-def test_driver_memory_is_set_for_every_master(local_spark: Any) -> None:
-    """By Spark's default a standalone cluster's driver has 1 GiB: it must be set before its JVM starts."""
-    assert local_spark.conf.get("spark.driver.memory") == DRIVER_MEMORY == "2g"
-    jvm = local_spark.sparkContext._jvm  # noqa: SLF001  (nothing else tells what the JVM was started with)
-    assert jvm.java.lang.Runtime.getRuntime().maxMemory() > 1.9 * 2**30
 
 
 def test_executor_check_keeps_the_warm_python(local_spark: Any) -> None:
@@ -238,12 +202,6 @@ def test_executor_check_keeps_the_warm_python(local_spark: Any) -> None:
     checked = [local_spark.range(0, 1, 1, 1).mapInArrow(where, schema).collect()[0] for _ in range(6)]
     assert {one["missing"] for one in checked} == {""}
     assert len({one["host"] for one in checked}) < len(checked)
-
-
-def test_users_java_options_are_kept(local_spark: Any) -> None:
-    options = local_spark.conf.get("spark.driver.extraJavaOptions")
-    assert "-Dlog4j2.configurationFile=" in options
-    assert options.endswith(QUICK_START)
 
 
 @pytest.mark.thorough
@@ -265,3 +223,18 @@ def test_spark_plan_counts_external_consumers(engines: Engines, tmp_path: Path) 
     plan = engines.same(policy, now_ms)
     assert plan.decisions[0].action == "hold"
     assert "file:flink could not be read: its last line has no end" in reasons_of(plan, topic)
+
+
+def test_session_has_kretains_settings_and_keeps_the_users(local_spark: Any) -> None:
+    """Rows are not summed up by Spark, which takes ten times the work for rows as wide as ours.
+
+    By Spark's default a standalone cluster's driver has 1 GiB: it must be set before its JVM starts.
+    """
+    conf = local_spark.conf
+    assert conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)
+    assert conf.get("spark.driver.memory") == DRIVER_MEMORY == "2g"
+    jvm = local_spark.sparkContext._jvm  # noqa: SLF001  (nothing else tells what the JVM was started with)
+    assert jvm.java.lang.Runtime.getRuntime().maxMemory() > 1.9 * 2**30
+    options = conf.get("spark.driver.extraJavaOptions")
+    assert "-Dlog4j2.configurationFile=" in options
+    assert options.endswith(QUICK_START)

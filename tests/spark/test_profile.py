@@ -13,23 +13,21 @@ from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark import profile as spark_profile
-from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.profile import SparkReading
+from retention_cli.engines.spark.shipping import Sender
 from retention_cli.policy.load import parse_policy
 from retention_cli.profile.reading import Profile, Wanted, fill, prepare
 from retention_cli.profile.rows import all_rows, head, write_parquet
 from retention_cli.profile.summary import summarize
-from tests.support.spark.engines import Engines
 from tests.support.world import DAY, HOUR, World, now_ms, reader_for
 
 ANY_STAMP = str(2**63 - 1)
 
 
-def profiled(world: World, wanted: Wanted, *, spark: Any = None, at: ConnectionRef | None = None, most: int) -> Profile:
+def profiled(world: World, wanted: Wanted, sender: Sender | None = None, most: int = 1) -> Profile:
     with reader_for(world.bootstrap) as reader:
         found = prepare(reader, wanted)
-        read = None if spark is None or at is None else SparkReading(spark, reader, at, most)
-        fill(reader, found, read=read)
+        fill(reader, found, read=None if sender is None else SparkReading(sender, reader, most))
     return found
 
 
@@ -72,12 +70,8 @@ def test_spark_profile_equals_the_local_one(
         "event times": Wanted((topic,), now, policy, by_event_time=True),
         "window": Wanted((topic,), now, policy, from_ms=now - 20 * HOUR, to_ms=now - 3 * HOUR),
     }[how]
-    at = Engines(local_spark, world, tmp_path).connection()
     told = []
-    for found in (
-        profiled(world, wanted, most=1),
-        profiled(world, wanted, spark=local_spark, at=at, most=170),
-    ):
+    for found in (profiled(world, wanted), profiled(world, wanted, Sender(local_spark, tmp_path), 170)):
         for output in (Output.table, Output.json):
             print_profile(found, output, of_bytes=False)
         file = tmp_path / "profile.parquet"
@@ -92,11 +86,10 @@ def test_spark_profile_names_records_deleted_before_they_were_read(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
     topic = world.filled([HOUR] * 100)
-    at = Engines(local_spark, world, tmp_path).connection()
     with reader_for(world.bootstrap) as reader:
         found = prepare(reader, Wanted((topic,), now_ms()))
         world.delete_records(topic, 40)
-        fill(reader, found, read=SparkReading(local_spark, reader, at, 30))
+        fill(reader, found, read=SparkReading(Sender(local_spark, tmp_path), reader, 30))
     assert summarize(found.topics[topic].partitions).records == 60
     assert found.notes == [f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"]
     assert not found.unread
@@ -106,12 +99,11 @@ def test_spark_profile_names_partitions_that_executors_cannot_reach(
     local_spark: Any, world: World, tmp_path: Path
 ) -> None:
     topic = world.filled([HOUR] * 10, partitions=2)
-    found = profiled(
-        world, Wanted((topic,), now_ms()), spark=local_spark, at=ConnectionRef(path=str(tmp_path / "no.json")), most=5
-    )
+    sender = Sender(local_spark, tmp_path, str(tmp_path / "no.properties"))
+    found = profiled(world, Wanted((topic,), now_ms()), sender, 5)
     (unread,) = found.unread
     assert (unread.tp, unread.reached, unread.end) == (TopicPartition(topic, 0), 0, 10)
-    assert "the connection's file no.json can't be read here" in unread.text
+    assert "no.properties" in unread.text
 
 
 def test_interrupted_spark_profile_shows_what_was_merged(
@@ -120,7 +112,6 @@ def test_interrupted_spark_profile_shows_what_was_merged(
     monkeypatch.setattr(spark_profile, "SLICES_A_JOB", 1)
     monkeypatch.setattr(spark_profile, "JOBS_AT_ONCE", 2)
     topic = world.filled([HOUR] * 1000)
-    at = Engines(local_spark, world, tmp_path).connection()
     told: list[str] = []
 
     def progress(phase: str, done: int = 0, total: int | None = None) -> None:
@@ -129,7 +120,7 @@ def test_interrupted_spark_profile_shows_what_was_merged(
 
     with reader_for(world.bootstrap) as reader:
         found = prepare(reader, Wanted((topic,), now_ms()))
-        fill(reader, found, progress, lambda: bool(told), SparkReading(local_spark, reader, at, 25))
+        fill(reader, found, progress, lambda: bool(told), SparkReading(Sender(local_spark, tmp_path), reader, 25))
     assert found.interrupted
     (unread,) = found.unread
     assert unread.text == "reading was interrupted"

@@ -12,7 +12,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.engines.spark.connections import ConnectionRef, reader_of
+from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, reader_of
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import (
     Standalone,
@@ -20,7 +20,7 @@ from tests.support.spark.clusters import (
     spark_standalone,
     standalone,
 )
-from tests.support.spark.commands import SECRET, SMALL, Command, normal, packed_environment
+from tests.support.spark.commands import SECRET, SMALL, Command, cluster_with_a_password, normal, packed_environment
 from tests.support.spark.disks import ceiling, inventory_of, topics_of_ages
 from tests.support.world import HOUR, World, consumed, reader_for, wait_until
 
@@ -66,59 +66,12 @@ def test_remote_spark_disk_plan_equals_the_local_one(
     assert [one["broker"] for one in plan["disks"]] == [1, 2, 3]
 
 
-@pytest.mark.long  # a session each; what is merged is tested on a local one
-@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_remote_spark_profile_equals_the_local_one(
-    where: str, world: World, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    spark = request.getfixturevalue(where)
-    topic = world.topic(partitions=3)
-    for partition in range(2):
-        world.produce(topic, [5 * HOUR, 50 * HOUR, HOUR] * 100, partition)
-    more = SMALL if where == "spark_standalone" else ()
-    command = Command(world, tmp_path, spark.folder, "profile")
-    said = [command.run(topic, *flags, state="local") for flags in ((), ("--spark", "--master", spark.url, *more))]
-    assert [one.returncode for one in said] == [0, 0], said[1].stderr
-    told = [re.sub(r'"read_at": "[^"]*"', "", one.stdout) for one in said]
-    assert told[0] == told[1]
-
-
-@pytest.mark.long  # a session each; what is printed is tested on a local one
-@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_remote_spark_offsets_equal_the_local_ones(
-    where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    spark = request.getfixturevalue(where)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(fleet.policy()[0])
-    more = SMALL if where == "spark_standalone" else ()
-    command = Command(fleet.world, tmp_path, spark.folder, "offsets")
-    for asked in ((), ("--groups",)):
-        flags = ("-p", str(policy), *asked)
-        said = [
-            command.run(*flags, *spark_s, state="local") for spark_s in ((), ("--spark", "--master", spark.url, *more))
-        ]
-        assert [one.returncode for one in said] == [0, 0], said[1].stderr
-        assert said[0].stdout == said[1].stdout
-        assert fleet.prefix in said[0].stdout
-
-
 def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standalone: Standalone) -> None:
     """Not into Spark's event log, which has every plan, job and setting; nor into any log or output."""
-    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
-    settings = {
-        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secure.plain.sasl.jaas.config": jaas,
-    }
-    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
-        world = World(kafka.bootstrap, tmp_path / "state")
+    with cluster_with_a_password(tmp_path) as (world, client):
         topic = world.filled([5 * HOUR] * 4, {"g": 3})
-        policy, client, events = tmp_path / "policy.yaml", tmp_path / "client.properties", tmp_path / "events"
+        policy, events = tmp_path / "policy.yaml", tmp_path / "events"
         policy.write_text(consumed(topic))
-        client.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n"
-        )
         events.mkdir()
         command = Command(world, tmp_path, spark_standalone.folder)
         told = command.run(
@@ -157,24 +110,14 @@ def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
     tmp_path: Path, spark_standalone: Standalone, in_parts: bool
 ) -> None:
     """All partitions: that broker did not list its groups (F9)."""
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
-    settings = {
-        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secure.plain.sasl.jaas.config": jaas,
-    }
-    with OneOutOfReach(3, settings=settings, secure_protocol="SASL_PLAINTEXT") as theirs:
-        world = World(theirs.bootstrap, tmp_path / "state")
+    with cluster_with_a_password(tmp_path, OneOutOfReach, 3) as (world, far):
         topic = world.topic(partitions=6)
         for partition in range(6):
             world.produce(topic, [5 * HOUR] * 4, partition)
         group = next(name for n in range(50) if coordinator(world, name := f"{topic}-{n}") in (1, 3))
         world.commit(group, topic, dict.fromkeys(range(6), 3))
-        policy, far = tmp_path / "policy.yaml", tmp_path / "far.properties"
+        policy = tmp_path / "policy.yaml"
         policy.write_text(consumed(topic))
-        far.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\nsasl.password=a\n"
-            f"bootstrap.servers={theirs.secure_bootstrap}\n"
-        )
         with reader_for(world.bootstrap) as reader:
             leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
         command = Command(world, tmp_path, spark_standalone.folder)
@@ -197,7 +140,7 @@ def test_executor_that_reaches_another_cluster_reads_nothing(world: World, tmp_p
     """An address may mean another cluster there, whose groups are not those that count (F1)."""
     file = tmp_path / "client.properties"
     file.write_text(f"bootstrap.servers={world.bootstrap}\n")
-    connection = ConnectionRef(path=str(file), bootstrap="where.the.client.is:9092")
+    connection = ConnectionRef(SentFile(str(file)), "where.the.client.is:9092")
     with pytest.raises(BrokerError, match="from here, not elsewhere"), reader_of("elsewhere", connection, 30.0):
         pass
 
@@ -283,28 +226,3 @@ def kill_one(spark: Standalone, after_s: float) -> None:
     theirs = [(one, spark.folder / one.name.replace("worker", "work")) for one in spark.workers]
     last = max(theirs, key=lambda one: max((log.stat().st_mtime for log in one[1].glob("app-*/*/stderr")), default=0))
     last[0].kill()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0, 3.0, 5.0])
-def test_killed_worker_holds_nothing_in_a_fleet(world: World, tmp_path: Path, after_s: float) -> None:
-    topic = world.topic(partitions=3)
-    with EmbeddedKafka(1) as other, standalone(tmp_path, workers=2) as spark:
-        second = World(other.bootstrap, tmp_path / "state")
-        second.topic(name=topic, partitions=3)
-        for one in (world, second):
-            for partition in range(3):
-                one.produce(topic, [5 * HOUR] * 4, partition)
-            one.commit(f"{topic}-g", topic, dict.fromkeys(range(3), 3))
-        (tmp_path / "policy.yaml").write_text(consumed(topic))
-        entries = (("a", world.bootstrap), ("b", second.bootstrap))
-        lines = [f"  - {{name: {name}, bootstrap-server: '{address}'}}" for name, address in entries]
-        fleet = tmp_path / "fleet.yaml"
-        fleet.write_text("\n".join(["version: 1", "policy: policy.yaml", "clusters:", *lines, ""]))
-        command = Command(world, tmp_path, tmp_path)
-        running = command.start("--fleet", str(fleet), "--spark", "--master", spark.url, *SMALL, state="spark")
-        kill_one(spark, after_s)
-        out, err = running.communicate(timeout=600)
-    assert running.returncode == 0, err
-    for cluster in json.loads(out)["clusters"]:
-        assert [(row["action"], row["trim_to"]) for row in cluster["partitions"]] == [("trim", 3)] * 3

@@ -13,7 +13,7 @@ import pytest
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.session import is_connect, open_session, stop_session
-from retention_cli.engines.spark.source_options import Options
+from retention_cli.engines.spark.sources import Options
 from retention_cli.spark import register
 from tests.support.spark.clusters import spark_connect, spark_standalone
 from tests.support.world import HOUR, World, now_ms

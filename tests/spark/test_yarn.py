@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
 from tests.support.archiving import archived, policy, whole
 from tests.support.fleet import Fleet
 from tests.support.spark.commands import (
@@ -17,6 +16,7 @@ from tests.support.spark.commands import (
     SECRET,
     SMALL,
     Command,
+    cluster_with_a_password,
     filled,
     packed_environment,
     whole_and_tidy,
@@ -66,21 +66,11 @@ def test_yarn_trim_archives_on_executors(world: World, tmp_path: Path, spark_yar
 
 def test_yarn_secret_is_only_in_the_executors_file(tmp_path: Path, spark_yarn: Yarn) -> None:
     """Not in what containers say or are started with, what YARN stages, Spark's event log, or the driver's own page."""
-    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
-    settings = {
-        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secure.plain.sasl.jaas.config": jaas,
-    }
     earlier = {one["id"] for one in spark_yarn.applications()}
-    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
-        world = World(kafka.bootstrap, tmp_path / "state")
+    with cluster_with_a_password(tmp_path) as (world, client):
         topic = world.filled([5 * HOUR] * 4, {"g": 3})
-        file, client, events = tmp_path / "policy.yaml", tmp_path / "client.properties", tmp_path / "events"
+        file, events = tmp_path / "policy.yaml", tmp_path / "events"
         file.write_text(consumed(topic))
-        client.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-            f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n"
-        )
         events.mkdir()
         running = command(world, tmp_path, spark_yarn).start(
             *("-p", str(file), "-c", str(client), *ON_YARN),

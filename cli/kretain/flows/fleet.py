@@ -160,7 +160,8 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
     from kretain.render.progress import shown_by_name
     from retention_cli.engines.fleet.planning import make_fleet_plan
 
-    with fleet_engine(shared) as engine, shown_by_name(quiet=quiet) as watch:
+    engine = fleet_engine(shared)
+    with shown_by_name(quiet=quiet) as watch:
         made = make_fleet_plan(engine, members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
     for name, plan in made.plans.items():
         for note in () if quiet else plan.notes:

@@ -27,10 +27,9 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.units import timestamp
-from retention_cli.engines.spark.at_once import as_they_end
-from retention_cli.engines.spark.connections import ConnectionRef, reader_of
-from retention_cli.engines.spark.frames import Row, batches_of, ddl
-from retention_cli.engines.spark.session import SparkError, last_words
+from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
+from retention_cli.engines.spark.session import SparkError
+from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
 from retention_cli.plan.target import Target
 
 TASKS_A_LEADER: Final = 4
@@ -41,7 +40,7 @@ _TASKS_AT_ONCE: Final = 64
 _NO_LEADER: Final = -1
 _SHARED: Final = "An archive must be storage that this machine and all executors share"
 
-WORDS: Final = pa.schema(
+REPORTS: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("error", pa.string()), ("report", pa.string())]
 )
 """One row per partition: :class:`retention_cli.archive.remote_check.RemoteReport` as JSON, or why there is none."""
@@ -67,11 +66,11 @@ class SparkArchiver(Archiver):
     """Has Spark's tasks copy partitions, and checks their reports.
 
     Args:
-        connect: opens Spark if it is not open yet; returns a session, and where tasks find the cluster's settings.
+        spark: opens Spark if it is not open yet.
         size: when a segment counts as full.
     """
 
-    connect: Callable[[Progress], tuple[Any, ConnectionRef]]
+    spark: Callable[[Progress], Sender]
     size: SegmentSize = field(default_factory=SegmentSize)
 
     def copy(
@@ -90,7 +89,8 @@ class SparkArchiver(Archiver):
             return result
         try:
             leaders = self._leaders(requests)
-            session, connection = self.connect(progress)
+            sender = self.spark(progress)
+            connection = sender.connection(self.reader.settings)
         except (BrokerError, SparkError) as error:
             return result | {one.tp: failed(one.tp, one.url, error) for one in requests}
         phase = f"archiving {len(requests):,} partition{'' if len(requests) == 1 else 's'} over Spark"
@@ -98,10 +98,10 @@ class SparkArchiver(Archiver):
         progress(phase, 0, whole)
         stopped = threading.Event()
         jobs = [
-            functools.partial(self._job, session, connection, some, stopped.is_set)
+            functools.partial(self._job, sender.session, connection, some, stopped.is_set)
             for some in sliced(requests, leaders)
         ]
-        with contextlib.closing(as_they_end(session, jobs, _TASKS_AT_ONCE)) as ended:
+        with contextlib.closing(as_they_end(sender.session, jobs, _TASKS_AT_ONCE)) as ended:
             try:
                 for one in ended:
                     found = one.result()
@@ -122,12 +122,13 @@ class SparkArchiver(Archiver):
         """Run one task that copies its partitions, and check each copy."""
         task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size)
         try:
-            told = _told(session, task)
+            rows = run_tasks(session, task, REPORTS, 1, "Spark's task failed")
         except SparkError as error:
             return {one.tp: failed(one.tp, one.url, error) for one in requests}
-        return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in requests}
+        reported = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
+        return {one.tp: self._checked(one, reported.get(one.tp), stopped) for one in requests}
 
-    def _looked_at(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Archived | Reason:
+    def _checked(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Archived | Reason:
         """Return the copy in a task's row if this machine sees it in the archive, otherwise the reason."""
         if row is None:
             return failed(request.tp, request.url, "Spark's task said nothing of it")
@@ -147,19 +148,6 @@ class SparkArchiver(Archiver):
             )
         self.note(request.tp, done, report.start)
         return done
-
-
-def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[TopicPartition, Row]:
-    """Run one task; return its rows.
-
-    Raises:
-        SparkError: the task failed, or was interrupted.
-    """
-    try:
-        rows = session.range(0, 1, 1, 1).mapInArrow(task, ddl(WORDS)).collect()
-    except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-        raise SparkError(f"Spark's task failed: {last_words(error)}") from None
-    return {TopicPartition(row["topic"], row["partition"]): row.asDict() for row in rows}
 
 
 def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, int]) -> list[list[ArchiveRequest]]:
@@ -185,8 +173,8 @@ def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, 
 
 def copier(
     requests: Sequence[ArchiveRequest], cluster: str, connection: ConnectionRef, timeout_s: float, size: SegmentSize
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task for ``mapInArrow``: if there is any input, one row of :data:`WORDS` per request."""
+) -> ArrowTask:
+    """Return the task for ``mapInArrow``: if there is any input, one row of :data:`REPORTS` per request."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         stores: dict[str, NotingStore] = {}
@@ -200,7 +188,7 @@ def copier(
                     said: Row = {"report": store.report(done).as_json()}
                 except (ArchiveError, BrokerError, MissingPartError) as error:
                     said = {"error": str(error)}
-                yield from batches_of([{"topic": one.tp.topic, "partition": one.tp.partition, **said}], WORDS)
+                yield from batches_of([{"topic": one.tp.topic, "partition": one.tp.partition, **said}], REPORTS)
 
     return run
 

@@ -26,10 +26,9 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_view
-from retention_cli.engines.spark.connections import ConnectionRef, reader_of
-from retention_cli.engines.spark.frames import ArrowTask
-from retention_cli.engines.spark.sent import Sent, SentFile
+from retention_cli.engines.spark.jobs import ArrowTask
 from retention_cli.engines.spark.session import SparkError, scratch
+from retention_cli.engines.spark.shipping import ConnectionRef, Sent, SentFile, reader_of
 from retention_cli.observe.floors.outside import Read
 from retention_cli.plan.handover import head_of, plan_in
 from retention_cli.plan.make import LocalPlanner, PlanJob

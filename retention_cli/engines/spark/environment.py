@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
-from retention_cli.engines.spark.failures import as_spark_error
-from retention_cli.engines.spark.session import SparkError, last_words
+from retention_cli.engines.spark.session import SparkError, as_spark_error, last_words
 
 NEEDED: Final = {
     "confluent_kafka": "confluent-kafka",

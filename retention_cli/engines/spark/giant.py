@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,31 +16,28 @@ from pydantic import ValidationError
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.metadata import ClusterMetadata
-from retention_cli.core.clock import SYSTEM
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, TopicPartition
-from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import failure_in
-from retention_cli.engines.spark.frames import ddl
 from retention_cli.engines.spark.giant_tasks import (
     CLIENT,
     ROW,
-    SHARE_TOLD,
-    SLICE_TOLD,
+    SHARE_REPORT,
+    SLICE_REPORT,
     Giant,
     Row,
-    ShareTold,
+    ShareReport,
     Slice,
-    SliceTold,
+    SliceReport,
     floors_rows,
     is_in_share,
     share_reader,
     slice_planner,
 )
-from retention_cli.engines.spark.sent import Sender, Sent
+from retention_cli.engines.spark.jobs import ddl
 from retention_cli.engines.spark.session import SparkError
-from retention_cli.engines.spark.targets import Target
+from retention_cli.engines.spark.shipping import Sender, Sent
 from retention_cli.memory.group import ReadCommits
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Logs
@@ -68,16 +65,7 @@ _JUDGED_COMMITS: Final = 1_000_000
 
 
 @collection_paused()
-def plan_giant(
-    sender: Sender,
-    target: Target,
-    cluster: str,
-    now_ms: int,
-    most: int,
-    connections: int,
-    plans: int,
-    progress: Progress,
-) -> Plan:
+def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connections: int, plans: int) -> Plan:
     """Plan a cluster in many tasks. It is one of so many ``plans``.
 
     A slice has at ``most`` so many partitions, but a topic is never cut. At most so many ``connections`` per broker
@@ -90,8 +78,9 @@ def plan_giant(
         StateError: the ledger, or the audit log (G6), can't be read.
         SparkError: what tasks have written can't be read.
     """
+    reader, memories, progress = job.reader, job.memories, job.progress
     progress("topics")
-    reader, selection = target.reader, with_live(target.reader, target.selection)
+    selection = with_live(reader, job.selection)
     metadata = reader.metadata()
     settings = {name: one for name in sorted(metadata.topics) if (one := selection.settings_for(name)) is not None}
     topics = {name: bare_facts(metadata.topics[name]) for name in settings}
@@ -103,34 +92,36 @@ def plan_giant(
     scopes = {name: TopicScope(metadata.topics[name].leader_epochs, settings[name].require_groups) for name in touched}
     at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
     names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))
-    memory = Ledger(None) if target.memories is None else target.memories(cluster)
-    slices, memories = _cut(sender, target.memories, cluster, metadata, names, configs, at_once)
+    memory = Ledger(None) if memories is None else memories(cluster)
+    slices, ledger_parts = _cut(sender, memories, cluster, metadata, names, configs, at_once)
     giant = Giant(
         cluster=cluster,
-        connection=target.connect(),
+        connection=sender.connection(reader.settings),
         timeout_s=reader.timeout_s,
         selection=selection.decided_alone,
-        now_ms=now_ms,
-        sent_ms=SYSTEM.wall_ms(),
+        now_ms=job.now_ms,
+        sent_ms=job.clock_ms(),
         topic_ids=metadata.topic_ids,
         scopes=scopes,
         slices=slices,
-        memories=memories,
+        memories=ledger_parts,
         shares=at_once,
     )
     own, outside = FloorFold(scopes), dict[str, GroupCommits | None]()
-    recall = Recall(memory, selection.policy.groups, SYSTEM.wall_ms())
+    recall = Recall(memory, selection.policy.groups, job.clock_ms())
     fold_outside(own, metadata, recall, reader, lambda one: outside.update({one.group: one}))
     progress("committed offsets, log ends and decisions")
     with contextlib.closing(_planned(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
         found = _Found.of(rows, giant, plans)
-    if target.memories is not None and memory.on_disk:
+    if memories is not None and memory.on_disk:
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
-        _remember(memory, target.memories, giant, found)
-    gone = [*own.gone, *(one for told in found.shares for one in told.gone)]
-    seen = {**outside, **{group: None for told in found.shares for group in told.read}}
-    totals = sum((told.totals for told in found.slices), Totals.of(()))
+        with memory.sparing():
+            _remember(memory, giant, found)
+            memories.save(job.clock_ms())
+    gone = [*own.gone, *(one for share in found.shares for one in share.gone)]
+    seen = {**outside, **{group: None for share in found.shares for group in share.read}}
+    totals = sum((one.totals for one in found.slices), Totals.of(()))
     going = having(found.decisions, "trim") if totals.unconsumed else ()
     decided = Decided(
         cluster,
@@ -141,7 +132,7 @@ def plan_giant(
         notes,
         min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
     )
-    return plan_of(PlanJob(reader, selection, now_ms, target.past_day, target.memories), decided)
+    return plan_of(replace(job, selection=selection), decided)
 
 
 def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:
@@ -208,15 +199,15 @@ class _Found:
     """What tasks have found: the plan's decisions in order, and what is remembered."""
 
     decisions: Sequence[Decision] = ()
-    shares: list[ShareTold] = field(default_factory=list)
-    slices: list[SliceTold] = field(default_factory=list)
+    shares: list[ShareReport] = field(default_factory=list)
+    slices: list[SliceReport] = field(default_factory=list)
     groups: list[tuple[str, bytes | None]] = field(default_factory=list)
     ledgers: list[bytes] = field(default_factory=list)
 
     @property
     def is_one_reading(self) -> bool:
         """Whether all slices got those runs of the shares whose groups are here: these were read before any log end."""
-        runs = {CLIENT, *(told.run for told in self.shares)}
+        runs = {CLIENT, *(one.run for one in self.shares)}
         return all(one.runs == runs for one in self.slices)
 
     @classmethod
@@ -236,9 +227,9 @@ class _Found:
                 elif kind == "group":
                     found.groups.append((row["name"], None if content is None else bytes(content)))
                 elif kind == "share":
-                    found.shares.append(SHARE_TOLD.validate_json(content))
+                    found.shares.append(SHARE_REPORT.validate_json(content))
                 elif kind == "slice":
-                    found.slices.append(SLICE_TOLD.validate_json(content))
+                    found.slices.append(SLICE_REPORT.validate_json(content))
                 elif kind == "ledger":
                     found.ledgers.append(bytes(content))
                 elif kind == "rows":
@@ -254,7 +245,7 @@ class _Found:
         return found
 
 
-def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found) -> None:
+def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
     """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6).
 
     Where Spark ran a share again, its commits may be later than log ends: a commit beyond these is no leftover. Then
@@ -265,20 +256,18 @@ def _remember(ledger: Ledger, memories: Memories, giant: Giant, found: _Found) -
     for one in slices:
         logs.take(one.logs)
     topics, cuts = logs.topics(), [TopicPartition(*tp) for one in slices for tp in one.cuts]
-    with ledger.sparing():
-        for told in found.shares:
-            ledger.take_ages({(topic_id, count): at for topic_id, count, at in told.widths}, told.born)
-        waiting = 0
-        try:
-            for name, raw in found.groups:
-                ledger.saw_read(name, None if raw is None else ReadCommits.from_bytes(raw), giant.sent_ms)
-                waiting += len(raw or b"") // 6  # a commit has about as many bytes
-                if waiting > _JUDGED_COMMITS and not cuts:  # a cut is judged for all groups at once
-                    ledger.judge(lambda: logs, topics, ())
-                    waiting = 0
-            for changed in found.ledgers if found.is_one_reading else ():
-                ledger.take(changed)
-        except ValueError as error:
-            raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None
-        ledger.judge(lambda: logs, topics, cuts)
-        memories.save(SYSTEM.wall_ms())
+    for share in found.shares:
+        ledger.take_ages({(topic_id, count): at for topic_id, count, at in share.widths}, share.born)
+    waiting = 0
+    try:
+        for name, raw in found.groups:
+            ledger.saw_read(name, None if raw is None else ReadCommits.from_bytes(raw), giant.sent_ms)
+            waiting += len(raw or b"") // 6  # a commit has about as many bytes
+            if waiting > _JUDGED_COMMITS and not cuts:  # a cut is judged for all groups at once
+                ledger.judge(lambda: logs, topics, ())
+                waiting = 0
+        for changed in found.ledgers if found.is_one_reading else ():
+            ledger.take(changed)
+    except ValueError as error:
+        raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None
+    ledger.judge(lambda: logs, topics, cuts)

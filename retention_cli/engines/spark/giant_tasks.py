@@ -28,10 +28,9 @@ from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import TaskWork, check_clock, clock_since, failure_text
-from retention_cli.engines.spark.connections import reader_of
-from retention_cli.engines.spark.frames import ArrowTask, batches_of
-from retention_cli.engines.spark.sent import Sent, from_bytes, to_bytes
+from retention_cli.engines.spark.jobs import ArrowTask, batches_of
 from retention_cli.engines.spark.session import scratch
+from retention_cli.engines.spark.shipping import Sent, from_bytes, reader_of, to_bytes
 from retention_cli.memory.interface import LogsOf
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.log_now import LogNow
@@ -56,9 +55,9 @@ kind     ``content``
 =======  ==========================================================================================
 floors   what a share's groups come to on a slice's topics, for its task; ``name`` is the share's run
 group    the commits of group ``name``, null if the ledger has them
-share    :class:`ShareTold` as JSON
+share    :class:`ShareReport` as JSON
 rows     a slice's plan as Parquet
-slice    :class:`SliceTold` as JSON
+slice    :class:`SliceReport` as JSON
 ledger   a slice's partitions that have changed (:func:`retention_cli.state.parts.changes`)
 failure  why there is no plan (:func:`.cluster_task.failure_text`)
 =======  ==========================================================================================
@@ -94,7 +93,7 @@ class Giant(TaskWork):
 
 
 @dataclass(frozen=True, slots=True)
-class ShareTold:
+class ShareReport:
     """What the client must know of a share of the groups.
 
     ``run`` names the run of the task. ``read`` are the groups whose commits were read, ``gone`` the positions of those
@@ -110,7 +109,7 @@ class ShareTold:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceTold:
+class SliceReport:
     """What the client must know of a slice's logs, to judge commits on them (F5), and of its plan.
 
     ``special`` are logs that ``logs`` does not have (:class:`~retention_cli.memory.positions.Logs`). ``cuts`` are where
@@ -126,8 +125,8 @@ class SliceTold:
     cuts: Sequence[tuple[str, int]] = ()
 
 
-SHARE_TOLD: Final = TypeAdapter(ShareTold)
-SLICE_TOLD: Final = TypeAdapter(SliceTold)
+SHARE_REPORT: Final = TypeAdapter(ShareReport)
+SLICE_REPORT: Final = TypeAdapter(SliceReport)
 
 
 def share_reader(sent: Sent[Giant]) -> ArrowTask:
@@ -185,7 +184,7 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
     fold = groups.read(reader.metadata([OFFSETS_TOPIC]))
     run = f"{share}:{uuid.uuid4().hex}"
     yield from floors_rows(fold, giant.slices, run)
-    told = ShareTold(
+    report = ShareReport(
         run, sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in fold.gone]
     )
     mine = -1 - share
@@ -193,9 +192,9 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         for name, read in memory.reads:
             yield {"slice": mine, "kind": "group", "name": name, "content": None if read is None else read.as_bytes()}
         widths, born = memory.noted_ages()
-        told = replace(told, widths=[(*key, seen_ms) for key, seen_ms in widths.items()], born=born)
+        report = replace(report, widths=[(*key, seen_ms) for key, seen_ms in widths.items()], born=born)
     memory.close()
-    yield {"slice": mine, "kind": "share", "content": SHARE_TOLD.dump_json(told)}
+    yield {"slice": mine, "kind": "share", "content": SHARE_REPORT.dump_json(report)}
 
 
 def is_in_share(shares: int, share: int, group: str) -> bool:
@@ -277,12 +276,12 @@ def plan_slice(
     decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None))
     yield {"kind": "rows", "content": as_parquet(decisions)}
     runs = frozenset(run for run, _ in arrived)
-    told = SliceTold(runs, Totals.of(decisions), managed_records(observation), observation.sizes_problem)
+    report = SliceReport(runs, Totals.of(decisions), managed_records(observation), observation.sizes_problem)
     if memories is not None and isinstance(ledger := memories(giant.cluster), SliceLedger):
         memories.save(clock_ms())
         if (logs := ledger.logs) is not None:
             cuts = [(*tp,) for tp in ledger.cuts]
-            told = replace(told, logs=logs.sent(), special=[*logs.special.items()], cuts=cuts)
+            report = replace(report, logs=logs.sent(), special=[*logs.special.items()], cuts=cuts)
         yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger if one.memory else b"")}
         memories.close()
-    yield {"kind": "slice", "content": SLICE_TOLD.dump_json(told)}
+    yield {"kind": "slice", "content": SLICE_REPORT.dump_json(report)}

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.engines.spark.at_once import as_they_end
+from retention_cli.disks.inventory.format import InventoryError
+from retention_cli.disks.inventory.read import inventory_paths
+from retention_cli.engines.fleet.plan import Failure, failure_of
+from retention_cli.engines.fleet.planning import ClusterNames, Member, Watch
 from retention_cli.engines.spark.cluster_task import (
     ANSWER,
     ClusterWork,
@@ -26,14 +31,13 @@ from retention_cli.engines.spark.cluster_task import (
     inventory_files,
 )
 from retention_cli.engines.spark.environment import check_executors
-from retention_cli.engines.spark.failures import as_spark_error
-from retention_cli.engines.spark.frames import ddl
 from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
-from retention_cli.engines.spark.sent import Sender
-from retention_cli.engines.spark.session import SparkError, runs_here, slots
-from retention_cli.engines.spark.targets import Target, identified
+from retention_cli.engines.spark.jobs import as_they_end, ddl
+from retention_cli.engines.spark.session import SparkError, as_spark_error, runs_here, slots
+from retention_cli.engines.spark.shipping import Sender
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
+from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.errors import PolicyError
@@ -42,50 +46,93 @@ from retention_cli.state.handover import hand_over, take_back
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
+_IDENTIFIED_AT_ONCE: Final = 8
+
+Open = Callable[[Progress], Sender]
+"""Opens Spark, or returns what sends to the tasks of the open session."""
 
 
 @dataclass(frozen=True, slots=True)
-class SparkPlans:
-    """The clusters' plans by target name; ``failures`` are why the other targets have no plan."""
+class Target:
+    """A cluster to plan, by its name in a fleet; the job's reader is open.
 
-    plans: dict[str, Plan] = field(default_factory=dict)
-    failures: dict[str, BaseException] = field(default_factory=dict)
+    ``inventory`` are the files of its inventory, for the disk rules. ``done`` is called once its plan is made, or it
+    has failed: nothing more is read of the cluster then, or remembered of it.
+    """
 
-    def add(self, target: Target, plan: Plan | BaseException) -> None:
-        """Add a target's plan, or why there is none."""
-        if isinstance(plan, Plan):
-            self.plans[target.name] = plan
-        else:
-            self.failures[target.name] = plan
-        target.done()
+    name: str
+    job: PlanJob
+    inventory: Sequence[Path] = ()
+    done: Callable[[], None] = lambda: None
+
+
+class SparkEngine:
+    """Plans all clusters of a fleet over one session (:class:`retention_cli.engines.fleet.planning.Engine`).
+
+    Args:
+        spark: opens the session.
+        connections: how many tasks read from a broker at a time, at most.
+        a_task: the most partitions that one task plans.
+    """
+
+    def __init__(self, spark: Open, connections: int, a_task: int) -> None:
+        self._open = spark
+        self._connections = connections
+        self._a_task = a_task
+
+    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
+        """See :class:`retention_cli.engines.fleet.planning.Engine`."""
+        with contextlib.ExitStack() as stack:
+            progress = stack.enter_context(watch("Spark"))
+            targets = []
+            for member in members:
+                own = contextlib.ExitStack()
+                stack.callback(own.close)  # where it was not done before
+                try:
+                    targets.append(_target(member, now_ms, own, progress))
+                except (BrokerError, PolicyError, StateError, InventoryError) as error:
+                    yield member.name, failure_of(error)
+            made = make_plans(self._open, targets, progress, connections=self._connections, a_task=self._a_task)
+            for name, found in made:
+                yield name, found if isinstance(found, Plan) else failure_of(found)
+
+
+def _target(member: Member, now_ms: int, stack: contextlib.ExitStack, progress: Progress) -> Target:
+    selection = member.selection()
+    files = inventory_paths(selection.policy)
+    reader = stack.enter_context(member.reader())
+    memories = member.memories(reader, selection.policy.state)
+    stack.callback(memories.close)
+    job = PlanJob(reader, selection, now_ms, member.past_day(selection, now_ms), memories, progress=progress)
+    return Target(member.name, job, files, stack.close)
 
 
 def make_plans(
-    spark: Callable[[], Sender],
+    spark: Open,
     targets: Sequence[Target],
-    now_ms: int,
     progress: Progress = silent,
     *,
     connections: int = CONNECTIONS,
     a_task: int = PARTITIONS_A_TASK,
-) -> SparkPlans:
+) -> Iterator[tuple[str, Plan | BaseException]]:
     """Plan every target: a cluster in a task, and one with more than ``a_task`` partitions and no disk rules in many.
 
-    No cluster is changed; observations are stored in the ledgers. A cluster that fails is in ``failures``, and the
-    others continue. At most so many ``connections`` read a giant cluster at a time for each of its brokers.
+    Yields each target's name with its plan, or why there is none. No cluster is changed; observations are stored in
+    the ledgers. At most so many ``connections`` read a giant cluster at a time for each of its brokers.
 
     Raises:
         SameClusterError: two targets are one cluster. Nothing was saved.
         SparkError: Spark can't be used.
     """
-    made = SparkPlans()
-    found = sorted(identified(targets, made.failures), key=lambda one: -_size(*one))
+    failures: dict[str, BaseException] = {}
+    found = sorted(_identified(targets, failures), key=lambda one: -_ledger_bytes(*one))
+    yield from failures.items()
     if not found:
-        return made
-    sender = spark()
+        return
+    sender = spark(progress)
     if runs_here(sender.session):  # elsewhere executors were asked when Spark was opened
         check_executors(sender.session, 1)
-    jobs = [partial(_planned, sender, *one, now_ms, a_task, len(targets)) for one in found]
+    jobs = [partial(_planned, sender, *one, a_task, len(targets)) for one in found]
     large: list[tuple[Target, str]] = []
     progress("clusters", 0, len(jobs))
     with contextlib.closing(as_they_end(sender.session, jobs, slots(sender.session))) as ended:
@@ -94,25 +141,52 @@ def make_plans(
             if isinstance(plan, TooLargeError):
                 large.append((target, cluster))
             else:
-                made.add(target, plan)
+                target.done()
+                yield target.name, plan
             progress("clusters", done, len(jobs))
     for target, cluster in large:
-        job = partial(plan_giant, sender, target, cluster, now_ms, a_task, connections, len(targets), progress)
-        made.add(target, _tried(job))
-    return made
+        plan = _tried(partial(plan_giant, sender, target.job, cluster, a_task, connections, len(targets)))
+        target.done()
+        yield target.name, plan
 
 
-def _size(target: Target, cluster: str) -> int:
-    """Return the size of a cluster's ledger (bytes), 0 without one: it grows with partitions and groups."""
-    memory = None if target.memories is None else target.memories(cluster)
+def _identified(targets: Sequence[Target], failures: MutableMapping[str, BaseException]) -> list[tuple[Target, str]]:
+    """Return the targets with their clusters' ids; those that can't be reached are in ``failures``, and done.
+
+    Raises:
+        SameClusterError: two targets are one cluster; its ledger is opened once alone.
+    """
+    names = ClusterNames([one.name for one in targets])
+
+    def identify(target: Target) -> str | BrokerError:
+        try:
+            cluster: str = target.job.reader.metadata([]).cluster_id
+        except BrokerError as error:
+            return error
+        names.claim(cluster, target.name)
+        return cluster
+
+    there = []
+    with ThreadPool(max(1, min(_IDENTIFIED_AT_ONCE, len(targets)))) as pool:  # its threads are daemons
+        for target, found in zip(targets, pool.map(identify, targets, chunksize=1), strict=True):
+            if isinstance(found, BrokerError):
+                failures[target.name] = found
+                target.done()
+            else:
+                there.append((target, found))
+    return there
+
+
+def _ledger_bytes(target: Target, cluster: str) -> int:
+    """Return the size of a cluster's ledger, 0 without one: it grows with partitions and groups."""
+    memory = None if target.job.memories is None else target.job.memories(cluster)
     return memory.path.stat().st_size if memory is not None and memory.on_disk else 0
 
 
 def _planned(
-    sender: Sender, target: Target, cluster: str, now_ms: int, partitions: int, plans: int
+    sender: Sender, target: Target, cluster: str, partitions: int, plans: int
 ) -> tuple[Target, str, Plan | BaseException]:
-    job = partial(_plan_in_task, sender, target, cluster, now_ms, partitions, plans)
-    return target, cluster, _tried(job)
+    return target, cluster, _tried(partial(_plan_in_task, sender, target, cluster, partitions, plans))
 
 
 def _tried(job: Callable[[], Plan | BaseException]) -> Plan | BaseException:
@@ -127,44 +201,42 @@ def _tried(job: Callable[[], Plan | BaseException]) -> Plan | BaseException:
         return failed
 
 
-def _plan_in_task(
-    sender: Sender, target: Target, cluster: str, now_ms: int, partitions: int, plans: int
-) -> Plan | BaseException:
+def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int, plans: int) -> Plan | BaseException:
     """Have a task plan a cluster, and remember what it has seen."""
-    memories = target.memories
-    if target.inventory or needs_disks(target.selection.policy):
+    job, memories = target.job, target.job.memories
+    if target.inventory or needs_disks(job.selection.policy):
         partitions = sys.maxsize  # R6 is decided over all of them
     memory = None if memories is None else hand_over(memories, cluster)
     work = ClusterWork(
         cluster=cluster,
-        connection=target.connect(),
-        timeout_s=target.reader.timeout_s,
-        selection=target.selection,
-        now_ms=now_ms,
+        connection=sender.connection(job.reader.settings),
+        timeout_s=job.reader.timeout_s,
+        selection=job.selection,
+        now_ms=job.now_ms,
         sent_ms=SYSTEM.wall_ms(),
         partitions=partitions,
-        past=target.past_day(cluster),
+        past=job.past_day(cluster),
         memory=memory,
-        outside=_outside(target),
+        outside=_outside(job),
         inventory=tuple(sender.send_file(one) for one in inventory_files(target.inventory)),
     )
     frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sender.send(work)), ddl(ANSWER))
     [row] = frame.collect()
-    found = answer_in(row, target.reader.settings.bootstrap, plans)
+    found = answer_in(row, job.reader.settings.bootstrap, plans)
     if memories is not None and memory is not None:
-        take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, now_ms)
+        take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)
         if isinstance(found, Plan):
             found = replace(found, notes=[*found.notes, *memories.notes])
     return found
 
 
-def _outside(target: Target) -> Sequence[Read] | None:
+def _outside(job: PlanJob) -> Sequence[Read] | None:
     """Return what the policy's ``floors`` say, None if it has none: files and commands are this machine's (F7)."""
-    sources = target.selection.policy.groups.sources
+    sources = job.selection.policy.groups.sources
     if not sources:
         return None
-    metadata = target.reader.metadata()
-    managed = [name for name in metadata.topics if target.selection.settings_for(name) is not None]
-    found = read_sources(sources, Reach(target.reader, metadata, managed))
+    metadata = job.reader.metadata()
+    managed = [name for name in metadata.topics if job.selection.settings_for(name) is not None]
+    found = read_sources(sources, Reach(job.reader, metadata, managed))
     # An error's cause may be an object that can't be sent.
     return [SourceError(str(one)) if isinstance(one, SourceError) else one for one in found]

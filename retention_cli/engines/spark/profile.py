@@ -15,10 +15,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import STOPPED, Ended
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.at_once import as_they_end
-from retention_cli.engines.spark.connections import ConnectionRef, reader_of
-from retention_cli.engines.spark.frames import ArrowTask, Row, batches_of, ddl
-from retention_cli.engines.spark.session import SparkError, last_words
+from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
+from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
 from retention_cli.profile.hours import PartitionHours, from_bytes, to_bytes
 from retention_cli.profile.reading import Profile, TopicHours, read_into
 from retention_cli.profile.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
@@ -68,24 +66,20 @@ class _Partition:
                 self.ended = how
 
 
+@dataclass(slots=True)
 class SparkReading:
     """Reads a profile's ranges over Spark (:data:`retention_cli.profile.reading.Read`).
 
     Args:
-        session: an open session.
-        reader: the client's own reader of the same cluster.
-        connection: where tasks find the cluster's settings.
+        sender: sends to the tasks of an open session.
+        reader: the client's own reader of the cluster.
         most: how many offsets a task reads at most.
     """
 
-    def __init__(
-        self, session: Any, reader: ClusterReader, connection: ConnectionRef, most: int = OFFSETS_A_SLICE
-    ) -> None:
-        self._session = session
-        self._reader = reader
-        self._connection = connection
-        self._most = most
-        self._kept: dict[TopicPartition, dict[Range, tuple[Ended, PartitionHours]]] = {}
+    sender: Sender
+    reader: ClusterReader
+    most: int = OFFSETS_A_SLICE
+    _unmerged: dict[TopicPartition, dict[Range, tuple[Ended, PartitionHours]]] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -100,12 +94,12 @@ class SparkReading:
             SparkError: Spark could not run it.
             BrokerError: the client itself got no answer.
         """
-        cut = cut_records(self._reader, todo, self._most)
+        cut = cut_records(self.reader, todo, self.most)
         partitions = {
             tp: _Partition(some, profile.topics[tp.topic].partitions[tp.partition]) for tp, some in cut.pieces.items()
         }
         for tp, one in partitions.items():  # pieces that an earlier round read, before records were deleted
-            for piece, (how, hours) in self._kept.pop(tp, {}).items():
+            for piece, (how, hours) in self._unmerged.pop(tp, {}).items():
                 if piece in one.pieces:
                     one.take(piece, how, hours)
         left = {
@@ -114,7 +108,7 @@ class SparkReading:
         }
         topics = {name: replace(one, partitions={}) for name, one in profile.topics.items()}
         slices = [
-            (one, {tp.topic: topics[tp.topic] for tp in one}) for one in packed(Cut(left, cut.leaders), self._most)
+            (one, {tp.topic: topics[tp.topic] for tp in one}) for one in packed(Cut(left, cut.leaders), self.most)
         ]
 
         def take(row: Row) -> None:
@@ -124,10 +118,11 @@ class SparkReading:
             partitions[tp].take(piece, how, from_bytes(bytes(row["hours"])))
             on_read(how.offset - piece.start)
 
-        where = (profile.cluster_id, self._connection, self._reader.timeout_s)
+        where = (profile.cluster_id, self.sender.connection(self.reader.settings), self.reader.timeout_s)
         some = [slices[first : first + SLICES_A_JOB] for first in range(0, len(slices), SLICES_A_JOB)]
-        jobs = [partial(_job, self._session, len(one), _task(where, one)) for one in some]
-        with closing(as_they_end(self._session, jobs, JOBS_AT_ONCE, stop)) as done:
+        failed = "Spark could not read the records"
+        jobs = [partial(run_tasks, self.sender.session, _task(where, one), PIECES, len(one), failed) for one in some]
+        with closing(as_they_end(self.sender.session, jobs, JOBS_AT_ONCE, stop)) as done:
             for job in done:
                 if job.exception() is not None and stop():
                     break  # a Ctrl-C reaches the tasks on this machine, too
@@ -138,16 +133,8 @@ class SparkReading:
             profile.topics[tp.topic].partitions[tp.partition] = one.hours
             ended[tp] = one.ended or Ended(one.hours.end, STOPPED)
             if ended[tp].out_of_range:
-                self._kept[tp] = one.waiting
+                self._unmerged[tp] = one.waiting
         return ended
-
-
-def _job(session: Any, count: int, task: ArrowTask) -> list[Row]:
-    try:
-        frame = session.range(0, count, 1, count).mapInArrow(task, ddl(PIECES))
-        return [row.asDict() for row in frame.collect()]
-    except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-        raise SparkError(f"Spark could not read the records: {last_words(error)}") from None
 
 
 def _task(where: tuple[str, ConnectionRef, float], slices: Sequence[_Slice]) -> ArrowTask:

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Final
 
 import retention_cli
@@ -261,3 +262,46 @@ def last_words(error: BaseException) -> str:
     if python:
         return python[-1]
     return _CLASS.sub("", aborted or (said or [type(error).__name__])[0])
+
+
+_SPARKS_PACKAGES: Final = ("pyspark", "py4j", "grpc")
+_RUN_AGAIN: Final = "run again; -vv shows where it happened"
+_REMEDIES: Final = (
+    (
+        ("OutOfMemoryError", "memory limits", "exit code 137", "exited with code 137"),
+        "give it more memory (--spark-conf spark.driver.memory=4g, spark.executor.memory=4g), then run again",
+    ),
+    (
+        ("Cannot run program", "Python worker exited", "Python worker failed"),
+        "look at the executors' logs: is it the Python that you mean (PYSPARK_PYTHON), and is there memory for it?",
+    ),
+    (
+        ("UNAVAILABLE", "Connection refused", "SESSION_NOT_FOUND", "was shut down", "Master removed", "is gone"),
+        "look whether Spark is up, then run again",
+    ),
+    (("ExecutorLostFailure", "executor lost", "FetchFailed"), "look at the executors' logs, then run again"),
+)
+
+
+def as_spark_error(error: BaseException) -> SparkError | None:
+    """Return a Spark error with a readable text; None if the error is not Spark's.
+
+    PySpark, Py4J and gRPC have errors of their own; if Spark's process has ended, they raise the system's.
+    """
+    theirs = type(error).__module__.partition(".")[0] in _SPARKS_PACKAGES
+    if not theirs and not (isinstance(error, OSError | EOFError) and _raised_by_spark(error)):
+        return None
+    said = last_words(error)
+    if not theirs or type(error).__name__ == "Py4JNetworkError":
+        said = f"its process on this machine is gone ({said})"
+    return SparkError(f"Spark could not carry it out: {said.rstrip('.')}; {_remedy(f'{said} {error}')}")
+
+
+def _raised_by_spark(error: BaseException) -> bool:
+    """Return whether the error passed through any of Spark's code."""
+    modules = (str(frame.f_globals.get("__name__", "")) for frame, _line in walk_tb(error.__traceback__))
+    return any(name.partition(".")[0] in _SPARKS_PACKAGES for name in modules)
+
+
+def _remedy(text: str) -> str:
+    return next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), _RUN_AGAIN)

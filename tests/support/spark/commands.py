@@ -6,11 +6,13 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.store import Store
 from tests.support.archiving import odd_flights, produce
@@ -82,6 +84,26 @@ class Command:
                 assert spark.splitlines() == before.splitlines()
                 return dict(json.loads(spark))
         raise AssertionError("the cluster would not stand still")
+
+
+@contextmanager
+def cluster_with_a_password(
+    folder: Path, kind: type[EmbeddedKafka] = EmbeddedKafka, nodes: int = 1
+) -> Iterator[tuple[World, Path]]:
+    """A cluster whose second listener asks for a password (:data:`SECRET`), and the client's file that has it."""
+    settings = {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
+        ),
+    }
+    with kind(nodes, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
+        client = folder / "client.properties"
+        client.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n"
+        )
+        yield World(kafka.bootstrap, folder / "state"), client
 
 
 def normal(text: str) -> str:

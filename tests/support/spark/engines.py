@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,8 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory.read import read_inventory
 from retention_cli.disks.inventory_view import READ, InventoryView
-from retention_cli.engines.spark.connections import ConnectionRef, write_connection
-from retention_cli.engines.spark.plans import PARTITIONS_A_TASK, make_plans
-from retention_cli.engines.spark.sent import Sender
-from retention_cli.engines.spark.session import runs_here, ship_file
-from retention_cli.engines.spark.targets import Target
+from retention_cli.engines.spark.plans import PARTITIONS_A_TASK, Target, make_plans
+from retention_cli.engines.spark.shipping import Sender
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.selection import Selection
@@ -49,7 +47,7 @@ class Engines:
         given = asked(list(self.named))
         return replace(self.world.selection(policy), topics=tuple(given.topics or ()), partitions=given.partitions)
 
-    @property
+    @cached_property
     def sender(self) -> Sender:
         """What sends values to tasks."""
         return Sender(self.session, self.folder)
@@ -68,26 +66,15 @@ class Engines:
         finally:
             memories.close()
 
-    def connection(self) -> ConnectionRef:
-        """Where tasks find the cluster's settings."""
-        path = self.folder / f"connection-{self.folder.name}.json"
-        if not path.exists():
-            write_connection(reader_for(self.world.bootstrap).settings, self.folder, path.name)
-            if not runs_here(self.session):
-                ship_file(self.session, path)
-        return ConnectionRef(path=str(path)) if runs_here(self.session) else ConnectionRef(shipped=path.name)
-
     def spark(self, policy: str, now: int) -> Plan:
         memories = Memories(self.folder / "spark")
         try:
             with reader_for(self.world.bootstrap) as reader:
-                selection = self.selection(policy)
-                segment_table = () if self.inventory is None else (self.inventory,)
-                where = self.connection()
-                target = Target("", reader, selection, lambda: where, past_day, memories, segment_table)
-                made = make_plans(lambda: self.sender, [target], now, a_task=1 if self.in_parts else PARTITIONS_A_TASK)
-                assert not made.failures
-                plan = made.plans[""]
+                job = PlanJob(reader, self.selection(policy), now, past_day, memories)
+                target = Target("", job, () if self.inventory is None else (self.inventory,))
+                a_task = 1 if self.in_parts else PARTITIONS_A_TASK
+                [(_name, plan)] = make_plans(lambda _: self.sender, [target], a_task=a_task)
+                assert isinstance(plan, Plan), plan
                 whole = replace(plan, decisions=tuple(plan.decisions), counted=None)
                 assert plan.totals == whole.totals
                 return whole

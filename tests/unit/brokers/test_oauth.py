@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -22,7 +23,7 @@ from retention_cli.brokers.security.client_files import masked
 from retention_cli.brokers.security.oauth_settings import UNDERSTOOD, OAuthSettings
 from retention_cli.brokers.security.oauth_token import TokenProvider, librdkafka_callback
 from retention_cli.brokers.security.settings import MASK, is_secret
-from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+from retention_cli.engines.spark.shipping import Sender
 from tests.support.client_files import of, refused
 from tests.support.java_stores import key_pem, self_signed
 from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
@@ -106,9 +107,10 @@ def test_oauth_endpoint_is_shown_and_its_secret_masked() -> None:
 def test_oauth_settings_survive_a_file_and_a_pickle(tmp_path: Path) -> None:
     settings = of({**JAVA, "https.ca.pem": "-----BEGIN CERTIFICATE-----"})
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301
-    path = write_connection(settings, tmp_path, "connection.json")
-    assert ConnectionRef(path=str(path)).load() == settings
-    assert path.stat().st_mode & 0o077 == 0
+    here = SimpleNamespace(_jsc="a JVM", sparkContext=SimpleNamespace(master="local[2]"))
+    found = Sender(here, tmp_path).connection(settings)
+    assert found.load() == settings
+    assert found.file.here().stat().st_mode & 0o077 == 0
 
 
 # -- the endpoint -----------------------------------------------------------------------

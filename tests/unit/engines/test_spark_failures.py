@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.engines.spark.failures import as_spark_error
-from retention_cli.engines.spark.session import LOG, start_failure
+from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
 
 LOST = "An error occurred while calling o59.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: "
 

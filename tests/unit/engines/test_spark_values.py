@@ -17,7 +17,7 @@ from retention_cli.core.model import (
     Usage,
     Watermark,
 )
-from retention_cli.engines.spark.sent import from_bytes, to_bytes
+from retention_cli.engines.spark.shipping import from_bytes, to_bytes
 
 WHY = Unknown((Reason("offsets", "nobody answered"), Reason("F3", "nor did a group")))
 TOPIC = TopicFacts("orders", "id", internal=False, cleanup_policy=frozenset({"delete"}), retention_ms=WHY, tiered=True)

@@ -1,0 +1,197 @@
+"""What tasks get from the client in files: values, files as they are, and a cluster's connection settings.
+
+What a cluster's tasks must know is proportional to its partitions and groups. In the code of every task it would be
+sent as often as there are tasks; as rows it would pass through the driver's memory. And plans, logs and Spark's own
+pages may show code and its arguments, but not the content of files. An executor fetches each file once.
+
+Values are pickled, so no schema lists their fields. Only tasks unpickle them: the client, which can delete, does not.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import json
+import os
+import pickle
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from retention_cli.brokers.errors import BrokerError, SettingsError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.client_files import Setting, read_properties, translate
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.engines.spark.session import runs_here, ship_file, shipped
+
+T = TypeVar("T")
+
+_CACHED_VALUES: Final = 8
+"""How many values a Python worker keeps: those of the clusters that its tasks read at the time."""
+_SETTINGS: Final = TypeAdapter(ConnectionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file for tasks: at ``path`` on the client's machine. If it ``travels``, Spark sends it to executors."""
+
+    path: str
+    travels: bool = False
+
+    def here(self) -> Path:
+        """Return where it is, in a task."""
+        return shipped(Path(self.path).name) if self.travels else Path(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(SentFile, Generic[T]):
+    """A value in a file."""
+
+    def load(self) -> T:
+        """Return the value, in a task. It is shared with other tasks of the same worker: change nothing of it."""
+        value: T = _loaded(self)
+        return value
+
+    def load_once(self) -> T:
+        """Return the value, in the one task that needs it."""
+        value: T = from_bytes(self.here().read_bytes())
+        return value
+
+
+@functools.lru_cache(_CACHED_VALUES)
+def _loaded(one: Sent[Any]) -> Any:
+    return one.load_once()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRef:
+    """The file in which an executor finds a cluster's settings: kretain's JSON.
+
+    With ``bootstrap``, it is a client's properties file (``--executor-command-config``). Its ``bootstrap.servers``, if
+    it has any, replace ``bootstrap``: executors may reach brokers at other addresses.
+    """
+
+    file: SentFile
+    bootstrap: str | None = None
+
+    def load(self) -> ConnectionSettings:
+        """Read the settings, on an executor.
+
+        Raises:
+            SettingsError: the file is missing or not valid.
+        """
+        file = self.file.here()
+        if self.bootstrap is not None:
+            return translate({"bootstrap.servers": Setting(self.bootstrap, "the client"), **read_properties(file)})
+        try:
+            return _SETTINGS.validate_json(file.read_bytes())
+        except OSError as error:
+            raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
+        except ValueError:  # without the error's text, which may quote a secret
+            raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Sends values, files and connection settings to the tasks of a session.
+
+    ``folder`` is for this user alone, and must outlive the session: executors that start later fetch all files anew.
+    ``command_config`` is a file that lies on every executor, and replaces the settings of all connections.
+    """
+
+    session: Any
+    folder: Path
+    command_config: str | None = None
+    _connections: dict[ConnectionSettings, ConnectionRef] = field(default_factory=dict)
+
+    def send(self, value: T) -> Sent[T]:
+        """Write a value to a file, and have Spark send it unless tasks run on this machine."""
+        path = self._new("values")
+        path.write_bytes(to_bytes(value))
+        return Sent(str(path), self._travels(path))
+
+    def send_file(self, path: Path) -> SentFile:
+        """Have Spark send a file unless tasks run on this machine."""
+        if runs_here(self.session):
+            return SentFile(str(path.resolve()))
+        own = self._new(path.suffix.lstrip("."))  # two files of one name would be one
+        shutil.copyfile(path, own)
+        return SentFile(str(own), self._travels(own))
+
+    def connection(self, settings: ConnectionSettings) -> ConnectionRef:
+        """Return where tasks find a cluster's settings: they are sent once, in a file that only this user may read."""
+        if self.command_config is not None:
+            return ConnectionRef(SentFile(self.command_config), settings.bootstrap)
+        if settings not in self._connections:
+            path = self._new("json", "connection-")
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(asdict(settings), file)
+            self._connections[settings] = ConnectionRef(SentFile(str(path), self._travels(path)))
+        return self._connections[settings]
+
+    def _new(self, suffix: str, kind: str = "") -> Path:
+        return self.folder / f"kretain-{kind}{uuid.uuid4().hex}.{suffix}"
+
+    def _travels(self, path: Path) -> bool:
+        travels = not runs_here(self.session)
+        if travels:
+            ship_file(self.session, path)
+        return travels
+
+
+def check_cluster(reader: ClusterReader, cluster: str) -> None:
+    """Check that a reader has reached this cluster: on another machine, its address may resolve to another cluster.
+
+    A group that the other cluster does not have would seem to be deleted, and would protect nothing (F1).
+
+    Raises:
+        BrokerError: the reader has reached another cluster.
+    """
+    found = reader.metadata(()).cluster_id
+    if found != cluster:
+        raise BrokerError(f"{reader.settings.bootstrap} is cluster {found} from here, not {cluster}")
+
+
+@contextmanager
+def reader_of(cluster: str, connection: ConnectionRef, timeout_s: float) -> Iterator[ClusterReader]:
+    """Yield a reader of a cluster, in a task; a request may take so many seconds.
+
+    Raises:
+        BrokerError: the cluster can't be reached from here, or another cluster answers.
+    """
+    with ExitStack() as stack:
+        try:
+            reader = stack.enter_context(ClusterReader(connection.load(), timeout_s))
+        except SettingsError as error:
+            raise BrokerError(str(error)) from None
+        check_cluster(reader, cluster)
+        yield reader
+
+
+def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(values)
+
+
+def _as_plain(values: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
+    return _read_only, (dict(values),)
+
+
+copyreg.pickle(MappingProxyType, _as_plain)  # facts have read-only mappings, which pickle can't write by itself
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return a value as bytes, for a task."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def from_bytes(raw: bytes) -> Any:
+    """Return the value in bytes of :func:`to_bytes`. Only for use in a task."""
+    return pickle.loads(raw)  # noqa: S301  (written by our client or task, and sent by Spark like our code)
