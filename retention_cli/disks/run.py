@@ -29,8 +29,8 @@ from retention_cli.disks.unmanaged_logs import UnmanagedLogs, read_unmanaged
 from retention_cli.disks.usage import remember, stays_bytes
 from retention_cli.disks.watermarks import usages
 from retention_cli.memory.disk import Growth
+from retention_cli.observe.cluster import change_between
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.topic_facts import change_between
 from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 

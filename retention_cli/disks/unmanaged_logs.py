@@ -13,9 +13,9 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, above_ceiling
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.cluster import bare_facts, end_of, unread_facts
 from retention_cli.observe.lineage import ask_epochs
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.topic_facts import bare_facts, end_of, unread_facts
 from retention_cli.policy.settings import DiskRules
 
 _UNREAD: Final = Unknown.because("offsets", "not read")

@@ -103,7 +103,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a look-up's -1 is the end",
-        "observe/lookups.py",
+        "observe/times.py",
         "if isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:",
         "if True:",
     ),

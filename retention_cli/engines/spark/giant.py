@@ -41,10 +41,10 @@ from retention_cli.engines.spark.shipping import Sender, Sent
 from retention_cli.memory.group import ReadCommits
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Logs
+from retention_cli.observe.cluster import bare_facts, configured, never_touched
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.make import Decided, PlanJob, plan_of, with_live
 from retention_cli.plan.rows import decisions_in, having

@@ -20,8 +20,8 @@ from retention_cli.brokers.records import Search
 from retention_cli.core.model import LookUp, TopicPartition
 from retention_cli.decide.lookups import Wanted
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.lookups import look_up
 from retention_cli.observe.request import Request
+from retention_cli.observe.times import look_up
 from retention_cli.policy.settings import GroupRules, Settings
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
 

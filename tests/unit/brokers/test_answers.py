@@ -20,7 +20,7 @@ from retention_cli.brokers.topic_configs import TopicConfig, _config
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Unknown
-from retention_cli.observe.topic_facts import bare_facts
+from retention_cli.observe.cluster import bare_facts
 from tests.support.answers import batched
 
 
