@@ -31,7 +31,6 @@ from retention_cli.disks.watermarks import usages
 from retention_cli.memory.disk import Growth
 from retention_cli.observe.cluster import change_between
 from retention_cli.observe.recall import Remembered
-from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory needs
@@ -101,7 +100,7 @@ class DiskRun:
         found = dict(facts)
         for tp, usage in usages(self.rules.watermarks, self.disks, facts.keys(), replicas).items():
             found[tp] = found[tp]._replace(usage=usage)
-        if sized := sized_topics(settings):
+        if sized := _sized_topics(settings):
             chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
             if inventory is not None:
                 tails = inventory.tails(chosen, settings, self._leading(), self._topic_ids())
@@ -141,7 +140,7 @@ class DiskRun:
         replicas = {tp: one.replicas for tp, one in self._leaders.items()}
         self.disks, self.notes = all_disks(dict(answers), replicas, self.rules, devices_in(self._files()))
         self._facts.update(facts)
-        if self.rules.percent is not None or sized_topics(settings):
+        if self.rules.percent is not None or _sized_topics(settings):
             self._unmanaged = read_unmanaged(reader, self.disks, self.rules, facts, remembered, clock_ms)
             memories = {**self._unmanaged.memories, **remembered.partitions}
             self.sizes.add(reader, answers, {**self._unmanaged.facts, **facts}, memories, clock_ms())
@@ -389,3 +388,8 @@ class DiskRun:
 
     def _brokers(self) -> set[int]:
         return {disk.broker for disk in self.disks if disk.dirs}
+
+
+def _sized_topics(settings: Mapping[str, Settings]) -> set[str]:
+    """Return the topics that have a size for R5."""
+    return {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}

@@ -27,7 +27,6 @@ from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.open_transactions import tell_owners
 from retention_cli.plan.unread import losing, unread_by_group
 from retention_cli.plan.value import Plan, Totals
-from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import FloorSource
@@ -80,7 +79,7 @@ def decide_all(
 
 def disk_run(policy: Policy, inventory: InventoryView | None) -> DiskRun | None:
     """Return the disk rules' run, None if there are neither disk rules nor an inventory."""
-    if inventory is None and not needs_disks(policy):
+    if inventory is None and not policy.needs_disks:
         return None
     from retention_cli.disks.run import DiskRun
 

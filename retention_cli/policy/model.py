@@ -28,6 +28,8 @@ from retention_cli.policy.settings import (
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""
 
+_OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
+
 
 def matches(patterns: Iterable[str], name: str) -> bool:
     """Return whether any glob or ``re:`` regular expression matches the whole of ``name``.
@@ -194,6 +196,12 @@ class Policy:
         """The keys that entries set, without the triggers that one-off rules turn off."""
         found = frozenset(key for entry in self.entries for key in entry.values)
         return found - TRIGGER_KEYS if self.one_off.any_trigger else found
+
+    @property
+    def needs_disks(self) -> bool:
+        """Whether any rule of this run needs disks, sizes or segments."""
+        rules = self.disks
+        return rules.percent is not None or bool(rules.watermarks) or bool(_OF_DISKS & self.keys_in_use)
 
     def _effective(self, topic: str) -> tuple[dict[str, Origin], frozenset[str]] | None:
         """Return a topic's effective keys, and those that the file marks ``cluster``; None if nothing matches it.

@@ -19,7 +19,6 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.lineage import EpochEnds
 from retention_cli.observe.request import Request
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
-from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.state.broker_clock import BrokerClock
@@ -109,7 +108,7 @@ class Rechecks:
         wrong = None if compared is None else compared.compare()
         selection = with_live(reader, selection)
         alone = selection.decided_alone.policy
-        disks = disk_run(alone, self.inventory) if needs_disks(alone) else None
+        disks = disk_run(alone, self.inventory) if alone.needs_disks else None
         # A limit in percent needs the number of all managed records, once.
         everything = disks is not None or (self._limits.max_percent is not None and self._managed == 0)
         request = Request(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kretain.api.errors import translated, usage
@@ -21,19 +21,8 @@ def duration_ms(name: str, value: object) -> int:
     Raises:
         KretainError: it is none of these, or negative.
     """
-    found: int | None = None
-    if isinstance(value, dt.timedelta):
-        found = value // dt.timedelta(milliseconds=1)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        found = value
-    elif isinstance(value, str):
-        try:
-            found = parse_duration_ms(value)
-        except UnitError as error:
-            raise usage(f"{name}: {error}") from None
-    if found is None or found < 0:
-        raise usage(f"{name}: give a duration such as '3d', milliseconds, or a timedelta")
-    return found
+    given = value // dt.timedelta(milliseconds=1) if isinstance(value, dt.timedelta) else value
+    return _ms(name, given, parse_duration_ms, "give a duration such as '3d', milliseconds, or a timedelta")
 
 
 def time_ms(name: str, value: object) -> int:
@@ -42,16 +31,17 @@ def time_ms(name: str, value: object) -> int:
     Raises:
         KretainError: it is none of these, or Kafka can't represent it.
     """
-    found: int | None = None
-    if isinstance(value, int) and not isinstance(value, bool):
-        found = value
-    elif isinstance(value, str | dt.datetime):
-        try:
-            found = parse_time_ms(value if isinstance(value, str) else value.isoformat())
-        except UnitError as error:
-            raise usage(f"{name}: {error}") from None
-    if found is None or not 0 <= found <= _LAST_MS:
-        raise usage(f"{name}: give ISO 8601 with a zone, Unix ms, or a datetime with a zone")
+    given = value.isoformat() if isinstance(value, dt.datetime) else value
+    return _ms(name, given, parse_time_ms, "give ISO 8601 with a zone, Unix ms, or a datetime with a zone")
+
+
+def _ms(name: str, given: object, parse: Callable[[str], int], hint: str) -> int:
+    try:
+        found = parse(given) if isinstance(given, str) else given
+    except UnitError as error:
+        raise usage(f"{name}: {error}") from None
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _LAST_MS:
+        raise usage(f"{name}: {hint}")
     return found
 
 

@@ -95,7 +95,7 @@ def trim(
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
-            asked = within_limits(settings, made, how.max_partitions, today.policy.limits, whole)
+            asked = within_limits(settings.state_dir, made, how.max_partitions, today.policy.limits, whole)
             confirm(
                 lambda: question(asked),
                 lambda: print_plan(asked, PlanOutput.table, every_row=False),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kretain.errors import Exit, RefusedError, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.flows.spark import SharedSpark
-from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log
+from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log, within_limits
 from kretain.options import rules
 from kretain.options.common import Common, PlanOutput, now_ms
 from kretain.options.trim import TrimFlags
@@ -82,17 +82,16 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
     """
     from retention_cli.engines.fleet.plan import Failure
     from retention_cli.trim.batches import RefusedError as LimitsError
-    from retention_cli.trim.history import past_day
-    from retention_cli.trim.narrow import asked_for, exceeded
 
     refused: dict[str, Failure] = {}
     for member in members:
         if member.name not in going:
             continue
         plan, limits = chosen.plans[member.name](), member.selection().policy.limits
-        day = past_day(member.state_dir, plan.cluster_id, now_ms(), limits)
-        if over := exceeded(plan, asked_for(plan, how.flags.max_partitions), day, limits):
-            refused[member.name] = Failure(str(LimitsError(over)), LimitsError(over))
+        try:
+            within_limits(member.state_dir, plan, how.flags.max_partitions, limits, plan)
+        except LimitsError as error:
+            refused[member.name] = Failure(str(error), error)
     if refused.keys() == set(going):
         raise RefusedError("; ".join(f"{name}: {one.error}" for name, one in refused.items()))
     for name, failure in refused.items():

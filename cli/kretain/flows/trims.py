@@ -12,7 +12,8 @@ from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, worst
 from kretain.options.common import now_ms
 
 if TYPE_CHECKING:
-    from kretain.config import Resolved
+    from pathlib import Path
+
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.model import Reason
     from retention_cli.core.progress import Progress
@@ -46,7 +47,7 @@ def exit_codes(*, fail_on_hold: bool = False) -> ExitCodeFor:
     return code_for
 
 
-def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, limits: Limits, whole: Plan) -> Plan:
+def within_limits(state_dir: Path, plan: Plan, max_partitions: int | None, limits: Limits, whole: Plan) -> Plan:
     """Return the plan of those partitions alone that a trim takes. ``whole`` has all managed partitions.
 
     Raises:
@@ -57,7 +58,7 @@ def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, li
     from retention_cli.trim.narrow import asked_for, exceeded
 
     asked = asked_for(plan, max_partitions)
-    day = past_day(settings.state_dir, plan.cluster_id, now_ms(), limits)
+    day = past_day(state_dir, plan.cluster_id, now_ms(), limits)
     if over := exceeded(whole, asked, day, limits):
         raise RefusedError(over)
     return asked

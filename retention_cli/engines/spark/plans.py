@@ -39,7 +39,6 @@ from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
-from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.state.handover import hand_over, take_back
@@ -204,7 +203,7 @@ def _tried(job: Callable[[], Plan | BaseException]) -> Plan | BaseException:
 def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int, plans: int) -> Plan | BaseException:
     """Have a task plan a cluster, and remember what it has seen."""
     job, memories = target.job, target.job.memories
-    if target.inventory or needs_disks(job.selection.policy):
+    if target.inventory or job.selection.policy.needs_disks:
         partitions = sys.maxsize  # R6 is decided over all of them
     memory = None if memories is None else hand_over(memories, cluster)
     work = ClusterWork(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,13 +31,25 @@ def _kretain_topics(kafka: EmbeddedKafka) -> None:
     renew_state_topic(kafka.bootstrap)
 
 
-def trim(world: World, policy: str, *, ahead_ms: int = 0, dry_run: bool = False) -> TrimReport:
+def nothing() -> None:
+    """Happens between a plan and its trim."""
+
+
+def trim(
+    world: World,
+    policy: str,
+    *,
+    ahead_ms: int = 0,
+    dry_run: bool = False,
+    meanwhile: Callable[[], object] = nothing,
+) -> TrimReport:
     """Plan with the right clock, and trim with one that is wrong by so much."""
     chosen = world.selection(policy)
     with reader_for(world.bootstrap) as reader:
         memories = memories_of(world.state_dir, chosen.policy.state, reader)
         plan = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
         assert plan.totals.trim == 1
+        meanwhile()
         job = TrimJob(
             reader=reader,
             plan=plan,
@@ -133,24 +146,10 @@ def test_dry_run_writes_no_clock_message(world: World) -> None:
 def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
     """Where they can be asked and don't answer, nothing is known of our clock: held, not trusted."""
     topic, policy = ready(world, retention__ms="1d")
-    with reader_for(world.bootstrap) as reader:
-        chosen = world.selection(policy)
-        memories = memories_of(world.state_dir, "cluster", reader)
-        plan = LocalPlanner().plan(PlanJob(reader, chosen, now_ms(), past_day=lambda _: Amount(), memories=memories))
-        world.delete(STATE_TOPIC)
-        try:
-            job = TrimJob(
-                reader=reader,
-                plan=plan,
-                selection=lambda: chosen,
-                state_dir=world.state_dir,
-                clock_ms=now_ms,
-                exit_code_for=lambda _report: 0,
-                memories=memories,
-            )
-            report = carry_out(job)
-        finally:
-            renew_state_topic(world.bootstrap)
+    try:
+        report = trim(world, policy, meanwhile=lambda: world.delete(STATE_TOPIC))
+    finally:
+        renew_state_topic(world.bootstrap)
     assert [row.outcome for row in report.rows] == ["held"]
     told = next(reason.text for reason in report.rows[0].reasons if reason.code == "G8")
     assert told == (

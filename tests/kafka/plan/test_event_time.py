@@ -62,14 +62,6 @@ def test_record_older_than_the_newest_by_more_than_e_is_trimmed(
     assert (decision.trim_to, decision.rule) == (trim_to, "event-time" if trim_to else None)
 
 
-def test_unread_record_stays_unless_the_policy_says_trim(world: World) -> None:
-    topic = world.topic("event")
-    world.produce_at(topic, hours_ago(72, 60, 48, 1))
-    world.commit("reader", topic, 2)
-    held = world.decide(policy(topic).replace("unconsumed: trim", "unconsumed: hold"), topic)
-    assert (held.trim_to, held.limited_by) == (2, "G2")
-
-
 def test_markers_timestamp_is_no_event_time(world: World) -> None:
     """Old data, committed now: the marker is stamped with today, and nothing is older than it by right."""
     topic = world.topic("event")
@@ -227,15 +219,6 @@ def test_log_append_time_topic_needs_an_event_time_source(world: World) -> None:
     decision = world.decide(policy(topic), topic)
     assert decision.action == "hold"
     assert "retention.eventtime.source" in texts(decision)
-
-
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_event_times_come_from_headers(world: World, compression: str) -> None:
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    times = hours_ago(72, 60, 48, 10, 50, 1)
-    world.produce_at(topic, [NOW] * 6, compression=compression, headers=lambda n: [("et", str(times[n]).encode())])
-    decision = world.decide(policy(topic, retention__eventtime__source='"header:et"'), topic)
-    assert (decision.trim_to, decision.rule) == (3, "event-time")
 
 
 def test_record_above_100_mb_is_read(world: World) -> None:
@@ -479,17 +462,6 @@ def test_next_run_reads_only_new_records(world: World, monkeypatch: pytest.Monke
     shutil.rmtree(world.state_dir)
     assert world.decide(wanted, topic).trim_to == 5000
     assert len(read) >= 5010
-
-
-def test_trim_by_event_time_takes_exactly_the_prefix(world: World) -> None:
-    topic = world.topic("event", message_timestamp_type="LogAppendTime")
-    times = hours_ago(72, 60, 48, 10, 50, 1)
-    world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
-    wanted = policy(topic, retention__eventtime__source='"header:et"')
-    report = world.trim(world.plan(wanted), wanted)
-    assert [(row.outcome, row.log_start) for row in report.rows] == [("trimmed", 3)]
-    assert [offset for offset, _ in world.records(topic)] == [3, 4, 5]
-    assert world.plan(wanted).totals.trim == 0
 
 
 def _file(world: World, text: str):  # type: ignore[no-untyped-def]

@@ -187,15 +187,6 @@ def test_look_up_stops_at_an_open_transaction(world: World) -> None:
     assert world.decide(consumed(topic), topic).action == "trim"
 
 
-def test_log_of_only_old_records_is_trimmed_to_its_end(world: World) -> None:
-    topic = world.topic()
-    end = world.produce(topic, [40 * HOUR] * 5)
-    world.commit(f"{topic}-a", topic, end)
-    assert world.decide(consumed(topic, "24h"), topic).trim_to == end
-    world.delete_records(topic, end)
-    assert world.decide(consumed(topic, "24h"), topic).action == "keep"
-
-
 def test_look_up_never_asks_for_a_time_before_1970(world: World) -> None:
     """A cutoff of −1 is Kafka's word for "the end", −2 for "the start": a time so early is older than every record."""
     topic = world.filled([HOUR] * 5, {"a": 5}, stem="early")
@@ -262,20 +253,6 @@ def test_records_deleted_before_the_look_up_reads_them_make_it_unknown(world: Wo
     assert isinstance(reached[tp], RequestFailedError)
 
 
-def test_foreign_leader_epoch_in_an_answer_is_an_error(world: World) -> None:
-    """A deposed leader, or one that we have not heard of yet, answers nothing."""
-    topic = world.filled([50 * HOUR] * 3, stem="epoch")
-    tp = TopicPartition(topic, 0)
-    with reader_for(world.bootstrap) as reader:
-        about = reader.metadata([topic]).topics[topic].partitions[0]
-        for epoch in (about.leader_epoch - 1, about.leader_epoch + 1):
-            other = {tp: replace(about, leader_epoch=epoch)} if epoch >= 0 else {}
-            for spec in ("earliest", "latest", "last-stable", "max-timestamp", 5) if other else ():
-                answer = reader.list_offsets([{tp: spec}], other)[0][tp]  # type: ignore[dict-item]
-                assert isinstance(answer, RequestFailedError), (spec, epoch)
-                assert answer.retriable
-
-
 def test_concurrent_look_ups_are_not_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first plan asks two times of each partition, some calls at once: more than kafka-python takes by default."""
     monkeypatch.setattr(log_offsets, "PARTITIONS_A_REQUEST", 1)
@@ -288,16 +265,17 @@ def test_concurrent_look_ups_are_not_refused(world: World, monkeypatch: pytest.M
     assert answers == [Found(0)] * 64
 
 
-def test_error_code_is_never_an_offset(world: World) -> None:
-    """Look-ups: an error is never the -1 that says that nothing is so young, or H would be the bound."""
-    topic = world.filled([DAY] * 3)
+def test_answer_for_a_foreign_leader_epoch_is_an_error_and_never_an_offset(world: World) -> None:
+    """Else a leader that we have not heard of yet might say −1, nothing is so young, and H would be the bound."""
+    topic = world.filled([DAY] * 3, stem="epoch")
     tp = TopicPartition(topic, 0)
+    specs: list[Any] = ["earliest", "latest", "last-stable", "max-timestamp", now_ms()]
     with reader_for(world.bootstrap) as reader:
         there = reader.metadata([topic]).topics[topic].partitions[0]
-        leaders = {tp: replace(there, leader_epoch=there.leader_epoch + 5)}  # of which no broker knows yet
-        specs: list[Any] = ["earliest", "latest", "max-timestamp", now_ms()]
-        answers = [one[tp] for one in reader.list_offsets([{tp: spec} for spec in specs], leaders)]
-        ends = reader.epoch_ends([(tp, 0)], leaders)
-    for answer in (*answers, ends[tp, 0]):
+        leaders = {tp: replace(there, leader_epoch=there.leader_epoch + 5)}
+        answers: list[Any] = [one[tp] for one in reader.list_offsets([{tp: spec} for spec in specs], leaders)]
+        answers.append(reader.epoch_ends([(tp, 0)], leaders)[tp, 0])
+    for answer in answers:
         assert isinstance(answer, RequestFailedError), answer
+        assert answer.retriable
         assert "UNKNOWN_LEADER_EPOCH" in str(answer)

@@ -308,12 +308,3 @@ def test_unwritable_state_directory_is_a_note(world: World) -> None:
     plan = world.plan(consumed(topic))
     assert [one.trim_to for one in plan.decisions] == [5]
     assert any(note.code == "ledger" for note in plan.notes)
-
-
-def test_plan_shows_the_age_of_its_memory(world: World) -> None:
-    topic = world.filled(1, stem="aged")
-    first = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
-    assert first["state"] == "local"
-    time.sleep(0.01)
-    second = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
-    assert second["since"] is not None

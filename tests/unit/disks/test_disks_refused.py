@@ -18,7 +18,6 @@ from retention_cli.engines.fleet.saved import read_fleet
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import ParquetPlans, write_plan
 from retention_cli.plan.value import as_json, plan_text
-from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
@@ -58,12 +57,12 @@ def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
     ],
 )
 def test_what_needs_disks(policy: Policy) -> None:
-    assert needs_disks(policy)
+    assert policy.needs_disks
 
 
 @pytest.mark.parametrize("disks", ["", "{capacity: 1TiB}", "{log.retention.disk.usage.percent: 100}"])
 def test_what_only_describes_disks_and_a_ceiling_that_is_off_are_no_rules(disks: str) -> None:
-    assert not needs_disks(policy_with(disks))
+    assert not policy_with(disks).needs_disks
 
 
 # -- the command line ----------------------------------------------------------------------------------

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from retention_cli.core.model import Decision
-from retention_cli.core.units import timestamp
 from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.saved import RowModel, SavedPlanError
 from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_text
-from tests.support.plans import EVERY, HOLD, plan, row
+from tests.support.plans import EVERY, HOLD, row
 
 
 def test_row_columns_are_listed_once() -> None:
@@ -74,10 +73,6 @@ def test_plan_json_has_exactly_the_documented_keys() -> None:
     assert written["partitions"][3]["reasons"] == [{"code": "G7", "text": "on hold: x"}]
 
 
-def test_empty_plan_is_json() -> None:
-    assert json.loads(plan_text(plan()))["partitions"] == []
-
-
 def test_delete_records_json_is_kafkas_format() -> None:
     assert delete_records_json(EVERY) == {
         "partitions": [
@@ -91,13 +86,6 @@ def test_delete_records_json_is_kafkas_format() -> None:
 def test_totals_count_trims_only() -> None:
     totals = Totals.of([row(unconsumed=5), row(partition=1, records=7, size_bytes=70), HOLD._replace(records=99)])
     assert (totals.records, totals.size_bytes, totals.unconsumed) == (57, 570, 5)
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (1_795_230_000_007, "2026-11-21T03:00:00.007Z")]
-)
-def test_times_are_iso_8601_utc(ms: int, text: str) -> None:
-    assert timestamp(ms) == text
 
 
 def saved(tmp_path: Path, **changes: Any) -> Path:
@@ -150,18 +138,16 @@ def test_impossible_plan_is_refused_with_its_place(tmp_path: Path, changes: dict
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3]
+    "content",
+    [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3, b"[" * 100_000],
 )
 def test_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "plan.json"
+    with pytest.raises(SavedPlanError, match="No such file"):
+        read_plan(path)
     path.write_bytes(content)
     with pytest.raises(SavedPlanError):
         read_plan(path)
-
-
-def test_missing_plan_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SavedPlanError, match="No such file"):
-        read_plan(tmp_path / "nowhere.json")
 
 
 def test_narrowing_edit_of_a_json_plan_is_accepted(tmp_path: Path) -> None:

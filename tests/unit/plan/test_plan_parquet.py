@@ -14,11 +14,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from retention_cli.core.model import Decision
 from retention_cli.plan import parquet as plan_parquet
 from retention_cli.plan.columns import row_as_json, schema
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, write_plan, write_rows
+from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, write_plan
 from retention_cli.plan.saved import Entry, SavedPlanError
 from retention_cli.plan.value import Plan, head_as_json, plan_text
 from tests.support.plans import EVERY, LOOSE, of_spark, plan, plans, row
@@ -187,19 +186,3 @@ def test_another_order_of_columns_and_dictionaries_are_read(tmp_path: Path) -> N
     for name in ("cluster", "topic"):
         columns = columns.set(columns.get_field_index(name), pa.field(name, pa.dictionary(pa.int32(), pa.string())))
     assert read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY), ROWS, columns)) == EVERY
-
-
-def test_every_field_of_a_decision_has_a_column() -> None:
-    """But for whether its bytes are exact: that is in the head, of all of them (``totals.bytes_exact``)."""
-    found = set(Decision._fields) - {"size_bytes", "size_exact"} | {"bytes", "cluster"}
-    assert found == set(schema().names)
-
-
-def test_an_edit_that_narrows_is_taken(tmp_path: Path) -> None:
-    narrower = EVERY.decisions[0]._replace(trim_to=20)
-    write_rows(
-        path := tmp_path / "plan.parquet",
-        head_as_json(EVERY),
-        [("c1", (narrower, *EVERY.decisions[1:]))],
-    )
-    assert read_plan(path).decisions[0].trim_to == 20

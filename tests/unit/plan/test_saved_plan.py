@@ -167,13 +167,6 @@ def test_a_plan_of_an_impossible_time_is_refused_or_can_be_told(
         assert str(error)
 
 
-def test_a_nested_bomb_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(SavedPlanError):
-        read_plan(path)
-
-
 FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
 
 

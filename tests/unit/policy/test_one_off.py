@@ -14,7 +14,6 @@ from kretain.render.plan import print_fleet_plan, print_plan
 from retention_cli.core.model import Unknown
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.plan.value import Plan, head_as_json
-from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import LIVE, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel, keys_of
@@ -108,7 +107,7 @@ def test_a_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, pattern
     run = in_file.with_one_off(OneOff(patterns=patterns, **FLAGS[flag]))
     asked = {} if patterns == ("other",) else ASKED[flag]
     assert settings(run) == replace(Settings(named_in_full=True), **asked)
-    assert not needs_disks(run)
+    assert not run.needs_disks
     origins = run.origins("flights") or {}
     kept = {"match", *(origin for origin in origins if origins[origin].place in FLAGS)}
     assert {name: one for name, one in origins.items() if name not in kept} == {
@@ -147,8 +146,8 @@ def test_disks_are_no_rule_of_that_run_and_the_rest_of_the_top_level_stays(flag:
     """R6 and R7 stand at the top. What disks are like is no rule."""
     in_file = policy("hold: x", top=TOP)
     run = in_file.with_one_off(OneOff(**FLAGS[flag]))
-    assert needs_disks(in_file)
-    assert not needs_disks(run)
+    assert in_file.needs_disks
+    assert not run.needs_disks
     assert run.disks == replace(in_file.disks, percent=None, watermarks=())
     rest = [one.name for one in fields(Policy) if one.name not in ("disks", "one_off")]
     assert {name: getattr(run, name) for name in rest} == {name: getattr(in_file, name) for name in rest}

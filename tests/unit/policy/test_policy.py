@@ -375,12 +375,8 @@ class TestFlags:
         loaded = policy(self.FILE).with_one_off(OneOff(patterns=("payments",), older_than_ms=2))
         assert loaded.settings_for("payments").forced_age_ms == 2
 
-    def test_topic_without_a_rule_is_an_error(self) -> None:
+    def test_topic_argument_without_a_flag_manages_nothing(self) -> None:
         assert policy(self.FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None
-
-    def test_only_older_than_is_guarded(self) -> None:
-        for flags in (OneOff(consumed_after_ms=1), OneOff(unconsumed="trim")):
-            assert not policy(self.FILE).with_one_off(flags).settings_for("orders").forced_age_guarded
 
     def test_topic_argument_in_full_names_it_in_full(self) -> None:
         loaded = policy(entries("match: x")).with_one_off(OneOff(patterns=("_private", "_p*"), older_than_ms=2))
