@@ -110,11 +110,7 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
             elif spec < 0:  # to a broker, -1 means "the end"
                 raise ValueError(f"{tp}: {spec} is no time to look up")
             topic, partition = tp
-            row = (partition, leaders[tp].leader_epoch, spec)
-            if (rows := cut.get(topic)) is None:
-                cut[topic] = [row]
-            else:
-                rows.append(row)
+            cut.setdefault(topic, []).append((partition, leaders[tp].leader_epoch, spec))
         yield cut
 
 

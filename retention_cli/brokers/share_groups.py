@@ -60,7 +60,10 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     pointing = await _pointing_letters(wire, list(told), deadline)
     for name, one in told.items():
         why = pointing.get(name)
-        on_group(one if why is None or isinstance(one, CommitsUnknown) else _in_doubt(one, why))
+        if why is None or isinstance(one, CommitsUnknown):
+            on_group(one)
+        else:
+            on_group(CommitsUnknown(name, why, frozenset(one.topics), GroupCommits(name, {})))
 
 
 def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
@@ -78,10 +81,6 @@ def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknow
             else:
                 rows.append((one.partition_index, one.start_offset, None))
     return GroupCommits(name, found, unset)
-
-
-def _in_doubt(one: GroupCommits, why: str) -> CommitsUnknown:
-    return CommitsUnknown(one.group, why, frozenset(one.topics), GroupCommits(one.group, {}))
 
 
 async def _pointing_letters(wire: Wire, groups: Sequence[str], deadline: float) -> dict[str, str]:
