@@ -1,28 +1,58 @@
-"""Find each partition's maxEventTime, from data records alone and from what is remembered (R2, G4)."""
+"""Find each partition's maxEventTime, and where R2's prefix ends (R2, G4): from data records alone.
+
+The brokers' timestamps, records where these are no event times, and what is remembered say it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
-from retention_cli.brokers.records import Message, Range
-from retention_cli.core.codes import Code
-from retention_cli.core.model import EventMax, PartitionFacts, TopicPartition, Unknown
-from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
-from retention_cli.observe.event_records import (
-    EventTimes,
-    read_under,
-    scan_records,
-    stamp_of,
-    without_event_time,
+from retention_cli.brokers.records import (
+    CREATE_TIME,
+    Message,
+    Range,
+    UnreadableHeadersError,
+    headers_of,
+    note_epoch,
 )
-from retention_cli.observe.lineage import Reading
-from retention_cli.policy.settings import EventSource
+from retention_cli.core.codes import Code
+from retention_cli.core.model import (
+    ANCIENT_MS,
+    EventMax,
+    EventPrefix,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicPartition,
+    Unknown,
+)
+from retention_cli.core.units import UnitError, format_duration, parse_time_ms
+from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
+from retention_cli.memory.event_scan import EventScan
+from retention_cli.observe.lineage import Reading, of_another_log
+from retention_cli.policy.settings import EventSource, Settings
 
+_MAX_TIME_MS: Final = 2**63 - 1
+_LONGEST_TEXT: Final = 64
 _WINDOWS: Final = (128, 2_048, 32_768)
 """How many offsets before L are read for "the last 100 data records": more if the first ones hold only markers."""
+
+
+@dataclass(slots=True)
+class EventTimes:
+    """Each partition's maxEventTime and, for scanned topics, the bound of R2.
+
+    ``stamps`` are the brokers' answers to MAX_TIMESTAMP, which look-ups may need, too.
+    """
+
+    newest: dict[TopicPartition, Maybe[EventMax | None]] = field(default_factory=dict)
+    prefix: dict[TopicPartition, Maybe[EventPrefix]] = field(default_factory=dict)
+    stamps: dict[TopicPartition, Answer] = field(default_factory=dict)
 
 
 def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts]) -> EventTimes:
@@ -47,7 +77,7 @@ def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionF
             if settings.ignore_future and isinstance(newest, EventMax) and newest.time_ms > latest_ms:
                 scanned[tp] = TIMESTAMP
     if scanned:
-        scan_records(reading, {tp: facts[tp] for tp in scanned}, scanned, found)
+        _scan_records(reading, {tp: facts[tp] for tp in scanned}, scanned, found)
     return found
 
 
@@ -79,12 +109,12 @@ def _from_stamps(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts
 
 def _known(reading: Reading, tp: TopicPartition, facts: PartitionFacts) -> EventMax | None:
     """Return the largest time that is remembered, if it was read under the settings of now (M0)."""
-    under = read_under(facts, reading.settings[tp.topic])
+    under = _read_under(facts, reading.settings[tp.topic])
     return None if under is None else reading.memory[tp].newest_of(under)
 
 
 def _remember(reading: Reading, tp: TopicPartition, facts: PartitionFacts, newest: EventMax) -> None:
-    if (under := read_under(facts, reading.settings[tp.topic])) is not None:
+    if (under := _read_under(facts, reading.settings[tp.topic])) is not None:
         reading.memory[tp].add_newest(newest, under)
 
 
@@ -98,7 +128,7 @@ def _check(
     data: set[TopicPartition] = set()
 
     def on_record(tp: TopicPartition, message: Message) -> bool:
-        told = stamp_of(message, reading.settings[tp.topic])
+        told = _stamp_of(message, reading.settings[tp.topic])
         if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
             data.add(tp)
         return True
@@ -127,7 +157,7 @@ def _from_windows(
     first: dict[TopicPartition, int] = {}
 
     def on_record(tp: TopicPartition, message: Message) -> None:
-        stamp = stamp_of(message, reading.settings[tp.topic])
+        stamp = _stamp_of(message, reading.settings[tp.topic])
         first[tp] = min(message.offset(), first.get(tp, message.offset()))
         if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
             best[tp] = EventMax(stamp, message.offset())
@@ -154,7 +184,7 @@ def _from_windows(
         if newest is None and isinstance(answers[tp], RequestFailedError):
             found.newest[tp] = Unknown.because(Code.R2, f"the largest timestamp could not be read: {answers[tp]}")
         elif newest is None and tp in first:
-            found.newest[tp] = without_event_time(str(TIMESTAMP), first[tp])
+            found.newest[tp] = _without_event_time(str(TIMESTAMP), first[tp])
         else:  # exact if every record in the log was read
             every = tp not in logs or logs[tp].end - logs[tp].start <= _WINDOWS[0]
             found.newest[tp] = None if newest is None else newest._replace(exact=every)
@@ -166,3 +196,294 @@ def _stable(facts: PartitionFacts) -> Range | None:
     if isinstance(start, Unknown) or isinstance(stable, Unknown) or start >= stable:
         return None
     return Range(start, stable)
+
+
+def _scan_records(
+    reading: Reading,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    sources: Mapping[TopicPartition, EventSource],
+    found: EventTimes,
+) -> None:
+    """Read each partition's new records, each record once, then find where R2's prefix ends."""
+    scans: dict[TopicPartition, EventScan] = {}
+    ends: dict[TopicPartition, int] = {}
+    for tp, one in facts.items():
+        stable = one.last_stable_offset
+        if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
+            found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because(Code.R2, "no log start")
+            continue
+        name = _scan_name(reading, tp, sources[tp], one)
+        scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, one.log_start)
+        if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
+            scans[tp] = EventScan(name, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
+        ends[tp] = stable
+    if not scans:
+        return
+    stopped = _read_new(reading, scans, ends, sources, facts)
+    for tp, scan in scans.items():
+        newest = scan.newest
+        if (error := stopped.get(tp)) is not None and newest is not None:
+            newest = newest._replace(exact=False)
+        found.newest[tp] = newest
+        if error is not None and newest is None:
+            found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
+        elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
+            first = scan.blocks[0]
+            offset = first.start if first.unreadable is None else first.unreadable
+            found.newest[tp] = _without_event_time(str(sources[tp]), offset)
+    prefixes = {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}
+    _find_prefixes(reading, prefixes, facts, sources, stopped, found)
+
+
+def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
+    """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
+    settings = reading.settings[tp.topic]
+    name = str(source) if source != TIMESTAMP else f"{source} ({_read_under(facts, settings)})"
+    if not settings.ignore_future:
+        return name
+    return f"{name}, at most {format_duration(settings.max_ahead_ms)} ahead"
+
+
+def _read_new(
+    reading: Reading,
+    scans: dict[TopicPartition, EventScan],
+    ends: Mapping[TopicPartition, int],
+    sources: Mapping[TopicPartition, EventSource],
+    facts: Mapping[TopicPartition, PartitionFacts],
+) -> dict[TopicPartition, RequestFailedError]:
+    ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
+    total = sum(one.end - one.start for one in ranges.values())
+    read = 0
+    ceilings = {
+        tp: reading.now_ms + reading.settings[tp.topic].max_ahead_ms
+        if reading.settings[tp.topic].ignore_future
+        else None
+        for tp in ranges
+    }
+    adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], reading.settings[tp.topic]) for tp in ranges}
+    epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
+
+    def on_record(tp: TopicPartition, message: Message) -> None:
+        nonlocal read
+        add, source, ceiling, settings = adders[tp]
+        note_epoch(epochs[tp], message)
+        add(message.offset(), _time_of(message, source, settings), ceiling)
+        read += 1
+        if not read & 4095:
+            reading.progress("event times in records", read, total)
+
+    if ranges:
+        reading.progress("event times in records", 0, total)
+    stopped: dict[TopicPartition, RequestFailedError] = {}
+    try:
+        for tp, error in reading.reader.read_ranges(ranges, reading.deadline, on_record, scan=True).items():
+            if error is None:
+                scans[tp].reached(ends[tp])
+            else:
+                stopped[tp] = error
+    finally:  # also after Ctrl-C: the next run continues from here
+        for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
+            stopped[tp] = RequestFailedError(why, retriable=True)
+            start = facts[tp].log_start  # back to the remembered scan
+            name = scans[tp].source
+            scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, 0 if isinstance(start, Unknown) else start)
+        for tp in ranges:
+            reading.memory[tp].set_scan(scans[tp].as_bytes())
+    return stopped
+
+
+def _find_prefixes(
+    reading: Reading,
+    scans: Mapping[TopicPartition, EventScan],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    sources: Mapping[TopicPartition, EventSource],
+    stopped: Mapping[TopicPartition, RequestFailedError],
+    found: EventTimes,
+) -> None:
+    """Find the longest prefix in which every record is older than maxEventTime − E."""
+    searches = {}
+    for tp, scan in scans.items():
+        newest, keep_ms = scan.newest, reading.settings[tp.topic].event_time_ms
+        start = facts[tp].log_start
+        settings = reading.settings[tp.topic]
+        if newest is None or keep_ms is None or isinstance(start, Unknown):
+            first = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
+            found.prefix[tp] = EventPrefix(0, None if first is None else _unreadable(first, sources[tp]))
+            continue
+        cutoff_ms = newest.time_ms - keep_ms
+        searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)
+    while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
+
+        def on_record(tp: TopicPartition, message: Message) -> bool:
+            time_ms = _time_of(message, sources[tp], reading.settings[tp.topic])
+            return searches[tp].take(message.offset(), time_ms)
+
+        for tp, error in reading.read_proven(gaps, on_record).items():
+            searches[tp].gap_read(error)
+    for tp, one in searches.items():
+        note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
+        if note is None and one.offset >= scans[tp].end and tp in stopped:
+            note = Reason(Code.R2, f"event times are read up to {one.offset:,}; the next run goes on from there")
+        found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
+
+
+@dataclass(slots=True)
+class _PrefixSearch:
+    """Walks over a scan's blocks, and over the records of those in which the prefix may end."""
+
+    scan: EventScan
+    offset: int
+    cutoff_ms: int
+    skip: bool
+    no_ancient: bool
+    unreadable: int | None = None
+    ended_by: int | None = None
+    failed: Unknown | None = None
+    done: bool = False
+    _gap_end: int = 0
+    _ancient: tuple[int, int] | None = None
+
+    def first_ancient(self) -> tuple[int | None, int | None]:
+        """Return the offset of the prefix's first record from before 2000, and its time if it was read again."""
+        known = self.scan.ancient_before(self.offset)
+        if self._ancient is not None and (known is None or self._ancient[0] <= known):
+            return self._ancient
+        return known, None
+
+    def gap(self) -> Range | None:
+        """Return the offsets to read next, None once the prefix is found."""
+        if self.done:
+            return None
+        there = self.scan.prefix(self.offset, self.cutoff_ms, skip=self.skip, ancient=self.no_ancient)
+        if isinstance(there, int):
+            self.offset, self.done = there, True
+            return None
+        self.offset, self._gap_end = there.start, there.end
+        return Range(there.start, there.end)
+
+    def take(self, offset: int, time_ms: int | None) -> bool:
+        """Add a record of the gap; return whether it ends the prefix."""
+        if time_ms is None and not self.skip:
+            self.unreadable = self.offset = offset
+        elif time_ms is not None and time_ms >= self.cutoff_ms:
+            self.offset, self.ended_by = offset, time_ms
+        else:
+            if time_ms is not None and time_ms < ANCIENT_MS and self._ancient is None:
+                self._ancient = (offset, time_ms)
+            return False
+        self.done = True
+        return True
+
+    def gap_read(self, error: RequestFailedError | None) -> None:
+        """Continue after the gap, unless the prefix ended in it. An error ends the search."""
+        if self.done:
+            return
+        if error is not None:
+            self.failed = Unknown.because(Code.R2, f"its event times could not be read again: {error}")
+            self.done = True
+        self.offset = self._gap_end
+
+
+def _unreadable(offset: int, source: EventSource) -> Reason:
+    return Reason(
+        Code.R2,
+        f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on is "
+        f"by it; where such records may be passed over, set on.unreadable: skip",
+    )
+
+
+def _without_event_time(source: str, offset: int) -> Unknown:
+    """Return why R2 is unknown where none of the records that were read has an event time: the first one's offset."""
+    return Unknown.because(
+        Code.R2,
+        f"none of its records that were read has an event time at {source}, the first of them at offset {offset:,}: "
+        f"correct retention.eventtime.source, or what the producer writes",
+    )
+
+
+def _read_under(facts: PartitionFacts, settings: Settings) -> str | None:
+    """Return under which settings timestamps are event times (M0), None if these are unknown: nothing is remembered.
+
+    Whose stamps they are is the topic's timestamp type; an explicit source takes a broker's stamps for event times.
+    """
+    kind = facts.topic.timestamp_type
+    if isinstance(kind, Unknown):
+        return None
+    return kind if settings.event_source is None else f"{settings.event_source}, {kind}"
+
+
+def _time_of(message: Message, source: EventSource, settings: Settings) -> int | None:
+    """Return a record's event time in Unix ms, None if it has no readable one."""
+    match source.kind:
+        case "timestamp":
+            return read_time(source, _stamp_of(message, settings), None, None)
+        case "json":
+            return read_time(source, 0, None, message.value())
+    try:
+        return read_time(source, 0, headers_of(message), None)
+    except UnreadableHeadersError:
+        return None
+
+
+def _stamp_of(message: Message, settings: Settings) -> int:
+    """Return a record's timestamp in Unix ms, −1 if a broker has overwritten it: the topic was LogAppendTime once.
+
+    If the policy says that event times are the timestamps, it is returned as it is.
+    """
+    kind, stamp = message.timestamp()
+    return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
+
+
+def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes | None) -> int | None:
+    """Return a record's event time (Unix ms), None if it has no readable one.
+
+    ``headers`` are (name, bytes) pairs or None. Of headers of one name the last counts, as in Kafka's own clients.
+    """
+    match source.kind:
+        case "timestamp":
+            return timestamp_ms if timestamp_ms >= 0 else None
+        case "header":
+            raw = None
+            for name, content in headers or ():
+                if name == source.name:
+                    raw = content
+            return _time_in_text(raw)
+        case "json":
+            return _time_in_json(source.name, value)
+
+
+def _time_in_text(raw: bytes | None) -> int | None:
+    if raw is None:
+        return None
+    if len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
+        return None
+    if raw.isdigit():  # the usual case, and the fastest
+        time_ms = int(raw)
+        return time_ms if time_ms <= _MAX_TIME_MS else None
+    try:
+        time_ms = parse_time_ms(raw.decode("utf-8"))
+    except (UnicodeDecodeError, UnitError, OverflowError, ValueError):
+        return None
+    return time_ms if 0 <= time_ms <= _MAX_TIME_MS else None
+
+
+def _time_in_json(pointer: str, value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        found: Any = json.loads(value)
+        for token in pointer.split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list):
+                found = found[int(name)] if name.isascii() and name.isdigit() else None
+            else:
+                found = found[name]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return None
+    if isinstance(found, str):
+        return _time_in_text(found.encode("utf-8", "replace"))
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    if found != found or found in (float("inf"), float("-inf")) or found != int(found):  # noqa: PLR0124  (NaN)
+        return None
+    return int(found) if 0 <= found <= _MAX_TIME_MS else None

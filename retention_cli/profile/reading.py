@@ -17,7 +17,7 @@ from retention_cli.brokers.record_columns import Columns, Ended
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
-from retention_cli.observe.event_records import read_time
+from retention_cli.observe.event_times import read_time
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS, EventSource

@@ -91,7 +91,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "R2 an hour early",
-        "observe/event_records.py",
+        "observe/event_times.py",
         "newest.time_ms - keep_ms",
         "newest.time_ms - keep_ms + 3_600_000",
     ),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.memory import event_scan
 from retention_cli.memory.event_scan import Block, EventScan
-from retention_cli.observe.event_records import read_time
+from retention_cli.observe.event_times import read_time
 from retention_cli.policy.settings import EventSource
 
 HEADER, JSON, STAMP = EventSource("header", "et"), EventSource("json", "/meta/at"), EventSource("timestamp")
