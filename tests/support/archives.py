@@ -18,12 +18,13 @@ AT = "2026-11-21T03:00:00.000Z"
 DAY = 86_400_000
 
 
-def written(store: Store, records: Sequence[Record], start: int = 0, end: int | None = None) -> Manifest:
+def written(store: Store, records: Sequence[Record], start: int = 0, end: int | None = None, at: str = AT) -> Manifest:
+    """Archive records in one segment."""
     building = SegmentBuilder(SOURCE, start)
     for record in records:
         building.add(record)
     end = (records[-1].offset + 1 if records else start + 1) if end is None else end
-    manifest = building.write(store, end, 4, AT, 0)
+    manifest = building.write(store, end, 4, at, 0)
     commit(store, manifest)
     return manifest
 

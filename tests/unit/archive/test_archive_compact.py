@@ -49,8 +49,9 @@ def catalog(store: Store) -> ArchivedPartition:
 
 
 def content(store: Store) -> list[Record]:
-    """What a restore would republish."""
-    pieces, _gaps = stitched(catalog(store).segments)
+    """What a restore would republish. There are no gaps between segments."""
+    pieces, gaps = stitched(read_catalog(store)[0][0].segments)
+    assert gaps == []
     return [
         record
         for piece in pieces
@@ -59,14 +60,19 @@ def content(store: Store) -> list[Record]:
     ]
 
 
+def compacted(store: Store, through: Store | None = None, size: SegmentSize = DEFAULT_SIZE) -> list[str]:
+    """Plan a compaction and carry it out, perhaps through another store; return the problems."""
+    one = read_catalog(store)[0][0]
+    return compact(through or store, one, plan_compaction(one.segments, size), lambda: AT).problems
+
+
 def run(store: Store, size: SegmentSize = DEFAULT_SIZE) -> list[str]:
     """Compact as the command does; return the problems."""
-    one = catalog(store)
-    done = compact(store, one, plan_compaction(one.segments, size), lambda: AT)
+    problems = compacted(store, size=size)
     again = catalog(store)
     verify_catalog(store, [again])
-    assert again.problems == [] or done.problems
-    return done.problems
+    assert again.problems == [] or problems
+    return problems
 
 
 def spans(found: Sequence[Manifest]) -> list[tuple[int, int]]:
@@ -163,9 +169,7 @@ def test_damaged_part_keeps_its_run_and_other_runs_are_joined(tmp_path: Path, ha
             path.write_bytes(whole[: len(whole) // 3] + bytes(20) + whole[len(whole) // 3 + 20 :])
         case "cut":
             path.write_bytes(whole[:-1])
-    one = catalog(store)
-    done = compact(store, one, plan_compaction(one.segments), lambda: AT)
-    [problem] = done.problems
+    [problem] = compacted(store)
     assert str(path.name) in problem
     assert "left as it is" in problem
     assert spans(read_catalog(store)[0][0].segments) == [(0, 10), (10, 20), (30, 50)]
@@ -202,25 +206,13 @@ def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(tmp_p
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 1), (20, 30, 1))
     before = content(store)
-    dying = Dying(str(tmp_path), step)
-    one = catalog(store)
     try:
-        compact(dying, one, plan_compaction(one.segments), lambda: AT)
+        compacted(store, Dying(str(tmp_path), step))
         assert step == 8
     except Killed:
         assert step < 8
-    [partition], _loose = read_catalog(store)
-    pieces, gaps = stitched(partition.segments)
-    found = [
-        record
-        for piece in pieces
-        for record in records_of(store, piece.manifest, piece.start)
-        if record.offset < piece.end
-    ]
-    assert (found, gaps) == (before, [])
-    [partition], _loose = read_catalog(store)
-    done = compact(store, partition, plan_compaction(partition.segments), lambda: AT)
-    assert done.problems == []
+    assert content(store) == before
+    assert compacted(store) == []
     assert content(store) == before
     assert spans(catalog(store).segments) == [(0, 30)]
     assert len(store.files()) == 2
@@ -229,14 +221,11 @@ def test_compaction_killed_at_any_step_loses_nothing_and_the_next_finishes(tmp_p
 def test_parts_stay_while_the_joined_segment_is_damaged(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))
-    one = catalog(store)
     with pytest.raises(Killed):
-        compact(Dying(str(tmp_path), 2), one, plan_compaction(one.segments), lambda: AT)
+        compacted(store, Dying(str(tmp_path), 2))
     [joined] = [one for one in catalog(store).segments if one.parts]
     (tmp_path / SOURCE.folder / joined.files[0].path).unlink()
-    one = catalog(store)
-    done = compact(store, one, plan_compaction(one.segments), lambda: AT)
-    assert len(done.problems) == 2
+    assert len(compacted(store)) == 2
     assert spans(catalog(store).segments) == [(0, 10), (0, 20), (10, 20)]
 
 
@@ -284,15 +273,11 @@ def test_manifest_cannot_have_another_segments_file_deleted(tmp_path: Path) -> N
     third = write(store, log(30, 40), 30, 40)
     # A manifest of no records of its own that claims the third's file: its records do not belong there.
     store.write(second.path, manifest_text(replace(second, files=third.files)).encode())
-    one = catalog_of(store)
+    one = read_catalog(store)[0][0]
     assert len(one.problems) == 1, "its manifest counts as damaged"
     compact(store, one, plan_compaction(one.segments), lambda: AT)
     assert list(records_of(store, third)) == log(30, 40)
     assert list(records_of(store, first)) == log(0, 10)
-
-
-def catalog_of(store: Store) -> ArchivedPartition:
-    return read_catalog(store)[0][0]
 
 
 def test_compaction_of_an_unwritable_archive_loses_nothing(tmp_path: Path) -> None:
@@ -304,9 +289,8 @@ def test_compaction_of_an_unwritable_archive_loses_nothing(tmp_path: Path) -> No
         def write(self, path: str, _content: object) -> None:
             raise ArchiveError(f"{path} can't be written: No space left on device")
 
-    one = catalog(store)
     with pytest.raises(ArchiveError, match="No space"):
-        compact(Full(str(tmp_path)), one, plan_compaction(one.segments), lambda: AT)
+        compacted(store, Full(str(tmp_path)))
     assert content(store) == before
 
 

@@ -22,24 +22,15 @@ from retention_cli.archive import remote_check as elsewhere
 from retention_cli.archive.interface import Archived
 from retention_cli.archive.layout import ArchiveError, Manifest, Place, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, check_report
-from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_files
+from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
-from tests.support.archives import AT, SOURCE, sample
+from tests.support.archives import SOURCE, sample, written
 
 
 def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:
     """Archive 30 records, those of each span in a segment."""
-    found = []
-    for start, end in spans:
-        building = SegmentBuilder(SOURCE, start)
-        for record in sample():
-            if start <= record.offset < end:
-                building.add(record)
-        manifest = building.write(store, end, 4, AT, 0)
-        commit(store, manifest)
-        found.append(manifest)
-    return found
+    return [written(store, sample()[start:end], start, end) for start, end in spans]
 
 
 def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
@@ -79,10 +70,7 @@ def flipped(folder: Path) -> None:
 
 def other_records(folder: Path) -> None:
     """A segment of the same place that is whole, and has a record less."""
-    building = SegmentBuilder(SOURCE, 12)
-    for record in sample()[12:-1]:
-        building.add(record)
-    commit(Store(str(folder)), building.write(Store(str(folder)), 30, 4, AT, 0))
+    written(Store(str(folder)), sample()[12:-1], 12, 30)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +103,7 @@ def test_rewritten_segment_is_accepted_after_it_was_read(tmp_path: Path) -> None
 def test_segment_written_again_by_another_attempt_is_the_same(tmp_path: Path) -> None:
     """It says another time, and nothing else."""
     word = said(tmp_path, (0, 30))
-    again = SegmentBuilder(SOURCE, 0)
-    for record in sample():
-        again.add(record)
-    commit(Store(str(tmp_path)), again.write(Store(str(tmp_path)), 30, 4, "2026-11-22T00:00:00.000Z", 0))
+    written(Store(str(tmp_path)), sample(), at="2026-11-22T00:00:00.000Z")
     assert check_report(Store(str(tmp_path)), SOURCE, 30, word).end == 30
 
 
@@ -170,11 +155,7 @@ def test_concurrent_attempts_leave_one_complete_segment(tmp_path: Path) -> None:
     def attempt(number: int) -> None:
         try:
             for _ in range(5):
-                building = SegmentBuilder(SOURCE, 0)
-                for record in sample():
-                    building.add(record)
-                store = Store(str(tmp_path))
-                commit(store, building.write(store, 30, 4, f"2026-11-21T03:00:{number:02d}.000Z", 0))
+                written(Store(str(tmp_path)), sample(), at=f"2026-11-21T03:00:{number:02d}.000Z")
         except BaseException as error:
             failed.append(error)
 
