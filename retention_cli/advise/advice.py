@@ -93,7 +93,6 @@ def _unread(topic: TopicState) -> Iterable[Reason]:
     if topic.settings.tiered is True:
         yield Reason("traffic", "tiered storage: how often remote segments are looked through is not counted")
     facts = [getattr(topic.settings, field.name) for field in fields(topic.settings)]
-    facts += [topic.check_interval_ms, topic.offsets_retention_ms]
     for one in topic.partitions:
         facts += [one.log_start, one.high_watermark, one.size_bytes, one.records_per_hour, one.newest]
     for fact in facts:
@@ -109,7 +108,7 @@ def segment_for(retention_ms: int, least_ms: int = MINUTE) -> int:
 def changes_for(topic: TopicState, demand: Demand, dangers: Collection[str]) -> dict[str, int]:
     """Return the topic settings to set, by Kafka's names; empty if none need to change, or if facts are missing."""
     found: dict[str, int] = {}
-    if topic.deletes is True:
+    if topic.settings.deletes is True:
         target = target_retention(topic, demand)
         if isinstance(target, int):
             found |= _time(topic, target, demand.least_segment_ms)
@@ -172,7 +171,7 @@ def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dic
     limit = retention_ms(topic)
     if not isinstance(limit, int) or offsets_expire_first(topic, demand, now_ms) is None:
         return {}
-    if isinstance(topic.offsets_retention_ms, Unknown):
+    if isinstance(topic.settings.offsets_retention_ms, Unknown):
         return {}
     return {"offsets.retention.minutes": -(-limit // MINUTE)}
 

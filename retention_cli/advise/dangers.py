@@ -121,7 +121,7 @@ def segment_above_retention(topic: TopicState, _demand: Demand, _now_ms: int) ->
 @or_unknown
 def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Danger | None:
     """Check the topic's size: retention.bytes is per partition, not per topic, and a segment comes on top."""
-    if topic.deletes is False:
+    if topic.settings.deletes is False:
         return None
     limit, count = certain(retention_bytes(topic)), len(topic.partitions)
     if demand.topic_bytes is not None:
@@ -160,8 +160,8 @@ def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) ->
 @or_unknown
 def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Danger | None:
     """Check that a stopped group's commits are kept at least as long as the data that it has yet to read."""
-    limit, offsets = certain(retention_ms(topic)), certain(topic.offsets_retention_ms)
-    if not certain(topic.deletes) or (limit is not None and offsets >= limit):
+    limit, offsets = certain(retention_ms(topic)), certain(topic.settings.offsets_retention_ms)
+    if not certain(topic.settings.deletes) or (limit is not None and offsets >= limit):
         return None
     kept = "without end" if limit is None else f"for {span(limit)}"
     text = (
@@ -175,7 +175,7 @@ def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Da
 @or_unknown
 def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger | None:
     """Check for timestamps in the future: one keeps its segment and all later ones that much longer."""
-    if topic.deletes is False:
+    if topic.settings.deletes is False:
         return None
     stamps = {one.number: _newest(one) for one in topic.partitions}
     ahead = _where(stamps, lambda one: one.time_ms > now_ms + CLOCK_DIFFERENCE_MS)

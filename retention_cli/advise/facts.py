@@ -41,6 +41,9 @@ class TopicSettings:
     ``before_max_ms`` and ``after_max_ms`` are how far a record's own timestamp may be before and after the
     broker's clock (``message.timestamp.before.max.ms``, ``….after.max.ms``). ``tiered``: old segments are in
     remote storage (``remote.storage.enable``).
+
+    Of its brokers, ``check_interval_ms`` is how often they look for expired segments (the longest of those with a
+    replica), ``offsets_retention_ms`` how long a stopped group's commits are kept (the shortest of all brokers).
     """
 
     cleanup_policy: Maybe[frozenset[str]]
@@ -53,6 +56,14 @@ class TopicSettings:
     after_max_ms: Maybe[int | None]
     delete_delay_ms: Maybe[int]
     tiered: Maybe[bool]
+    check_interval_ms: Maybe[int]
+    offsets_retention_ms: Maybe[int]
+
+    @property
+    @or_unknown
+    def deletes(self) -> bool:
+        """Whether the broker deletes by time and size at all."""
+        return "delete" in certain(self.cleanup_policy)
 
 
 class Stamp(NamedTuple):
@@ -69,27 +80,16 @@ class Window(NamedTuple):
     covers_ms: int
 
 
-class Ago(NamedTuple):
-    """The moment ``length_ms`` before now."""
-
-    now_ms: int
-    length_ms: int
-
-    @property
-    def since_ms(self) -> int:
-        """The moment, in Unix ms."""
-        return self.now_ms - self.length_ms
-
-
 @or_unknown
 def measured(
     log_start: Maybe[int],
     high_watermark: Maybe[int],
     first_since: Maybe[Stamp | None],
     newest: Maybe[Stamp | None],
-    ago: Ago,
+    now_ms: int,
+    length_ms: int,
 ) -> Window:
-    """Return how many records a partition received since a moment.
+    """Return how many records a partition received since a moment, ``length_ms`` before now.
 
     If the log begins after the moment, the window covers only the log.
 
@@ -99,19 +99,20 @@ def measured(
         first_since: the first record at or after the moment, as returned by the broker; None if it returned none. That
             does not prove that there is none (docs/rules.md, Look-ups), unless ``newest`` confirms it.
         newest: the record with the largest timestamp.
-        ago: the moment.
+        now_ms: now (Unix ms).
+        length_ms: how long ago the moment was.
     """
     start, end = certain(log_start), certain(high_watermark)
-    none = Window(0, ago.length_ms)
+    none = Window(0, length_ms)
     if start >= end:
         return none
     if (first := certain(first_since)) is None:
-        if isinstance(newest, Stamp) and newest.time_ms < ago.since_ms:
+        if isinstance(newest, Stamp) and newest.time_ms < now_ms - length_ms:
             return none
         return certain(Unknown.because("traffic", "the broker names no record so young, nor its newest one"))
     if first.offset > start:
-        return Window(max(0, end - first.offset), ago.length_ms)
-    covers = min(ago.length_ms, ago.now_ms - first.time_ms)
+        return Window(max(0, end - first.offset), length_ms)
+    covers = min(length_ms, now_ms - first.time_ms)
     if start == 0:  # nothing was deleted yet: the topic is younger than the moment
         return Window(end, max(covers, HOUR))
     if covers < MINUTE:
@@ -132,47 +133,30 @@ class PartitionState:
     newest: Maybe[Stamp | None]
 
     @property
-    def records_per_hour(self) -> Maybe[float]:
+    @or_unknown
+    def records_per_hour(self) -> float:
         """The mean over the last day, or over the last hour if the day's is unknown."""
-        window = self.last_hour if isinstance(self.last_day, Unknown) else self.last_day
-        if isinstance(window, Unknown):
-            return window
+        window = certain(self.last_hour if isinstance(self.last_day, Unknown) else self.last_day)
         return window.records * HOUR / window.covers_ms
 
     @property
-    def bytes_per_hour(self) -> Maybe[float]:
+    @or_unknown
+    def bytes_per_hour(self) -> float:
         """:attr:`records_per_hour` in bytes on disk, assuming records of equal size."""
-        return _bytes_per_hour(self)
-
-
-@or_unknown
-def _bytes_per_hour(one: PartitionState) -> float:
-    rate = certain(one.records_per_hour)
-    if rate == 0:
-        return 0.0
-    return rate * certain(one.size_bytes) / max(1, certain(one.high_watermark) - certain(one.log_start))
+        rate = certain(self.records_per_hour)
+        if rate == 0:
+            return 0.0
+        return rate * certain(self.size_bytes) / max(1, certain(self.high_watermark) - certain(self.log_start))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic: its settings, those of its brokers, and its partitions.
-
-    ``check_interval_ms`` is how often a broker looks for expired segments (the longest of the brokers with a replica),
-    ``offsets_retention_ms`` how long a stopped group's commits are kept (the shortest of all brokers).
-    """
+    """A topic: its settings and its partitions."""
 
     name: str
     internal: bool
     settings: TopicSettings
-    check_interval_ms: Maybe[int]
-    offsets_retention_ms: Maybe[int]
     partitions: tuple[PartitionState, ...]
-
-    @property
-    def deletes(self) -> Maybe[bool]:
-        """Whether the broker deletes by time and size at all."""
-        policy = self.settings.cleanup_policy
-        return policy if isinstance(policy, Unknown) else "delete" in policy
 
     def untouched(self, policy: Settings) -> bool:
         """Whether kretain never touches the topic under a policy, or can't tell (G5)."""
@@ -206,14 +190,16 @@ class AtMost:
         return self.retention_ms + self.segment_ms + self.ahead_ms
 
     @property
-    def readable_ms(self) -> Maybe[int]:
+    @or_unknown
+    def readable_ms(self) -> int:
         """The time until consumers can't read the record any longer."""
-        return _sum(self.settings_ms, self.check_interval_ms)
+        return self.settings_ms + certain(self.check_interval_ms)
 
     @property
-    def on_disk_ms(self) -> Maybe[int]:
+    @or_unknown
+    def on_disk_ms(self) -> int:
         """The time until the record's bytes are deleted from disk."""
-        return _sum(self.readable_ms, self.delete_delay_ms)
+        return certain(self.readable_ms) + certain(self.delete_delay_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +223,13 @@ Usual = Normal | Literal["forever", "idle"]
 @or_unknown
 def retention_ms(topic: TopicState) -> int | None:
     """Return the broker's ``retention.ms``, None if it is unlimited or the topic is not ``cleanup.policy=delete``."""
-    return certain(topic.settings.retention_ms) if certain(topic.deletes) else None
+    return certain(topic.settings.retention_ms) if certain(topic.settings.deletes) else None
 
 
 @or_unknown
 def retention_bytes(topic: TopicState) -> int | None:
     """Return the broker's ``retention.bytes`` (per partition), None if unlimited or the broker does not delete."""
-    return certain(topic.settings.retention_bytes) if certain(topic.deletes) else None
+    return certain(topic.settings.retention_bytes) if certain(topic.settings.deletes) else None
 
 
 def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
@@ -260,7 +246,7 @@ def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
     if retention is None:
         return "forever"
     segment, ahead = certain(topic.settings.segment_ms), ahead_ms(topic.partitions, now_ms)
-    return AtMost(retention, segment, ahead, topic.check_interval_ms, topic.settings.delete_delay_ms)
+    return AtMost(retention, segment, ahead, topic.settings.check_interval_ms, topic.settings.delete_delay_ms)
 
 
 @or_unknown
@@ -302,11 +288,6 @@ def usual(topic: TopicState) -> Maybe[Usual]:
     if (unknown := next((one for one in answers if isinstance(one, Unknown)), None)) is not None:
         return unknown
     return "forever" if "forever" in answers else "idle"
-
-
-@or_unknown
-def _sum(*parts: Maybe[int]) -> int:
-    return sum(certain(part) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

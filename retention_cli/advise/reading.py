@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from retention_cli.advise.facts import Ago, PartitionState, Stamp, TopicSettings, TopicState, measured
+from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, measured
 from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
@@ -79,13 +79,11 @@ def read_topics(
     partitions = _read_partitions(reader, leaders, clock_ms, progress)
     topics = []
     for topic in chosen:
-        settings, check_interval_ms, offsets_retention_ms = live[topic.name]
+        settings = live[topic.name]
         states = [partitions[TopicPartition(topic.name, n)] for n in sorted(topic.partitions)]
         if settings.tiered is True:
             states = [replace(one, size_bytes=_LOCAL_ALONE) for one in states]
-        topics.append(
-            TopicState(topic.name, topic.internal, settings, check_interval_ms, offsets_retention_ms, tuple(states))
-        )
+        topics.append(TopicState(topic.name, topic.internal, settings, tuple(states)))
     judged = {
         one.name: policies[one.name] for one in topics if one.name in policies and not one.untouched(policies[one.name])
     }
@@ -97,27 +95,16 @@ def read_topics(
     return Reading(clock_ms(), metadata.cluster_id, reader.settings.bootstrap, topics, judged, notes)
 
 
-def read_settings(
-    reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str]
-) -> dict[str, tuple[TopicSettings, Maybe[int], Maybe[int]]]:
-    """Return topics' live settings, how often their brokers look for expired segments, and for how long commits last.
-
-    Both in ms: the longest interval of the brokers with a replica, where a compacted topic is checked by the cleaner,
-    and the shortest offsets.retention.minutes of all brokers.
-    """
+def read_settings(reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str]) -> dict[str, TopicSettings]:
+    """Return topics' live settings and their brokers'. A compacted topic's segments are checked by the cleaner."""
     topic_values = reader.topic_values(names, _TOPIC_KEYS)
     brokers = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER, _OFFSETS))
+    offsets_retention = _of_brokers(brokers, _OFFSETS, lambda all_of: min(all_of) * MINUTE)
     found = {}
     for name in names:
-        settings, partitions = _settings(topic_values[name]), metadata.topics[name].partitions.values()
-        check: Maybe[int]
-        if isinstance(settings.cleanup_policy, Unknown):
-            check = settings.cleanup_policy
-        else:
-            holding = {broker for one in partitions for broker in one.replicas}
-            of_topic = {broker: values for broker, values in brokers.items() if broker in holding}
-            check = _of_brokers(of_topic, _CLEANER if "compact" in settings.cleanup_policy else _CHECK, max)
-        found[name] = settings, check, _of_brokers(brokers, _OFFSETS, lambda all_of: min(all_of) * MINUTE)
+        holding = {broker for one in metadata.topics[name].partitions.values() for broker in one.replicas}
+        of_topic = {broker: values for broker, values in brokers.items() if broker in holding}
+        found[name] = _settings(topic_values[name], of_topic, offsets_retention)
     return found
 
 
@@ -144,7 +131,11 @@ def _choose(
 # -- settings ----------------------------------------------------------------
 
 
-def _settings(values: Values | RequestFailedError) -> TopicSettings:
+def _settings(
+    values: Values | RequestFailedError,
+    brokers: Mapping[int, Values | RequestFailedError],
+    offsets_retention_ms: Maybe[int],
+) -> TopicSettings:
     def word(key: str) -> Maybe[str]:
         if isinstance(values, RequestFailedError):
             return Unknown.because("topic-settings", f"the topic's settings can't be read: {values}")
@@ -162,11 +153,18 @@ def _settings(values: Values | RequestFailedError) -> TopicSettings:
         limits = [int(one) for one in found if one not in _NO_LIMIT]
         return limits[0] if limits else None
 
-    policy, tiered = word("cleanup.policy"), word("remote.storage.enable")
+    @or_unknown
+    def cleanup_policy() -> frozenset[str]:
+        return frozenset(one.strip() for one in certain(word("cleanup.policy")).split(",") if one.strip())
+
+    @or_unknown
+    def check_interval() -> int:
+        key = _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK
+        return certain(_of_brokers(brokers, key, max))
+
+    policy, tiered = cleanup_policy(), word("remote.storage.enable")
     return TopicSettings(
-        cleanup_policy=policy
-        if isinstance(policy, Unknown)
-        else frozenset(one.strip() for one in policy.split(",") if one.strip()),
+        cleanup_policy=policy,
         retention_ms=limit("retention.ms"),
         retention_bytes=limit("retention.bytes"),
         segment_ms=number("segment.ms"),
@@ -177,6 +175,8 @@ def _settings(values: Values | RequestFailedError) -> TopicSettings:
         delete_delay_ms=number("file.delete.delay.ms"),
         # A broker before 3.6 has neither this setting nor tiered storage.
         tiered=policy if isinstance(policy, Unknown) else tiered == "true",
+        check_interval_ms=check_interval(),
+        offsets_retention_ms=offsets_retention_ms,
     )
 
 
@@ -225,8 +225,8 @@ def _read_once(
     ends: tuple[Spec, ...] = ("earliest", "latest")
     starts, highs = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in ends], leaders)
     progress("traffic")  # after the high watermarks: records that arrive meanwhile must not look like an empty hour
-    hour, day = Ago(now := clock_ms(), HOUR), Ago(now, DAY)
-    times: tuple[Spec, ...] = ("max-timestamp", hour.since_ms, day.since_ms)
+    now = clock_ms()
+    times: tuple[Spec, ...] = ("max-timestamp", now - HOUR, now - DAY)
     newests, hours, days = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in times], leaders)
     progress("sizes on disk")
     sizes, problem = reader.sizes(leaders)
@@ -245,8 +245,8 @@ def _read_once(
             log_start=start,
             high_watermark=end,
             size_bytes=sizes.get(tp, no_size),
-            last_hour=measured(start, end, _stamp(hours[tp]), newest, hour),
-            last_day=measured(start, end, _stamp(days[tp]), newest, day),
+            last_hour=measured(start, end, _stamp(hours[tp]), newest, now, HOUR),
+            last_day=measured(start, end, _stamp(days[tp]), newest, now, DAY),
             newest=newest,
         )
     return found, again

@@ -9,14 +9,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, Unknown
 from retention_cli.forecast.disks import R6
 from retention_cli.forecast.rates import ENDLESS, Rate, Span, age_of, group_rate
-from retention_cli.forecast.steady import BrokerLimits, PartitionForecast, Seen, Terms, guarded
+from retention_cli.forecast.steady import PartitionForecast, Seen, Terms, guarded
 from retention_cli.forecast.value import Cause, Loss
 from retention_cli.memory.group import GroupMemory
 from retention_cli.policy.settings import Settings
@@ -45,19 +46,11 @@ class Unread:
     bytes_per_record: Maybe[Span]
 
 
-class Left(NamedTuple):
-    """What a group has yet to read: the age of its oldest unread record (ms), its lag in offsets, and the loss."""
-
-    age_ms: Span
-    lag: int
-    loss: Maybe[Loss]
-
-
 class Place:
     """A partition. What depends on a group's offset alone is worked out once for groups that stand at the same."""
 
     def __init__(
-        self, here: Seen, part: PartitionForecast, limits: BrokerLimits, settings: Settings, r6: R6, terms: Terms
+        self, here: Seen, part: PartitionForecast, limits: TopicSettings, settings: Settings, r6: R6, terms: Terms
     ) -> None:
         self._here, self._terms = here, terms
         facts = here.facts
@@ -70,16 +63,19 @@ class Place:
             return age_ms, r6.deadline(facts.tp, age_ms, here.now.wall_ms)
 
         @lru_cache(_AT_ONCE)
-        def left(offset: int, read: Maybe[Rate]) -> Left:
+        def left(offset: int, read: Maybe[Rate]) -> tuple[Unread, Maybe[Loss]]:
             age_ms, r6_ms = ages(offset)
             lag, lost = max(0, here.now.high_watermark - offset), max(0, start - offset)
             unread = Unread(age_ms, lag, lost, part.rate, read, part.each)
-            return Left(age_ms, lag, time_to_loss(unread, limits, settings, r6_ms, terms.every_ms))
+            return unread, time_to_loss(unread, limits, settings, r6_ms, terms.every_ms)
 
         self._left = left
 
-    def left(self, offset: int, memory: GroupMemory | None) -> Left:
-        """Return what a group that stands at an offset has yet to read; ``memory`` is where it stood before."""
+    def left(self, offset: int, memory: GroupMemory | None) -> tuple[Unread, Maybe[Loss]]:
+        """Return what a group that stands at an offset has yet to read, and the loss.
+
+        ``memory`` is where the group stood before.
+        """
         stood = None if memory is None else stood_at(memory, self._here.facts)
         now = Sample(self._here.now.wall_ms, offset)
         return self._left(offset, _NOT_SEEN if stood is None else group_rate(stood, now, self._terms.least_ms))
@@ -94,7 +90,7 @@ def stood_at(group: GroupMemory, facts: PartitionFacts) -> Sample | None:
 
 
 def time_to_loss(
-    unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span], every_ms: int = 0
+    unread: Unread, brokers: TopicSettings, settings: Settings | None, r6_ms: Maybe[Span], every_ms: int = 0
 ) -> Maybe[Loss]:
     """Return when a group loses records to what comes first.
 
@@ -134,15 +130,16 @@ def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
 
 
 def _deadlines(
-    unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span]
+    unread: Unread, brokers: TopicSettings, settings: Settings | None, r6_ms: Maybe[Span]
 ) -> Iterable[tuple[Cause, Maybe[Span]]]:
     """Yield how long each rule leaves the oldest unread record, if the group stops.
 
     Brokers delete whole segments, so it may take as long as one is active, and until they check.
     """
-    if isinstance(brokers.deletes, Unknown):
-        yield "retention.ms", brokers.deletes
-    elif brokers.deletes:
+    deletes = brokers.deletes
+    if isinstance(deletes, Unknown):
+        yield "retention.ms", deletes
+    elif deletes:
         if brokers.retention_ms is not None:
             yield "retention.ms", _by_time(unread, brokers)
         if brokers.retention_bytes is not None:
@@ -165,9 +162,9 @@ def _deadlines(
 
 
 @or_unknown
-def _by_time(unread: Unread, brokers: BrokerLimits) -> Span:
+def _by_time(unread: Unread, brokers: TopicSettings) -> Span:
     earliest = _after(certain(brokers.retention_ms) or 0, unread.age_ms)
-    late = [math.inf if isinstance(one, Unknown) else one for one in (brokers.segment_ms, brokers.check_ms)]
+    late = [math.inf if isinstance(one, Unknown) else one for one in (brokers.segment_ms, brokers.check_interval_ms)]
     return Span(earliest.low, earliest.high + sum(late))
 
 

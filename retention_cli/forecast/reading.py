@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
@@ -20,7 +22,6 @@ from retention_cli.forecast.disks import R6, Queued, forecast_disk, queue_of
 from retention_cli.forecast.loss import Place, stood_at
 from retention_cli.forecast.rates import NOTHING, Span
 from retention_cli.forecast.steady import (
-    BrokerLimits,
     PartitionForecast,
     Seen,
     Terms,
@@ -40,7 +41,7 @@ from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import Settings
 from retention_cli.state.memories import Memories
 
-Limits = Mapping[str, BrokerLimits]
+Limits = Mapping[str, TopicSettings]
 Parts = dict[TopicPartition, PartitionForecast]
 
 
@@ -113,19 +114,8 @@ def limits_of(reader: ClusterReader, names: Sequence[str]) -> Limits:
     metadata = reader.metadata(names)
     there = [name for name in names if name in metadata.topics]
     gone = Unknown.because("metadata", "the topic was deleted meanwhile")
-    found = dict.fromkeys(names, BrokerLimits(gone, gone, gone, gone, gone, gone, gone))
-    for name, (one, check_ms, _) in read_settings(reader, metadata, there).items():
-        policy = one.cleanup_policy
-        found[name] = BrokerLimits(
-            deletes=policy if isinstance(policy, Unknown) else "delete" in policy,
-            compacts=policy if isinstance(policy, Unknown) else "compact" in policy,
-            retention_ms=one.retention_ms,
-            retention_bytes=one.retention_bytes,
-            segment_ms=one.segment_ms,
-            segment_bytes=one.segment_bytes,
-            check_ms=check_ms,
-        )
-    return found
+    unread = TopicSettings(**dict.fromkeys((one.name for one in fields(TopicSettings)), gone))
+    return dict.fromkeys(names, unread) | read_settings(reader, metadata, there)
 
 
 def seen_in(
@@ -247,9 +237,9 @@ def _groups(
                 if (place := places.get(TopicPartition(topic, number))) is not None
             ]
             if found:
-                worst, partition = min(found, key=lambda one: (_soonest(one[0].loss), one[1]))
-                lag = sum(one.lag for one, _ in found)
-                yield GroupForecast(plain_name(group.group), topic, partition, lag, worst.age_ms, worst.loss)
+                (worst, loss), partition = min(found, key=lambda one: (_soonest(one[0][1]), one[1]))
+                lag = sum(unread.lag for (unread, _loss), _number in found)
+                yield GroupForecast(plain_name(group.group), topic, partition, lag, worst.age_ms, loss)
 
 
 def _soonest(loss: Maybe[Loss]) -> tuple[bool, Span]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
@@ -52,19 +53,6 @@ class Terms:
     every_ms: int
     least_ms: int
     now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerLimits:
-    """A topic's live settings as brokers use them; None means no limit. ``check_ms`` is their check interval."""
-
-    deletes: Maybe[bool]
-    compacts: Maybe[bool]
-    retention_ms: Maybe[int | None]
-    retention_bytes: Maybe[int | None]
-    segment_ms: Maybe[int]
-    segment_bytes: Maybe[int]
-    check_ms: Maybe[int]
 
 
 class Flow(NamedTuple):
@@ -115,7 +103,7 @@ class PartitionForecast(NamedTuple):
 
 
 def forecast_partitions(
-    seen: Sequence[Seen], limits: BrokerLimits, settings: Settings, terms: Terms
+    seen: Sequence[Seen], limits: TopicSettings, settings: Settings, terms: Terms
 ) -> list[PartitionForecast]:
     """Return the forecasts of all of a topic's partitions, in their order."""
     rates = [
@@ -211,9 +199,9 @@ def bytes_per_record(size_bytes: Maybe[int], log_start: int, high_watermark: int
 
 
 @or_unknown
-def brokers_keep(flow: Flow, limits: BrokerLimits) -> Span:
+def brokers_keep(flow: Flow, limits: TopicSettings) -> Span:
     """Return how many records brokers alone keep: by ``retention.ms`` and ``.bytes``, in whole segments."""
-    if certain(limits.compacts):
+    if "compact" in certain(limits.cleanup_policy):
         return certain(Unknown.because("compact", "it is compacted: what stays depends on its keys"))
     time, size = (
         (certain(limits.retention_ms), certain(limits.retention_bytes)) if certain(limits.deletes) else (None, None)
@@ -226,7 +214,7 @@ def brokers_keep(flow: Flow, limits: BrokerLimits) -> Span:
     segment = rate.high * certain(limits.segment_ms)
     if not isinstance(flow.bytes_per_record, Unknown):
         segment = min(segment, Span.of(certain(limits.segment_bytes)).over(flow.bytes_per_record).high)
-    late = Span(0.0, segment + rate.high * certain(limits.check_ms))
+    late = Span(0.0, segment + rate.high * certain(limits.check_interval_ms))
     found = ENDLESS if time is None else rate.times(Span.of(time)).plus(late)
     if size is not None:
         fits = Span.of(size).over(certain(flow.bytes_per_record))
@@ -325,7 +313,7 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
     return Standing(settings, never, max(0, one.now.high_watermark - floor.offset), behind, stopped, share)
 
 
-def _active_bytes(flow: Flow, limits: BrokerLimits) -> float:
+def _active_bytes(flow: Flow, limits: TopicSettings) -> float:
     """Return how many bytes an active segment takes at most: brokers free whole segments only."""
     if isinstance(limits.segment_bytes, Unknown) or isinstance(limits.segment_ms, Unknown):
         return float("inf")

@@ -66,5 +66,5 @@ def seconds_left(one: Decision, place: Place | None, settings: Settings, rules: 
         return 0.0
     if rules.watermarks and not guarded(Code.R2, settings):  # R7 may shorten any age, and what it adds is not held
         return None
-    left = seconds_to_loss(place.left(one.min_commit, None).loss)
+    left = seconds_to_loss(place.left(one.min_commit, None)[1])
     return None if left is None or math.isinf(left) else left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, Window
@@ -24,6 +25,8 @@ SETTINGS = TopicSettings(
     after_max_ms=HOUR,
     delete_delay_ms=MINUTE,
     tiered=False,
+    check_interval_ms=5 * MINUTE,
+    offsets_retention_ms=7 * DAY,
 )
 """Nothing is wrong with them."""
 
@@ -42,15 +45,6 @@ def part(number: int = 0, bytes_per_hour: int = 0, newest_ms: int | None = None,
     return PartitionState(number, **(values | more))
 
 
-def topic(partitions: Sequence[PartitionState] | None = None, **settings: Any) -> TopicState:
+def topic(partitions: Sequence[PartitionState] | None = None, name: str = "orders", **settings: Any) -> TopicState:
     """A topic that is well but for what is said."""
-    from dataclasses import replace
-
-    outer = {key: settings.pop(key) for key in ("name", "check_interval_ms", "offsets_retention_ms") if key in settings}
-    values: dict[str, Any] = {"name": "orders", "check_interval_ms": 5 * MINUTE, "offsets_retention_ms": 7 * DAY}
-    return TopicState(
-        internal=False,
-        settings=replace(SETTINGS, **settings),
-        partitions=tuple([part()] if partitions is None else partitions),
-        **(values | outer),
-    )
+    return TopicState(name, False, replace(SETTINGS, **settings), tuple([part()] if partitions is None else partitions))

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from retention_cli.core.model import Maybe, Sample, TopicPartition
+from retention_cli.advise.facts import TopicSettings
+from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import Queued
 from retention_cli.forecast.rates import Span
-from retention_cli.forecast.steady import (
-    BrokerLimits,
-)
+from tests.support.advised import SETTINGS
 
 HOUR = 3_600_000
 
 
-def limits(**values: Maybe[int | None]) -> BrokerLimits:
-    base = BrokerLimits(
-        deletes=True, compacts=False, retention_ms=None, retention_bytes=None, segment_ms=HOUR, segment_bytes=1 << 30,
-        check_ms=0,
-    )  # fmt: skip
-    return replace(base, **values)  # type: ignore[arg-type]
+def limits(**values: Any) -> TopicSettings:
+    """Live settings without a limit, but for these."""
+    return replace(SETTINGS, **{"retention_ms": None, "segment_ms": HOUR, "check_interval_ms": 0, **values})
 
 
 HERE, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)

@@ -229,7 +229,7 @@ def _usual(one: Advice) -> str:
     value = one.usual
     if not isinstance(value, Normal):
         return "?" if isinstance(value, Unknown) else value
-    check = known(one.topic.check_interval_ms)
+    check = known(one.topic.settings.check_interval_ms)
     least, most = span(value.least_ms), span(value.most_ms + (check or 0))
     between = least if least == most else f"{least} to {most}"
     return between + (" + ?" if check is None else "") + (" (size)" if value.by == "size" else "")
@@ -285,8 +285,8 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
         "traffic": _traffic(topic),
         "settings": _live(topic),
         "brokers": {
-            "check_interval_ms": known(topic.check_interval_ms),
-            "offsets_retention_ms": known(topic.offsets_retention_ms),
+            "check_interval_ms": known(topic.settings.check_interval_ms),
+            "offsets_retention_ms": known(topic.settings.offsets_retention_ms),
         },
         "dangers": [
             {key: getattr(danger, key) for key in ("code", "effect", "text", "remedy")}

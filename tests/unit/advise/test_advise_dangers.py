@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from retention_cli.advise import dangers
 from retention_cli.advise.dangers import Danger
-from retention_cli.advise.facts import Demand
+from retention_cli.advise.facts import Demand, PartitionState
 from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings
@@ -17,228 +18,161 @@ from tests.support.advised import GIB, NOW, UNREAD, part, topic
 MIB = 1 << 20
 NO_SIZE = Unknown.because("size", "not told")
 BUSY, SLOW, IDLE = GIB, MIB, 0
+COMPACTED = frozenset({"compact"})
+NO_DEMAND = Demand()
+R1, BROKER, SIZE, SEGMENT, BYTES, OFFSETS, FUTURE = (
+    dangers.consumed_after_retention,
+    dangers.broker_before_policy,
+    dangers.size_before_time,
+    dangers.segment_above_retention,
+    dangers.bytes_per_partition,
+    dangers.offsets_expire_first,
+    dangers.future_timestamps,
+)
 
 
-def judged(judge: Any, about: Any, demand: Demand | None = None) -> Danger:
-    found = judge(about, demand or Demand(), NOW)
-    assert isinstance(found, Danger), found
-    return found
-
-
-def demand(**policy: Any) -> Demand:
+def by_policy(**policy: Any) -> Demand:
     return Demand(policy=Settings(**policy))
 
 
-class TestConsumedAfterRetention:
-    """R1's time above the forced retention (R1)."""
-
-    judge = staticmethod(dangers.consumed_after_retention)
-
-    def test_above_the_brokers_retention(self) -> None:
-        found = judged(self.judge, topic(retention_ms=2 * DAY), demand(consumed_after_ms=3 * DAY))
-        assert (found.code, found.effect) == ("R1-above-retention", "sooner")
-        assert "retention.commitoffset is 3 d, longer than the topic's retention.ms of 2 d" in found.text
-
-    def test_above_the_policys_own_age(self) -> None:
-        found = judged(self.judge, topic(), demand(consumed_after_ms=3 * DAY, forced_age_ms=DAY))
-        assert "the policy's retention.ms of 1 d" in found.text
-
-    def test_above_what_is_wanted_instead(self) -> None:
-        found = judged(self.judge, topic(), Demand(keep_ms=DAY, policy=Settings(consumed_after_ms=3 * DAY)))
-        assert "longer than --want of 1 d" in found.text
-
-    @pytest.mark.parametrize(
-        ("settings", "policy"),
-        [
-            ({}, {"consumed_after_ms": 7 * DAY}),
-            ({"retention_ms": None}, {"consumed_after_ms": 99 * DAY}),
-            ({"cleanup_policy": frozenset({"compact"})}, {"consumed_after_ms": 99 * DAY}),
-            ({"retention_ms": HOUR}, {"forced_age_ms": 3 * DAY}),
-        ],
-    )
-    def test_silent_where_it_fits_or_is_not_asked_for(self, settings: dict, policy: dict) -> None:
-        assert self.judge(topic(**settings), demand(**policy), NOW) is None
-        assert self.judge(topic(retention_ms=1), Demand(), NOW) is None
-
-    def test_unknown_where_retention_is(self) -> None:
-        assert self.judge(topic(retention_ms=UNREAD), demand(consumed_after_ms=1), NOW) == UNREAD
+def parts(*rates: int) -> list[PartitionState]:
+    return [part(number, rate) for number, rate in enumerate(rates)]
 
 
-class TestBrokerBeforePolicy:
-    judge = staticmethod(dangers.broker_before_policy)
-
-    def test_a_shorter_retention_deletes_before_r4_would(self) -> None:
-        found = judged(self.judge, topic(retention_ms=DAY), demand(forced_age_ms=3 * DAY))
-        assert (found.code, found.effect) == ("broker-before-policy", "sooner")
-        assert (
-            "the broker's retention.ms (1d) lets records go before the policy's retention.ms (3d) would" in found.text
-        )
-        assert "before --want (2d)" in judged(self.judge, topic(retention_ms=DAY), Demand(keep_ms=2 * DAY)).text
-
-    @pytest.mark.parametrize("retention", [3 * DAY, 4 * DAY, None])
-    def test_silent_where_the_broker_waits_as_long(self, retention: int | None) -> None:
-        assert self.judge(topic(retention_ms=retention), demand(forced_age_ms=3 * DAY), NOW) is None
-
-    def test_silent_without_a_policy_that_says_so_and_unknown_where_retention_is(self) -> None:
-        assert self.judge(topic(retention_ms=1), demand(consumed_after_ms=DAY), NOW) is None
-        assert self.judge(topic(retention_ms=UNREAD), demand(forced_age_ms=DAY), NOW) == UNREAD
+BLIND = part(1, BUSY, size_bytes=NO_SIZE)
+FOUR = {"retention_bytes": 2 * GIB, "segment_bytes": GIB}
+STAMPED = [part(0, 2400, newest_ms=NOW + DAY), part(1, newest_ms=NOW), part(2, newest_ms=NOW + 2 * HOUR)]
+TRIMMED = part(newest_ms=NOW + DAY, log_start=99_999, high_watermark=99_999)
 
 
-class TestSizeBeforeTime:
-    judge = staticmethod(dangers.size_before_time)
-
-    def test_at_todays_rate_bytes_run_out_first_in_the_busy_partitions(self) -> None:
-        about = topic([part(0, BUSY), part(1, SLOW), part(2, IDLE)], retention_bytes=5 * GIB)
-        found = judged(self.judge, about)
-        assert (found.code, found.effect, found.partitions) == ("size-before-time", "sooner", (0,))
-        assert "holds 5h of data in the busiest partition; 7d are wanted" in found.text
-
-    def test_r1s_time_counts_too(self) -> None:
-        about = topic([part(0, BUSY)], retention_ms=None, retention_bytes=5 * GIB)
-        assert self.judge(about, Demand(), NOW) is None
-        assert "6h are wanted" in judged(self.judge, about, demand(consumed_after_ms=6 * HOUR)).text
-        assert self.judge(about, demand(consumed_after_ms=4 * HOUR), NOW) is None
-        shorter = topic([part(0, BUSY)], retention_ms=HOUR, retention_bytes=5 * GIB)
-        assert self.judge(shorter, Demand(), NOW) is None
-        assert "6h are wanted" in judged(self.judge, shorter, demand(consumed_after_ms=6 * HOUR)).text
-
-    @pytest.mark.parametrize(
-        ("rate", "settings"), [(BUSY, {}), (SLOW, {"retention_bytes": 5 * GIB}), (IDLE, {"retention_bytes": 0})]
-    )
-    def test_silent_without_a_limit_or_where_time_comes_first(self, rate: int, settings: dict) -> None:
-        assert self.judge(topic([part(0, rate)], **settings), Demand(), NOW) is None
-
-    def test_unknown_where_a_rate_is_and_no_other_partition_shows_it(self) -> None:
-        blind = part(1, BUSY, size_bytes=NO_SIZE)
-        assert self.judge(topic([part(0, SLOW), blind], retention_bytes=5 * GIB), Demand(), NOW) == NO_SIZE
-        assert judged(self.judge, topic([part(0, BUSY), blind], retention_bytes=5 * GIB)).partitions == (0,)
-
-
-class TestSegmentAboveRetention:
-    judge = staticmethod(dangers.segment_above_retention)
-
-    @pytest.mark.parametrize("rate", [SLOW, IDLE])
-    def test_with_low_traffic_the_first_record_waits_for_the_whole_segment(self, rate: int) -> None:
-        found = judged(self.judge, topic([part(0, BUSY), part(1, rate)], retention_ms=2 * HOUR, segment_ms=7 * DAY))
-        assert (found.code, found.effect, found.partitions) == ("segment-above-retention", "longer", (1,))
-        assert "segment.ms (7d) is longer than retention.ms (2h)" in found.text
-        assert "records stay up to 7d 2h" in found.text
-
-    @pytest.mark.parametrize(
-        "settings",
-        [
-            {"retention_ms": DAY, "segment_ms": DAY},
-            {"retention_ms": None, "segment_ms": 99 * DAY},
-            {"cleanup_policy": frozenset({"compact"}), "retention_ms": HOUR},
-        ],
-    )
-    def test_silent_where_the_segment_is_not_longer(self, settings: dict) -> None:
-        assert self.judge(topic(**settings), Demand(), NOW) is None
-
-    def test_silent_where_traffic_fills_segments_sooner(self) -> None:
-        assert self.judge(topic([part(0, BUSY)], retention_ms=2 * HOUR, segment_ms=7 * DAY), Demand(), NOW) is None
-
-    def test_unknown_where_the_traffic_or_a_setting_is(self) -> None:
-        blind = [part(0, BUSY, size_bytes=NO_SIZE)]
-        assert self.judge(topic(blind, retention_ms=HOUR, segment_ms=DAY), Demand(), NOW) == NO_SIZE
-        assert self.judge(topic(segment_ms=UNREAD), Demand(), NOW) == UNREAD
-
-
-class TestBytesPerPartition:
-    judge = staticmethod(dangers.bytes_per_partition)
-
-    def test_a_topic_that_already_holds_more_than_the_number_says(self) -> None:
-        found = judged(self.judge, topic([part(n, SLOW * 10) for n in range(6)], retention_bytes=GIB))
-        assert (found.code, found.effect) == ("bytes-per-partition", "larger")
-        assert (
-            "retention.bytes (1.00 GiB) is for each partition: 6 of them may hold 6.00 GiB, and hold 1.41 GiB"
-            in found.text
-        )
-        assert found.remedy == "if it was meant for the whole topic, ask again with --want-bytes 1073741824B"
-
-    @pytest.mark.parametrize(
-        ("count", "rate", "settings"),
-        [
-            (1, BUSY, {"retention_bytes": GIB}),
-            (6, MIB, {"retention_bytes": GIB}),
-            (6, BUSY, {}),
-            (6, BUSY, {"retention_bytes": GIB, "cleanup_policy": frozenset({"compact"})}),
-        ],
-    )
-    def test_silent_with_one_partition_with_little_data_or_without_a_limit(
-        self, count: int, rate: int, settings: dict
-    ) -> None:
-        assert self.judge(topic([part(n, rate) for n in range(count)], **settings), Demand(), NOW) is None
-
-    def test_the_operators_word_is_held_against_limit_and_segment_of_all_partitions(self) -> None:
-        about = topic([part(n) for n in range(4)], retention_bytes=2 * GIB, segment_bytes=GIB)
-        assert self.judge(about, Demand(topic_bytes=12 * GIB), NOW) is None
-        found = judged(self.judge, about, Demand(topic_bytes=12 * GIB - 1))
-        assert "is for each partition, with a segment (1.00 GiB) on top: 4 may take 12.0 GiB" in found.text
-        assert "sets no limit" in judged(self.judge, topic(), Demand(topic_bytes=GIB)).text
-        assert "need 8.00 MiB at least" in (judged(self.judge, about, Demand(topic_bytes=7 * MIB)).remedy or "")
-
-    def test_unknown_where_a_size_is_and_the_others_do_not_show_it(self) -> None:
-        about = topic([part(0, SLOW), part(1, size_bytes=NO_SIZE)], retention_bytes=GIB)
-        assert self.judge(about, Demand(), NOW) == NO_SIZE
+@pytest.mark.parametrize(
+    ("check", "partitions", "settings", "demand", "code", "effect", "where", "text"),
+    [
+        (R1, None, {"retention_ms": 2 * DAY}, by_policy(consumed_after_ms=3 * DAY), "R1-above-retention", "sooner", (),
+         "retention.commitoffset is 3 d, longer than the topic's retention.ms of 2 d"),
+        (R1, None, {}, by_policy(consumed_after_ms=3 * DAY, forced_age_ms=DAY), "R1-above-retention", "sooner", (),
+         "the policy's retention.ms of 1 d"),
+        (R1, None, {}, Demand(keep_ms=DAY, policy=Settings(consumed_after_ms=3 * DAY)), "R1-above-retention", "sooner",
+         (), "longer than --want of 1 d"),
+        (BROKER, None, {"retention_ms": DAY}, by_policy(forced_age_ms=3 * DAY), "broker-before-policy", "sooner", (),
+         "the broker's retention.ms (1d) lets records go before the policy's retention.ms (3d) would"),
+        (BROKER, None, {"retention_ms": DAY}, Demand(keep_ms=2 * DAY), "broker-before-policy", "sooner", (),
+         "before --want (2d)"),
+        (SIZE, parts(BUSY, SLOW, IDLE), {"retention_bytes": 5 * GIB}, NO_DEMAND, "size-before-time", "sooner", (0,),
+         "holds 5h of data in the busiest partition; 7d are wanted"),
+        (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, by_policy(consumed_after_ms=6 * HOUR),
+         "size-before-time", "sooner", (0,), "6h are wanted"),  # R1's time counts too
+        (SIZE, parts(BUSY), {"retention_ms": HOUR, "retention_bytes": 5 * GIB}, by_policy(consumed_after_ms=6 * HOUR),
+         "size-before-time", "sooner", (0,), "6h are wanted"),
+        (SIZE, [part(0, BUSY), BLIND], {"retention_bytes": 5 * GIB}, NO_DEMAND, "size-before-time", "sooner", (0,), ""),
+        (SEGMENT, parts(BUSY, SLOW), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND,
+         "segment-above-retention", "longer", (1,), "segment.ms (7d) is longer than retention.ms (2h)"),
+        (SEGMENT, parts(BUSY, IDLE), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND,
+         "segment-above-retention", "longer", (1,), "records stay up to 7d 2h"),
+        (BYTES, parts(*[SLOW * 10] * 6), {"retention_bytes": GIB}, NO_DEMAND, "bytes-per-partition", "larger", (),
+         "retention.bytes (1.00 GiB) is for each partition: 6 of them may hold 6.00 GiB, and hold 1.41 GiB"),
+        (BYTES, parts(*[SLOW * 10] * 6), {"retention_bytes": GIB}, NO_DEMAND, "bytes-per-partition", "larger", (),
+         "if it was meant for the whole topic, ask again with --want-bytes 1073741824B"),
+        (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB - 1), "bytes-per-partition", "larger", (),
+         "is for each partition, with a segment (1.00 GiB) on top: 4 may take 12.0 GiB"),
+        (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=7 * MIB), "bytes-per-partition", "larger", (),
+         "need 8.00 MiB at least"),
+        (BYTES, None, {}, Demand(topic_bytes=GIB), "bytes-per-partition", "larger", (), "sets no limit"),
+        (OFFSETS, None, {"retention_ms": 30 * DAY}, NO_DEMAND, "offsets-expire-first", "sooner", (),
+         "forgotten after 7d (the brokers' offsets.retention.minutes) and data is kept for 30d"),
+        (OFFSETS, None, {"retention_ms": None}, NO_DEMAND, "offsets-expire-first", "sooner", (), "without end"),
+        (FUTURE, STAMPED, {}, NO_DEMAND, "future-timestamps", "blocked", (0, 2),
+         "partition 0, offset 1,575 is stamped 2027-01-16T08:00:00Z, 1d ahead"),
+        (FUTURE, STAMPED, {}, NO_DEMAND, "future-timestamps", "blocked", (0, 2),
+         "the broker keeps it and all behind it until 2027-01-23T08:00:00Z"),
+        (FUTURE, STAMPED, {}, NO_DEMAND, "future-timestamps", "blocked", (0, 2), "offset 1576"),
+        (FUTURE, [part(newest_ms=NOW * 1000)], {}, NO_DEMAND, "future-timestamps", "blocked", (0,), "the year 59,009"),
+        (FUTURE, [part(newest_ms=NOW * 1000)], {}, NO_DEMAND, "future-timestamps", "blocked", (0,),
+         "microseconds for milliseconds?"),
+        (FUTURE, [TRIMMED], {}, NO_DEMAND, "future-timestamps", "blocked", (0,),
+         "(trimmed, its segment is still there)"),
+        (FUTURE, [TRIMMED], {}, NO_DEMAND, "future-timestamps", "blocked", (0,),
+         "segment.ms or segment.bytes close it"),
+        (FUTURE, [part(newest_ms=NOW + DAY)], {"retention_ms": None, "timestamp_type": "LogAppendTime"}, NO_DEMAND,
+         "future-timestamps", "blocked", (0,),
+         "ahead by the broker's own clock: rules that go by time stop there"),
+    ],
+)  # fmt: skip
+def test_danger_is_named_with_its_partitions_and_remedy(
+    check: Any,
+    partitions: Sequence[PartitionState] | None,
+    settings: dict,
+    demand: Demand,
+    code: str,
+    effect: str,
+    where: tuple[int, ...],
+    text: str,
+) -> None:
+    found = check(topic(partitions, **settings), demand, NOW)
+    assert isinstance(found, Danger), found
+    assert (found.code, found.effect, found.partitions) == (code, effect, where)
+    assert text in f"{found.text}; {found.remedy}"
 
 
-class TestOffsetsExpireFirst:
-    judge = staticmethod(dangers.offsets_expire_first)
-
-    def test_data_that_outlives_the_commits_of_a_group_that_stopped(self) -> None:
-        found = judged(self.judge, topic(retention_ms=30 * DAY))
-        assert (found.code, found.effect) == ("offsets-expire-first", "sooner")
-        assert "forgotten after 7d (the brokers' offsets.retention.minutes) and data is kept for 30d" in found.text
-        assert "without end" in judged(self.judge, topic(retention_ms=None)).text
-
-    @pytest.mark.parametrize("settings", [{}, {"retention_ms": None, "cleanup_policy": frozenset({"compact"})}])
-    def test_silent_where_commits_live_as_long_or_nothing_is_deleted(self, settings: dict) -> None:
-        assert self.judge(topic(**settings), Demand(), NOW) is None
-
-    def test_unknown_where_the_brokers_do_not_say(self) -> None:
-        assert self.judge(topic(offsets_retention_ms=UNREAD), Demand(), NOW) == UNREAD
-
-
-class TestFutureTimestamps:
-    judge = staticmethod(dangers.future_timestamps)
-
-    def test_the_worst_record_is_named_with_what_it_keeps(self) -> None:
-        about = topic([part(0, 2400, newest_ms=NOW + DAY), part(1, newest_ms=NOW), part(2, newest_ms=NOW + 2 * HOUR)])
-        found = judged(self.judge, about)
-        assert (found.code, found.effect, found.partitions) == ("future-timestamps", "blocked", (0, 2))
-        assert "partition 0, offset 1,575 is stamped 2027-01-16T08:00:00Z, 1d ahead" in found.text
-        assert "the broker keeps it and all behind it until 2027-01-23T08:00:00Z" in found.text
-        assert "offset 1576" in (found.remedy or "")
-
-    def test_microseconds_are_no_date_but_a_year(self) -> None:
-        found = judged(self.judge, topic([part(newest_ms=NOW * 1000)]))
-        assert "the year 59,009" in found.text
-        assert "microseconds for milliseconds?" in found.text
-
-    def test_a_trimmed_record_still_counts_while_its_segment_is_there(self) -> None:
-        found = judged(self.judge, topic([part(newest_ms=NOW + DAY, log_start=99_999, high_watermark=99_999)]))
-        assert "(trimmed, its segment is still there)" in found.text
-        assert "segment.ms or segment.bytes close it" in (found.remedy or "")
-
-    def test_without_a_time_limit_it_still_stops_rules_and_a_brokers_clock_is_named(self) -> None:
-        found = judged(
-            self.judge, topic([part(newest_ms=NOW + DAY)], retention_ms=None, timestamp_type="LogAppendTime")
-        )
-        assert "ahead by the broker's own clock: rules that go by time stop there" in found.text
-
-    def test_silent_within_a_minute_and_on_a_topic_that_is_only_compacted(self) -> None:
-        assert self.judge(topic([part(newest_ms=NOW + MINUTE), part(1)]), Demand(), NOW) is None
-        about = topic([part(newest_ms=NOW + DAY)], cleanup_policy=frozenset({"compact"}))
-        assert self.judge(about, Demand(), NOW) is None
-
-    def test_unknown_where_the_newest_record_is(self) -> None:
-        assert self.judge(topic([part(0, newest=UNREAD), part(1)]), Demand(), NOW) == UNREAD
+@pytest.mark.parametrize(
+    ("check", "partitions", "settings", "demand"),
+    [
+        (R1, None, {}, by_policy(consumed_after_ms=7 * DAY)),
+        (R1, None, {"retention_ms": None}, by_policy(consumed_after_ms=99 * DAY)),
+        (R1, None, {"cleanup_policy": COMPACTED}, by_policy(consumed_after_ms=99 * DAY)),
+        (R1, None, {"retention_ms": HOUR}, by_policy(forced_age_ms=3 * DAY)),
+        (R1, None, {"retention_ms": 1}, NO_DEMAND),
+        *[(BROKER, None, {"retention_ms": one}, by_policy(forced_age_ms=3 * DAY)) for one in (3 * DAY, 4 * DAY, None)],
+        (BROKER, None, {"retention_ms": 1}, by_policy(consumed_after_ms=DAY)),
+        (SIZE, parts(BUSY), {}, NO_DEMAND),
+        (SIZE, parts(SLOW), {"retention_bytes": 5 * GIB}, NO_DEMAND),
+        (SIZE, parts(IDLE), {"retention_bytes": 0}, NO_DEMAND),
+        (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, NO_DEMAND),
+        (SIZE, parts(BUSY), {"retention_ms": None, "retention_bytes": 5 * GIB}, by_policy(consumed_after_ms=4 * HOUR)),
+        (SIZE, parts(BUSY), {"retention_ms": HOUR, "retention_bytes": 5 * GIB}, NO_DEMAND),
+        (SEGMENT, None, {"retention_ms": DAY, "segment_ms": DAY}, NO_DEMAND),
+        (SEGMENT, None, {"retention_ms": None, "segment_ms": 99 * DAY}, NO_DEMAND),
+        (SEGMENT, None, {"cleanup_policy": COMPACTED, "retention_ms": HOUR}, NO_DEMAND),
+        (SEGMENT, parts(BUSY), {"retention_ms": 2 * HOUR, "segment_ms": 7 * DAY}, NO_DEMAND),
+        (BYTES, parts(BUSY), {"retention_bytes": GIB}, NO_DEMAND),
+        (BYTES, parts(*[MIB] * 6), {"retention_bytes": GIB}, NO_DEMAND),
+        (BYTES, parts(*[BUSY] * 6), {}, NO_DEMAND),
+        (BYTES, parts(*[BUSY] * 6), {"retention_bytes": GIB, "cleanup_policy": COMPACTED}, NO_DEMAND),
+        (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB)),
+        (OFFSETS, None, {}, NO_DEMAND),
+        (OFFSETS, None, {"retention_ms": None, "cleanup_policy": COMPACTED}, NO_DEMAND),
+        (FUTURE, [part(newest_ms=NOW + MINUTE), part(1)], {}, NO_DEMAND),
+        (FUTURE, [part(newest_ms=NOW + DAY)], {"cleanup_policy": COMPACTED}, NO_DEMAND),
+    ],
+)
+def test_danger_is_not_named_where_settings_fit_or_nothing_is_asked(
+    check: Any, partitions: Sequence[PartitionState] | None, settings: dict, demand: Demand
+) -> None:
+    assert check(topic(partitions, **settings), demand, NOW) is None
 
 
-def test_all_dangers_of_a_topic_are_said_and_what_could_not_be_judged_beside_them() -> None:
+@pytest.mark.parametrize(
+    ("check", "partitions", "settings", "demand", "why"),
+    [
+        (R1, None, {"retention_ms": UNREAD}, by_policy(consumed_after_ms=1), UNREAD),
+        (BROKER, None, {"retention_ms": UNREAD}, by_policy(forced_age_ms=DAY), UNREAD),
+        (SIZE, [part(0, SLOW), BLIND], {"retention_bytes": 5 * GIB}, NO_DEMAND, NO_SIZE),
+        (SEGMENT, [BLIND], {"retention_ms": HOUR, "segment_ms": DAY}, NO_DEMAND, NO_SIZE),
+        (SEGMENT, None, {"segment_ms": UNREAD}, NO_DEMAND, UNREAD),
+        (BYTES, [part(0, SLOW), part(1, size_bytes=NO_SIZE)], {"retention_bytes": GIB}, NO_DEMAND, NO_SIZE),
+        (OFFSETS, None, {"offsets_retention_ms": UNREAD}, NO_DEMAND, UNREAD),
+        (FUTURE, [part(0, newest=UNREAD), part(1)], {}, NO_DEMAND, UNREAD),
+    ],
+)
+def test_danger_is_unknown_where_a_fact_is_and_no_other_shows_it(
+    check: Any, partitions: Sequence[PartitionState] | None, settings: dict, demand: Demand, why: Unknown
+) -> None:
+    assert check(topic(partitions, **settings), demand, NOW) == why
+
+
+def test_all_dangers_of_a_topic_are_named_beside_what_could_not_be_judged() -> None:
     about = topic([part(0, SLOW, newest_ms=NOW + DAY)], retention_ms=HOUR, offsets_retention_ms=UNREAD)
-    found, unknown = dangers.judge(about, demand(consumed_after_ms=DAY, forced_age_ms=DAY), NOW)
+    found, unknown = dangers.judge(about, by_policy(consumed_after_ms=DAY, forced_age_ms=DAY), NOW)
     assert [one.code for one in found] == [
         "R1-above-retention",
         "broker-before-policy",

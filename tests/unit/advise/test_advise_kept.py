@@ -8,7 +8,6 @@ import pytest
 
 from retention_cli.advise.advice import advise, segment_for
 from retention_cli.advise.facts import (
-    Ago,
     AtMost,
     Demand,
     Normal,
@@ -63,23 +62,22 @@ def test_a_segment_is_no_longer_than_retention_nor_than_a_day_where_the_cluster_
     assert segment_for(retention, least) == segment
 
 
-def test_at_most_counts_the_check_and_the_delete_delay() -> None:
-    found = at_most(topic(retention_ms=HOUR, segment_ms=DAY), NOW)
+@pytest.mark.parametrize(
+    ("partitions", "settings", "times"),
+    [
+        (None, {"retention_ms": HOUR, "segment_ms": DAY}, (25 * HOUR, 25 * HOUR + 5 * MINUTE, 25 * HOUR + 6 * MINUTE)),
+        (None, {"check_interval_ms": UNREAD}, (8 * DAY, UNREAD, UNREAD)),
+        # a stamp ahead keeps its segment longer, and clocks may differ by a minute
+        ([part(newest_ms=NOW + 3 * DAY), part(1)], {"check_interval_ms": 0}, (11 * DAY, 11 * DAY, 11 * DAY + MINUTE)),
+        ([part(newest_ms=NOW + MINUTE)], {"check_interval_ms": 0}, (8 * DAY, 8 * DAY, 8 * DAY + MINUTE)),
+    ],
+)
+def test_at_most_adds_the_segment_the_stamp_the_check_and_the_delete_delay(
+    partitions: Any, settings: dict, times: tuple[object, ...]
+) -> None:
+    found = at_most(topic(partitions, **settings), NOW)
     assert isinstance(found, AtMost)
-    assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == (
-        25 * HOUR,
-        25 * HOUR + 5 * MINUTE,
-        25 * HOUR + 6 * MINUTE,
-    )
-
-
-def test_a_stamp_ahead_keeps_its_segment_longer_and_clocks_may_differ_by_a_minute() -> None:
-    ahead = at_most(topic([part(newest_ms=NOW + 3 * DAY), part(1)]), NOW)
-    assert isinstance(ahead, AtMost)
-    assert (ahead.ahead_ms, ahead.settings_ms) == (3 * DAY, 11 * DAY)
-    same = at_most(topic([part(newest_ms=NOW + MINUTE)]), NOW)
-    assert isinstance(same, AtMost)
-    assert same.ahead_ms == 0
+    assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == times
 
 
 @pytest.mark.parametrize("settings", [{"retention_ms": None}, {"cleanup_policy": frozenset({"compact"})}])
@@ -93,12 +91,6 @@ def test_what_can_not_be_read_makes_it_unknown_and_is_named(name: str) -> None:
     one = advise(topic(**settings), Demand(), NOW)
     assert one.at_most == UNREAD
     assert UNREAD.reasons[0] in one.unknown
-
-
-def test_an_unknown_check_interval_leaves_what_the_settings_say() -> None:
-    found = at_most(topic(check_interval_ms=UNREAD), NOW)
-    assert isinstance(found, AtMost)
-    assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == (8 * DAY, UNREAD, UNREAD)
 
 
 class TestNormalTraffic:
@@ -130,17 +122,24 @@ class TestNormalTraffic:
         else:
             assert found == expected
 
-    def test_a_topic_is_its_quickest_to_its_slowest_partition_and_idle_ones_do_not_count(self) -> None:
-        found = usual(topic([part(0, GIB), part(1, GIB // 2), part(2)], retention_ms=DAY))
+    @pytest.mark.parametrize(
+        ("partitions", "settings", "least", "most"),
+        [
+            (
+                [part(0, GIB), part(1, GIB // 2), part(2)],
+                {"retention_ms": DAY},
+                DAY,
+                DAY + 2 * HOUR,
+            ),  # not the idle one
+            ([part(0, GIB), part(1, GIB // 2)], {"retention_bytes": 5 * GIB}, 5 * HOUR, 12 * HOUR),
+        ],
+    )
+    def test_topic_spans_its_quickest_to_its_slowest_partition(
+        self, partitions: Any, settings: dict, least: int, most: int
+    ) -> None:
+        found = usual(topic(partitions, **settings))
         assert isinstance(found, Normal)
-        assert found.least_ms == DAY
-        assert found.most_ms == pytest.approx(DAY + 2 * HOUR, rel=1e-4)
-
-    def test_by_size_the_busiest_partition_keeps_least(self) -> None:
-        found = usual(topic([part(0, GIB), part(1, GIB // 2)], retention_bytes=5 * GIB))
-        assert isinstance(found, Normal)
-        assert found.least_ms == pytest.approx(5 * HOUR, rel=1e-4)
-        assert found.most_ms == pytest.approx(12 * HOUR, rel=1e-4)
+        assert (found.least_ms, found.most_ms) == pytest.approx((least, most), rel=1e-4)
 
     def test_without_sizes_it_is_unknown_but_an_idle_partition_is_idle(self) -> None:
         no_size = Unknown.because("size", "not told")
@@ -152,35 +151,29 @@ class TestNormalTraffic:
         assert one.records_per_hour == GIB // 100
 
 
-class TestMeasured:
-    """What the broker's answers come to; −1 is never taken at its word (docs/rules.md, Look-ups)."""
-
-    hour = Ago(NOW, HOUR)
-
-    def test_records_from_the_first_so_young_to_the_end(self) -> None:
-        assert measured(10, 100, Stamp(40, NOW - HOUR), None, self.hour) == Window(60, HOUR)
-
-    def test_an_empty_partition_has_none(self) -> None:
-        assert measured(7, 7, UNREAD, UNREAD, self.hour) == Window(0, HOUR)
-
-    def test_no_answer_is_none_only_where_the_newest_record_bears_it_out(self) -> None:
-        assert measured(0, 9, None, Stamp(8, NOW - HOUR - 1), self.hour) == Window(0, HOUR)
-        for newest in (None, Stamp(8, NOW - HOUR), UNREAD):
-            assert isinstance(measured(0, 9, None, newest, self.hour), Unknown)
-
-    def test_a_log_that_starts_within_the_window_is_measured_over_what_it_covers(self) -> None:
-        day = Ago(NOW, DAY)
-        assert measured(500, 800, Stamp(500, NOW - 3 * HOUR), None, day) == Window(300, 3 * HOUR)
-        assert isinstance(measured(500, 800, Stamp(500, NOW - 1000), None, day), Unknown)
-
-    def test_a_topic_from_which_nothing_went_is_measured_over_its_age_an_hour_at_least(self) -> None:
-        day = Ago(NOW, DAY)
-        assert measured(0, 300, Stamp(0, NOW - 3 * HOUR), None, day) == Window(300, 3 * HOUR)
-        assert measured(0, 300, Stamp(0, NOW - 2000), None, day) == Window(300, HOUR)
-        assert measured(0, 300, Stamp(0, NOW + DAY), None, day) == Window(300, HOUR)
-
-    def test_a_failed_look_up_is_unknown(self) -> None:
-        assert measured(0, 9, UNREAD, None, self.hour) == UNREAD
+@pytest.mark.parametrize(
+    ("start", "end", "first", "newest", "length", "found"),
+    [
+        (10, 100, Stamp(40, NOW - HOUR), None, HOUR, Window(60, HOUR)),
+        (7, 7, UNREAD, UNREAD, HOUR, Window(0, HOUR)),  # it is empty
+        (0, 9, None, Stamp(8, NOW - HOUR - 1), HOUR, Window(0, HOUR)),
+        *[(0, 9, None, newest, HOUR, None) for newest in (None, Stamp(8, NOW - HOUR), UNREAD)],
+        # a log that starts within the window is measured over what it covers
+        (500, 800, Stamp(500, NOW - 3 * HOUR), None, DAY, Window(300, 3 * HOUR)),
+        (500, 800, Stamp(500, NOW - 1000), None, DAY, None),
+        # a topic from which nothing went, over its age, an hour at least
+        (0, 300, Stamp(0, NOW - 3 * HOUR), None, DAY, Window(300, 3 * HOUR)),
+        (0, 300, Stamp(0, NOW - 2000), None, DAY, Window(300, HOUR)),
+        (0, 300, Stamp(0, NOW + DAY), None, DAY, Window(300, HOUR)),
+        (0, 9, UNREAD, None, HOUR, None),
+    ],
+)
+def test_no_answer_to_a_look_up_is_no_traffic_only_where_the_newest_record_confirms_it(
+    start: int, end: int, first: Any, newest: Any, length: int, found: Window | None
+) -> None:
+    """docs/rules.md, Look-ups; None stands for unknown."""
+    window = measured(start, end, first, newest, NOW, length)
+    assert (None if isinstance(window, Unknown) else window) == found
 
 
 def test_times_in_words() -> None:

@@ -41,7 +41,7 @@ def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread
         (Settings(max_bytes=5000, unconsumed="trim"), limits(), "R5", 400, 400),
         (None, limits(retention_bytes=5000, segment_bytes=1000), "retention.bytes", 400, 500),
         (Settings(forced_age_ms=1, hold="legal"), limits(), "retention.ms", math.inf, math.inf),
-        (None, limits(deletes=False, retention_ms=1), "retention.ms", math.inf, math.inf),
+        (None, limits(cleanup_policy=frozenset({"compact"}), retention_ms=1), "retention.ms", math.inf, math.inf),
     ],
 )
 def test_what_comes_first(settings: Settings | None, brokers: object, cause: str, low: float, high: float) -> None:
@@ -50,31 +50,32 @@ def test_what_comes_first(settings: Settings | None, brokers: object, cause: str
     assert (found.cause, found.if_stopped_ms) == (cause, (low, high))
 
 
-def test_a_full_disk_takes_unread_records_only_where_the_policy_says_so() -> None:
-    ceiling = Span(5000, math.inf)
-    held = time_to_loss(unread(), limits(), Settings(), ceiling)
-    taken = time_to_loss(unread(), limits(), Settings(unconsumed="trim"), ceiling)
-    assert isinstance(held, Loss)
-    assert held.if_stopped_ms == ENDLESS
-    assert isinstance(taken, Loss)
-    assert (taken.cause, taken.if_stopped_ms) == ("R6", (5000, math.inf))
-
-
-def test_what_is_due_by_the_policy_waits_for_its_next_trim_and_by_brokers_does_not() -> None:
-    policy = time_to_loss(unread(), limits(), Settings(forced_age_ms=3 * HOUR), ENDLESS, 300_000)
-    assert isinstance(policy, Loss)
-    assert policy.if_stopped_ms == Span(HOUR, 2 * HOUR + 300_000)
-    brokers = time_to_loss(unread(), limits(retention_ms=3 * HOUR, segment_ms=0), None, ENDLESS, 300_000)
-    assert isinstance(brokers, Loss)
-    assert brokers.if_stopped_ms == Span(HOUR, 2 * HOUR)
-    overdue = time_to_loss(unread(Span(9, math.inf)), limits(), Settings(forced_age_ms=9), ENDLESS, 300_000)
-    assert isinstance(overdue, Loss)
-    assert overdue.if_stopped_ms == Span(0, 300_000)
-    assert seconds_to_loss(overdue) == 0
-
-
-def test_what_is_lost_already_is_lost_now() -> None:
-    assert time_to_loss(unread(lost=1), limits(), None, ENDLESS) == Loss("gone", Span(0, 0), Span(0, 0))
+@pytest.mark.parametrize(
+    ("behind", "settings", "brokers", "r6_ms", "found"),
+    [
+        # a full disk takes unread records only where the policy allows it
+        (unread(), Settings(), limits(), Span(5000, math.inf), ("retention.ms", ENDLESS)),
+        (unread(), Settings(unconsumed="trim"), limits(), Span(5000, math.inf), ("R6", Span(5000, math.inf))),
+        # what is due by the policy waits for its next trim, and by brokers does not
+        (unread(), Settings(forced_age_ms=3 * HOUR), limits(), ENDLESS, ("R4", Span(HOUR, 2 * HOUR + 300_000))),
+        (
+            unread(),
+            None,
+            limits(retention_ms=3 * HOUR, segment_ms=0),
+            ENDLESS,
+            ("retention.ms", Span(HOUR, 2 * HOUR)),
+        ),
+        (unread(Span(9, math.inf)), Settings(forced_age_ms=9), limits(), ENDLESS, ("R4", Span(0, 300_000))),
+        (unread(lost=1), None, limits(), ENDLESS, ("gone", Span(0, 0))),
+    ],
+)
+def test_loss_waits_for_the_trim_that_takes_the_record(
+    behind: Unread, settings: Settings | None, brokers: object, r6_ms: Span, found: tuple[str, Span]
+) -> None:
+    loss = time_to_loss(behind, brokers, settings, r6_ms, 300_000)  # type: ignore[arg-type]
+    assert isinstance(loss, Loss)
+    assert (loss.cause, loss.if_stopped_ms) == found
+    assert seconds_to_loss(loss) == (found[1].low / 1000 if loss.sure else None)
 
 
 @pytest.mark.parametrize(

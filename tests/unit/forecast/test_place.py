@@ -52,4 +52,4 @@ def before(hours: int, offset: int) -> GroupMemory:
 def test_what_is_kept_of_one_group_is_no_other_groups(asked: list[tuple[int, GroupMemory | None]]) -> None:
     one = place()
     assert [one.left(*each) for each in asked] == [place().left(*each) for each in asked]
-    assert len({one.left(at, None).age_ms for at in (1, 10, 25, LOG.end)}) == 4, "it tells offsets apart"
+    assert len({one.left(at, None)[0].age_ms for at in (1, 10, 25, LOG.end)}) == 4, "it tells offsets apart"

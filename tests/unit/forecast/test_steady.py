@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import (
-    BrokerLimits,
     Flow,
     Kept,
     Standing,
@@ -45,7 +45,7 @@ def kept(settings: Settings, brokers: Maybe[Span] = ENDLESS, lag: Maybe[int] = 0
     ("given", "of", "low", "high"),
     [
         (limits(retention_ms=10 * HOUR), flow(), 10 * HOUR, 11 * HOUR),
-        (limits(retention_ms=10 * HOUR, check_ms=500), flow(2.0), 20 * HOUR, 22 * HOUR + 1000),
+        (limits(retention_ms=10 * HOUR, check_interval_ms=500), flow(2.0), 20 * HOUR, 22 * HOUR + 1000),
         (limits(retention_ms=10 * HOUR, segment_bytes=1000), flow(), 10 * HOUR, 10 * HOUR + 10),
         (limits(retention_bytes=5000, segment_bytes=1000), flow(), 50, 60),
         (limits(retention_bytes=5000, segment_bytes=1000), flow(each=Span(50, 100)), 50, 120),
@@ -53,17 +53,17 @@ def kept(settings: Settings, brokers: Maybe[Span] = ENDLESS, lag: Maybe[int] = 0
         (limits(), flow(0.0, records=7), 7, 7),
         (limits(), flow(), math.inf, math.inf),
         (limits(), flow(0.0, 1.0, records=7), 7, math.inf),
-        (limits(deletes=False), flow(), math.inf, math.inf),
+        (limits(cleanup_policy=frozenset()), flow(), math.inf, math.inf),
     ],
 )
-def test_brokers_alone(given: BrokerLimits, of: Flow, low: float, high: float) -> None:
+def test_brokers_alone(given: TopicSettings, of: Flow, low: float, high: float) -> None:
     assert brokers_keep(of, given) == (low, high)
 
 
 def test_what_is_not_known_of_brokers_stays_unknown() -> None:
     why = Unknown.because("topic-settings", "unread")
     assert brokers_keep(flow(), limits(retention_ms=why)) == why
-    assert isinstance(brokers_keep(flow(), limits(compacts=True)), Unknown)
+    assert isinstance(brokers_keep(flow(), limits(cleanup_policy=frozenset({"compact"}))), Unknown)
     assert isinstance(brokers_keep(flow(each=NEVER_READ), limits(retention_bytes=5)), Unknown)
 
 
@@ -92,38 +92,34 @@ def test_a_policy(settings: Settings, lag: Maybe[int], low: float, high: float, 
     assert bool(found.notes) == isinstance(lag, Unknown)
 
 
-def test_a_policy_never_keeps_more_than_brokers_do() -> None:
-    found = kept(Settings(consumed_after_ms=5000), brokers=Span(100, 200))
-    assert isinstance(found, Kept)
-    assert (found.records, found.by) == ((100, 200), "brokers")
+OLD, SLOW, HOLD = Unknown.because("G9", "an old stamp"), Reason("G2", "group:dead reads slowly"), Reason("G7", "hold")
 
 
-def test_a_consumer_that_falls_behind_holds_without_end() -> None:
-    why = Reason("G2", "group:dead reads more slowly than is written")
-    found = kept(Settings(consumed_after_ms=5000), lag=9000, falls_behind=why)
-    assert isinstance(found, Kept)
-    assert found.records == Span(9000, math.inf)
-    assert why in found.notes
-
-
-def test_frozen_is_what_brokers_keep_and_says_why() -> None:
-    why = Reason("G7", "legal hold")
-    found = kept(Settings(forced_age_ms=1), brokers=Span(5, 6), untouched=why)
-    assert found == Kept(Span(5, 6), "brokers", (why,))
-    assert isinstance(kept(Settings(forced_age_ms=1), brokers=NEVER_READ, untouched=why), Unknown)
-
-
-def test_rules_that_are_stopped_do_not_act() -> None:
-    why = Unknown.because("G9", "an old stamp")
-    found = kept(Settings(forced_age_ms=1), brokers=Span(5, 6), stopped={"R4": why})
-    assert found == Kept(Span(5, 6), "brokers", why.reasons)
-
-
-def test_unknown_brokers_and_no_rule_is_unknown_but_a_rule_is_enough() -> None:
-    assert isinstance(kept(Settings(), brokers=NEVER_READ), Unknown)
-    found = kept(Settings(forced_age_ms=7000), brokers=NEVER_READ)
-    assert isinstance(found, Kept)
-    assert found.by == "R4"
+@pytest.mark.parametrize(
+    ("settings", "brokers", "more", "expected"),
+    [
+        # never more than brokers keep
+        (Settings(consumed_after_ms=5000), Span(100, 200), {}, Kept(Span(100, 200), "brokers")),
+        # a consumer that falls behind holds without end
+        (
+            Settings(consumed_after_ms=5000),
+            ENDLESS,
+            {"lag": 9000, "falls_behind": SLOW},
+            Kept(Span(9000, math.inf), "brokers", (SLOW,)),
+        ),
+        (Settings(forced_age_ms=1), Span(5, 6), {"untouched": HOLD}, Kept(Span(5, 6), "brokers", (HOLD,))),
+        (Settings(forced_age_ms=1), NEVER_READ, {"untouched": HOLD}, None),
+        (Settings(forced_age_ms=1), Span(5, 6), {"stopped": {"R4": OLD}}, Kept(Span(5, 6), "brokers", OLD.reasons)),
+        # where what brokers keep is unknown, a rule is enough
+        (Settings(), NEVER_READ, {}, None),
+        (Settings(forced_age_ms=7000), NEVER_READ, {}, Kept(Span(7000, 8000), "R4")),
+    ],
+)
+def test_policy_keeps_what_guards_hold_and_no_more_than_brokers(
+    settings: Settings, brokers: Maybe[Span], more: dict, expected: Kept | None
+) -> None:
+    found = kept(settings, brokers, **more)
+    assert (None if isinstance(found, Unknown) else found) == expected
 
 
 def test_dead_bytes_before_the_log_start_only_widen_what_a_record_takes() -> None:
@@ -163,7 +159,9 @@ def test_a_simulated_log_stays_within_what_was_foretold(
     """A tick is a ms, a record a byte. Brokers drop whole segments at each tick, the policy trims every so often."""
     low, high = sorted(per_tick)
     (retention, size, roll, segment), (age, consumed, wallclock) = kept, rules
-    brokers = limits(retention_ms=retention, retention_bytes=size, segment_ms=roll, segment_bytes=segment, check_ms=1)
+    brokers = limits(
+        retention_ms=retention, retention_bytes=size, segment_ms=roll, segment_bytes=segment, check_interval_ms=1
+    )
     settings = Settings(consumed_after_ms=consumed, forced_age_ms=age, min_wallclock_ms=wallclock)
     of = Flow(0, rate(low, high), Span(1, 1))
     alone = brokers_keep(of, brokers)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.core.model import Decision, Floor, Maybe, PartitionFacts, Sample, TopicPartition, Unknown, Watermark
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import R6, Queue, queue_of
 from retention_cli.forecast.loss import Place
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
-from retention_cli.forecast.steady import BrokerLimits, Kept, PartitionForecast, Seen, Terms, forecast_partitions
+from retention_cli.forecast.steady import Kept, PartitionForecast, Seen, Terms, forecast_partitions
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.watch.losses import seconds_left
 from tests.support.ceilings import row
@@ -32,7 +33,7 @@ def r6(bytes_per_ms: float | None) -> R6:
 
 
 def seconds(
-    brokers: BrokerLimits,
+    brokers: TopicSettings,
     settings: Settings = HOLD,
     *,
     seen: tuple[tuple[int, int], ...] = ((HOUR // 2, 7),),
@@ -61,7 +62,7 @@ WATERMARKS = DiskRules(watermarks=(Watermark(80, 0.5, 1),))
         ({"brokers": limits(retention_ms=HOUR), "seen": ((2 * HOUR, 7),)}, 0),
         ({"brokers": limits(retention_ms=HOUR), "seen": ()}, None),  # nobody saw when it came
         ({"brokers": limits()}, None),  # for ever
-        ({"brokers": limits(retention_ms=HOUR, deletes=False)}, None),  # compacted alone
+        ({"brokers": limits(retention_ms=HOUR, cleanup_policy=frozenset({"compact"}))}, None),  # compacted alone
         ({"brokers": limits(), "floor": 4}, 0),  # it is losing records already
         ({"brokers": limits(), "trim_to": 8}, 0),  # this plan takes them
         ({"brokers": limits(), "trim_to": 7}, None),
