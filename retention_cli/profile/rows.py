@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -37,10 +35,6 @@ COLUMNS: Final = (
 
 
 _ROWS_AT_ONCE: Final = 50_000
-
-
-class ProfileFileError(Exception):
-    """The profile's file could not be written."""
 
 
 def all_rows(topics: Iterable[TopicHours]) -> Iterator[dict[str, Any]]:
@@ -118,28 +112,14 @@ def schema(about: Mapping[str, Any] | None = None) -> Any:
 
 
 def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as Parquet, atomically.
+    """Write rows as Parquet.
 
     Raises:
         MissingPartError: pyarrow is not installed.
-        ProfileFileError: the file can't be written.
+        OSError: the file can't be written.
     """
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
-    wanted = schema(about)
-    try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        try:
-            with parquet.ParquetWriter(scratch, wanted, compression="zstd") as writer:
-                left = iter(rows)
-                while batch := list(islice(left, _ROWS_AT_ONCE)):
-                    writer.write_table(pa.Table.from_pylist(batch, schema=wanted))
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(scratch).chmod(0o666 & ~umask)
-            Path(scratch).replace(path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ProfileFileError(f"{path} can't be written: {error.strerror or error}") from None
+    pa, wanted = arrow(), schema(about)
+    with arrow("pyarrow.parquet").ParquetWriter(path, wanted, compression="zstd") as writer:
+        left = iter(rows)
+        while batch := list(islice(left, _ROWS_AT_ONCE)):
+            writer.write_table(pa.Table.from_pylist(batch, schema=wanted))

@@ -118,6 +118,7 @@ def profile(
     """
     from kretain.config import resolve
     from kretain.render.profile import print_profile
+    from kretain.system.files import whole
     from kretain.system.signals import stoppable
     from retention_cli.profile.reading import Wanted, fill, prepare
     from retention_cli.profile.rows import all_rows, head, write_parquet
@@ -136,7 +137,8 @@ def profile(
         with record_reader(spark, reader, found, progress) as read, stoppable() as stop:
             fill(reader, found, progress, stop, read)
     if out is not None:
-        write_parquet(out, head(found), all_rows(found.topics.values()))
+        with whole(out) as scratch:
+            write_parquet(scratch, head(found), all_rows(found.topics.values()))
     common.warn(*_said(found, out))
     print_profile(found, output, of_bytes=of_bytes)
     if found.interrupted:
