@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -116,16 +115,6 @@ class Bench:
             print(f"{'':58} pairs: {', '.join(f'{pair:.2f}' for pair in pairs)}")
         else:
             print("plan / yardstick: left out (no yardstick folder, or no Go)")
-
-    def plan_over_spark(self) -> None:
-        """The same plan, byte for byte but for times; Spark's start is part of its seconds."""
-        states = [self.scratch / name for name in ("alone", "over-spark")]
-        alone = run(self.kretain("plan", "-o", "json", state=states[0]))
-        spark = run(self.kretain("plan", "-o", "json", "--spark", "--master", "local[2]", state=states[1]))
-        if _without_times(spark.out) != _without_times(alone.out):
-            raise RuntimeError("Spark's plan is another one")
-        self.say("kretain plan --spark, seconds", spark.seconds, "", good=None)
-        self.say("plan --spark / plan", spark.seconds / alone.seconds, "", good=None)
 
     def plan_beside_the_stock_tool(self, tools: list[str]) -> None:
         """A B A: see :meth:`plan_beside_the_yardstick`."""
@@ -249,7 +238,3 @@ def stock_tools(java: Java) -> list[str]:
     """Return how Kafka's own command line tools are started, all but their class."""
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     return [str(java.executable), "-Xmx1g", "-cp", f"{lib}/*"]
-
-
-def _without_times(plan: str) -> str:
-    return re.sub(r'"(created_at|since)": "[^"]*"', r'"\1": ""', plan)

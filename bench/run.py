@@ -51,7 +51,6 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=Shape.groups)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--spark", action="store_true", help="also plan over Spark, and compare the plans")
     given = parser.parse_args()
     for package in ("kretain", "retention_cli"):  # as pip does for who installs it
         compileall.compile_dir(_folder_of(package), quiet=1)
@@ -66,8 +65,6 @@ def main() -> None:
         segments_scan(bench)
         seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
-        if given.spark:
-            bench.plan_over_spark()
         tools = stock_tools(java)
         bench.plan_beside_the_stock_tool(tools)
         every_time_rule(bench, run, given.rounds)

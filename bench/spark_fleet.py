@@ -2,8 +2,7 @@
 
 ``python -m bench.spark_fleet`` prints wall and CPU seconds and peak memory for 2 and 20 million commits, and how they
 grow: of as many clusters, ten times as large. ``--partitions``, ``--groups`` (of a cluster) and ``--clusters`` give two
-other sizes, ``--master`` chooses where. ``--workers`` compares one and two workers of a standalone cluster, of a core
-each.
+other sizes, ``--master`` chooses where.
 The clusters' own CPU is told beside: on one machine they take it from what is measured.
 """
 
@@ -21,18 +20,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from bench.harness import POLICY
 from bench.seed import Shape
 from bench.synthetic.start import Synthetic, synthetic
 
 CLUSTERS: Final = 5
 PARTITIONS_A_TOPIC: Final = 100
 TOPICS_A_GROUP: Final = 8
-POLICY: Final = """version: 1
-topics:
-  - match: "bench-*"
-    retention.commitoffset.enable: true
-    retention.commitoffset.hours: 1
-"""
 
 
 @contextlib.contextmanager
@@ -103,12 +97,6 @@ def _below(root: int) -> dict[int, _Process]:
     return found
 
 
-def own_peak_mib() -> float:
-    """The peak of this process alone: getrusage's is never less than what the parent had when it started us."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 def planned(folder: Path, out: str, *more: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run the command, and return what it took."""
     command = [sys.executable, "-m", "kretain", "plan", "--fleet", str(folder / "fleet.yaml")]
@@ -171,26 +159,6 @@ def growth(
     print(f"the second plans, {size:.0f} times as much: {ratios}")
 
 
-def _pin(pid: int, core: int) -> None:
-    """Keep a worker, and the executors that it will start, to one core: a task slot alone would use two."""
-    for thread in (Path("/proc") / str(pid) / "task").iterdir():
-        os.sched_setaffinity(int(thread.name), {core})
-
-
-def one_and_two_workers(partitions: int, groups: int, out: str) -> None:
-    """Print what a second worker brings: each has one core."""
-    from tests.support.spark.clusters import standalone
-
-    seconds = []
-    for workers in (1, 2):
-        with tempfile.TemporaryDirectory() as name, standalone(Path(name), workers) as cluster:
-            for core, worker in enumerate(cluster.workers):
-                _pin(worker.pid, core)
-            [found] = measured(partitions, groups, out, "--spark", "--master", cluster.url, plans=1)
-            seconds.append(found["seconds"])
-    print(f"one / two workers of one core each: {seconds[0] / seconds[1]:.2f}")
-
-
 def main() -> None:
     """Measure as asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -199,13 +167,9 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
     parser.add_argument("--clusters", type=int, nargs=2, default=[CLUSTERS, CLUSTERS])
     parser.add_argument("--out", default="plan.parquet", help="how the plan is saved: plan.parquet or plan.json")
-    parser.add_argument("--workers", action="store_true")
     parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
     given = parser.parse_args()
-    if given.workers:
-        one_and_two_workers(given.partitions[1], given.groups[1], given.out)
-    else:
-        growth(given.master, given.partitions, given.groups, given.clusters, given.out, moving=given.moving)
+    growth(given.master, given.partitions, given.groups, given.clusters, given.out, moving=given.moving)
 
 
 if __name__ == "__main__":

@@ -60,10 +60,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=0, help="which cluster it is")
     parser.add_argument("--prefix", default=Shape.prefix)
     parser.add_argument("--empty-share", type=float, default=0.0)
-    parser.add_argument("--commit-epoch", type=int, default=-1)
     parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
-    parser.add_argument("--brokers", type=int, default=3)
-    parser.add_argument("--replicas", type=int, default=1)
     given = parser.parse_args()
     shape = Shape(
         topics=given.topics,
@@ -73,15 +70,7 @@ def main() -> None:
         prefix=given.prefix,
         empty_share=given.empty_share,
     )
-    cluster = Cluster(
-        shape,
-        given.brokers,
-        given.replicas,
-        commit_epoch=given.commit_epoch,
-        moving=given.moving,
-        cluster_id=f"c3ludGhldGljLWJlbmNo{given.number:02d}",
-    )
-    asyncio.run(_serve(cluster))
+    asyncio.run(_serve(Cluster(shape, moving=given.moving, cluster_id=f"c3ludGhldGljLWJlbmNo{given.number:02d}")))
 
 
 if __name__ == "__main__":

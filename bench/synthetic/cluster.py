@@ -14,30 +14,18 @@ HOUR_MS = 3_600_000
 RECORD_BYTES = 120
 
 
-@dataclass(frozen=True)
-class Place:
-    """A partition: its topic's and its own number, the end of its log, and the broker that leads it."""
-
-    topic: int
-    partition: int
-    end: int
-    leader: int
-
-
 @dataclass
 class Cluster:
-    """A shape on so many brokers. ``starts`` are the log start offsets, which DeleteRecords moves.
+    """A shape on so many brokers, one replica each. ``starts`` are the log start offsets, which DeleteRecords moves.
 
-    ``committed`` is the offset, and ``commit_epoch`` the leader epoch, of every commit (−1: it carries none). Where
-    groups are ``moving``, all of them have committed anew each time that they are listed, as on a live cluster; where a
-    log is empty their commits stay: they are another log's, of a topic of that name that is gone.
+    ``committed`` is the offset of every commit; none has a leader epoch. Where groups are ``moving``, all of them have
+    committed anew each time that they are listed, as on a live cluster; where a log is empty their commits stay: they
+    are another log's, of a topic of that name that is gone.
     """
 
     shape: Shape
     brokers: int = 3
-    replicas: int = 1
     committed: int = 3
-    commit_epoch: int = -1
     moving: bool = False
     cluster_id: str = "c3ludGhldGljLWJlbmNoMQ"
     then_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000 - 240 * HOUR_MS)
@@ -60,11 +48,6 @@ class Cluster:
     def leader(self, topic: int, partition: int) -> int:
         """Return the broker that leads a partition."""
         return (topic * self.shape.partitions_a_topic + partition) % self.brokers + 1
-
-    def replicas_of(self, topic: int, partition: int) -> list[int]:
-        """Return a partition's replicas, the leader first."""
-        first = self.leader(topic, partition) - 1
-        return [(first + number) % self.brokers + 1 for number in range(min(self.replicas, self.brokers))]
 
     def coordinator(self, group: str) -> int:
         """Return the broker that coordinates a group."""

@@ -28,9 +28,7 @@ class Synthetic:
 
 
 @contextmanager
-def synthetic(
-    shape: Shape, *, commit_epoch: int = -1, replicas: int = 1, moving: bool = False, number: int = 0
-) -> Iterator[Synthetic]:
+def synthetic(shape: Shape, *, moving: bool = False, number: int = 0) -> Iterator[Synthetic]:
     """Serve a shape on three brokers, as the cluster of this number."""
     given = {
         "number": number,
@@ -40,8 +38,6 @@ def synthetic(
         "topics-a-group": shape.topics_a_group,
         "prefix": shape.prefix,
         "empty-share": shape.empty_share,
-        "commit-epoch": commit_epoch,
-        "replicas": replicas,
     }
     command = [sys.executable, "-m", "bench.synthetic", *(f"--{name}={value}" for name, value in given.items())]
     command += ["--moving"] if moving else []
