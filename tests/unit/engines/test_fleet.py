@@ -23,7 +23,6 @@ from kretain.options.common import Common, Output, PlanOutput
 from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags
-from kretain.render.plan import print_fleet_plan
 from kretain.render.trim import fleet_question, fleet_share
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
@@ -437,31 +436,6 @@ def test_a_ctrl_c_leaves_later_clusters_alone(monkeypatch: pytest.MonkeyPatch, *
 
 
 # -- what is shown -----------------------------------------------------------------------------------
-
-
-def test_a_fleet_is_shown_cluster_by_cluster_then_topic_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
-    print_fleet_plan(FLEET, PlanOutput.table, every_row=False)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[2] == ["eu", "5", "2", "1", "1", "1", "100", "?", "0"]
-    assert lines[3] == ["us", "2", "1", "0", "1", "0", "50", "500", "B", "7"]
-    assert lines[4] == ["ap", *"—" * 8]
-    assert lines[8][:6] == ["eu", "orders", "5", "2", "1", "100"]
-    assert lines[9][:6] == ["us", "clicks", "2", "1", "1", "50"]
-    text = "\n".join(" ".join(line) for line in lines)
-    assert "2 clusters, 7 partitions: 3 trim, 1 keep, 2 hold, 1 skip; 1 could not be planned." in text
-    assert "150 records would be trimmed. 7 of them are not read by everybody." in text
-    assert f"Could not be planned\nap\n{DOWN.error}" in text
-    assert "On hold in us\nclicks 1\nG7 on hold: x" in text
-
-
-def test_every_row_is_every_clusters_own_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    print_fleet_plan(FLEET, PlanOutput.table, every_row=True)
-    text = capsys.readouterr().out
-    assert "\neu\n" in text
-    assert "orders-3" in text
-    assert "clicks-1" in text
-    print_fleet_plan(FLEET, PlanOutput.markdown, every_row=False)
-    assert "### On hold in us\n\n- clicks 1" in capsys.readouterr().out
 
 
 def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
