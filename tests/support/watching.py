@@ -159,6 +159,14 @@ def policy_of(world: World, *topics: str, more: str = "") -> Path:
     return path
 
 
+@contextmanager
+def trimming(world: World, topic: str, *arguments: str, more: str = "", **how: Any) -> Iterator[Watcher]:
+    """Watch a topic with a pass a second that trims; ``more`` stands in the policy before its topics."""
+    policy = policy_of(world, topic, more=more)
+    with watching(world, policy, "--trim", "--interval", "1s", *arguments, **how) as watcher:
+        yield watcher
+
+
 def audit_of(state: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
 

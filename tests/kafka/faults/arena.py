@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Played:
     written: int
     commits: int
     trimmed: int
-    outcomes: dict[str, int]
+    outcomes: Counter[str]
 
 
 class Arena:
@@ -70,7 +71,6 @@ class Arena:
             self.breaker.make(topic, partitions, replicas)
         self.breaker.live()
         self._judged: set[Sent] = set()
-        self._all: list[Sent] = []
 
     def warm_up(self) -> None:
         """Wait until every group has committed on every log, and kretain has seen them."""
@@ -117,7 +117,7 @@ class Arena:
         self.load.check()
         between = self._starts()
         problems = self._said(one, run, before, between)
-        trimmed = self._settle(one, began, between)
+        trimmed = self._settle(one, began)
         deposed = began if {"pause", "cut", "kill", "restart", "move"} & {*one.faults} else None
         problems += self._judge(deposed)
         if (wrong := self.kretain.verified()) != "":
@@ -130,9 +130,7 @@ class Arena:
             commits_of.forget_before(began)
         if problems:
             raise AssertionError("\n".join([str(one), *problems, run.err[-6000:]]))
-        outcomes: dict[str, int] = {}
-        for row in (run.report() or {"partitions": ()})["partitions"]:
-            outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + 1
+        outcomes = Counter(row["outcome"] for row in (run.report() or {"partitions": ()})["partitions"])
         return Played(time.monotonic() - clock, grown, again, trimmed, outcomes)
 
     def _said(self, one: Round, run: Run, before: Mapping[Log, int], after: Mapping[Log, int]) -> list[str]:
@@ -153,7 +151,7 @@ class Arena:
             problems += [f"exit {code}, which says that nothing was trimmed, after {sent}" for sent in moved[:1]]
         return problems
 
-    def _settle(self, one: Round, began: int, between: Mapping[Log, int]) -> int:
+    def _settle(self, one: Round, began: int) -> int:
         """Trim until all is well, and something that was read has gone in this round; return how many records."""
         problems: list[str] = []
         gone: list[int] = []
@@ -174,7 +172,6 @@ class Arena:
 
         wait_until(done, f"a trim of what was read, in {one} (it was {gone})", 120)
         assert not problems, "\n".join([str(one), *problems])
-        del between
         return gone[-1]
 
     def _judge(self, deposed: int | None) -> list[str]:

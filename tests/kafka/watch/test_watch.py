@@ -19,7 +19,7 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.support.trims import OLD, read_topic
-from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, watching
+from tests.support.watching import PLAIN, SLOW, Door, Watcher, audit_of, batches_of, policy_of, trimming, watching
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 
@@ -63,8 +63,7 @@ def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> N
 def test_single_watch_trims_and_writes_a_textfile(here: World) -> None:
     topic = read_topic(here)
     textfile = here.state_dir.parent / "kretain.prom"
-    policy = policy_of(here, topic)
-    with watching(here, policy, "--trim", "--interval", "1s", "--textfile", str(textfile)) as watcher:
+    with trimming(here, topic, "--textfile", str(textfile)) as watcher:
         watcher.wait_for("trimmed 7 records")
         watcher.wait_for("nothing to trim")
         assert here.ends(topic)[0] == 7

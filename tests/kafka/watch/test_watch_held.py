@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support.trims import read_topic
-from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, watching
+from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, trimming, watching
 from tests.support.world import World, wait_until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
@@ -35,8 +35,7 @@ def test_hold_written_between_batches_stops_the_watch(here: World) -> None:
 
 def test_unwritable_ledger_stops_the_watch(here: World) -> None:
     topic = read_topic(here, upto=4)
-    policy = policy_of(here, topic)
-    with watching(here, policy, "--trim", "--interval", "1s") as watcher:
+    with trimming(here, topic) as watcher:
         watcher.wait_for("trimmed 4 records")
         watcher.wait_passes(2)
         resource.prlimit(watcher.process.pid, resource.RLIMIT_FSIZE, (12_288, resource.RLIM_INFINITY))
@@ -56,8 +55,7 @@ def test_clock_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.Monke
     monkeypatch.setenv("JUMP", str(flag))
     topic = read_topic(here, upto=9)
     here.commit(f"{topic}-slow", topic, 4)
-    policy = policy_of(here, topic)
-    with watching(here, policy, "--trim", "--interval", "1s", code=JUMPS) as watcher:
+    with trimming(here, topic, code=JUMPS) as watcher:
         watcher.wait_for("trimmed 4 records")
         here.delete_group(f"{topic}-slow")
         watcher.wait_passes(2)
@@ -74,8 +72,7 @@ def test_clock_set_ahead_forgets_no_group(here: World, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("names", [("audit.jsonl",), ("audit.jsonl", "audit.head")])
 def test_deleted_audit_log_does_not_reset_the_daily_limit(here: World, names: tuple[str, ...]) -> None:
     topic = read_topic(here)
-    policy = policy_of(here, topic, more="limits: {max.records: 8}\n")
-    with watching(here, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+    with trimming(here, topic, "--standby-group", topic, more="limits: {max.records: 8}\n") as watcher:
         watcher.wait_for("trimmed 7 records")
         watcher.wait_passes(1)
         for name in names:
@@ -88,8 +85,9 @@ def test_deleted_audit_log_does_not_reset_the_daily_limit(here: World, names: tu
 
 def test_deleted_state_directory_does_not_reset_the_daily_limit(electing: World) -> None:
     topic = read_topic(electing)
-    policy = policy_of(electing, topic, more="state: cluster\nlimits: {max.records: 8}\n")
-    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+    with trimming(
+        electing, topic, "--standby-group", topic, more="state: cluster\nlimits: {max.records: 8}\n"
+    ) as watcher:
         watcher.wait_for("trimmed 7 records")
         watcher.wait_passes(1)
         shutil.rmtree(electing.state_dir)
