@@ -179,17 +179,11 @@ class Passes:
 
     def _hold(self, look: Look, plan: Plan, term: int | None, ledger: Reason | None) -> Reason | None:
         """Return why this plan must not be carried out, None if it may."""
-        if look.hold is not None:
-            return look.hold
-        if not self.trims:
-            return Reason("dry", "dry: --trim would trim it")
-        if ledger is not None:
-            return ledger
-        if plan.refusals:  # the whole plan is past a limit, so no part of it may go, however small a pass's share is
-            return plan.refusals[0]
-        if term is None:
-            return Reason("leader", self.leadership.why_not)
-        return None
+        dry = None if self.trims else Reason("dry", "dry: --trim would trim it")
+        # A plan that is past a limit is refused: no part of it may go, however small a pass's share is.
+        refused = plan.refusals[0] if plan.refusals else None
+        standby = Reason("leader", self.leadership.why_not) if term is None else None
+        return look.hold or dry or ledger or refused or standby
 
     def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
         """Return why the ledger is not to be trimmed by: it is not the one that earlier passes used, or older.
@@ -197,14 +191,13 @@ class Passes:
         Groups that are gone count only as long as they are remembered (F6). Whoever starts over on purpose looks at
         what goes then; nobody looks at this. What the cache of a shared ledger lacks is in the topic.
         """
-        named = memories.named(cluster_id) if memories.kind == "local" else None
-        before = self._ledger
+        if memories.kind != "local":
+            return None
+        named, before = memories.named(cluster_id), self._ledger
         if before is None or (
             named is not None and named.ledger_id == before.ledger_id and named.revision >= before.revision
         ):
             self._ledger = named
-            return None
-        if memories.kind != "local":
             return None
         text = "the ledger is not the one that this process began with, or older: start anew if that is meant"
         return Reason("ledger", text)
