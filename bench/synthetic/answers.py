@@ -60,20 +60,19 @@ MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
     )
 }
 VERSIONS: Final = {
-    ListOffsetsRequest.API_KEY: 7,
-    MetadataRequest.API_KEY: METADATA_VERSION,
-    OffsetFetchRequest.API_KEY: 8,
-    FindCoordinatorRequest.API_KEY: 4,
-    DescribeGroupsRequest.API_KEY: 5,
-    ListGroupsRequest.API_KEY: 5,
-    ApiVersionsRequest.API_KEY: 3,
-    DeleteRecordsRequest.API_KEY: 2,
-    OffsetForLeaderEpochRequest.API_KEY: 4,
-    DescribeConfigsRequest.API_KEY: 4,
-    DescribeLogDirsRequest.API_KEY: 4,
-    DescribeClusterRequest.API_KEY: 1,
+    ListOffsetsRequest.API_KEY: (1, 7),
+    MetadataRequest.API_KEY: (METADATA_VERSION, METADATA_VERSION),
+    OffsetFetchRequest.API_KEY: (6, 8),
+    FindCoordinatorRequest.API_KEY: (0, 4),
+    DescribeGroupsRequest.API_KEY: (0, 5),
+    ListGroupsRequest.API_KEY: (0, 5),
+    ApiVersionsRequest.API_KEY: (0, 3),
+    DeleteRecordsRequest.API_KEY: (0, 2),
+    OffsetForLeaderEpochRequest.API_KEY: (2, 4),
+    DescribeConfigsRequest.API_KEY: (1, 4),
+    DescribeLogDirsRequest.API_KEY: (1, 4),
+    DescribeClusterRequest.API_KEY: (0, 1),
 }
-"""The only version that is served of each API, but for ApiVersions."""
 _ALL_OPERATIONS: Final = (5, 7, 8, 9, 10, 11, 12)
 _OLD: Final = 35  # UNSUPPORTED_VERSION
 _KEPT_BYTES: Final = 512 << 20
@@ -91,12 +90,13 @@ class Broker:
         self._ports = ports
         self._commits = commits
         self._metadata = metadata
-        self._kept: dict[tuple[int, int, bytes], bytes] = {}
+        self._kept: dict[tuple[int, int, int, bytes], bytes] = {}
         self._kept_bytes = 0
-        self._makers: dict[int, Callable[[Any], Any]] = {
+        self._makers: dict[int, Callable[[Any, int], Any]] = {
             10: self._coordinators,
             15: self._groups,
             16: self._listing,
+            18: self._versions,
             23: self._epochs,
             35: self._log_dirs,
             60: self._described,
@@ -106,20 +106,24 @@ class Broker:
     def answer(self, frame: bytes) -> bytes:
         """Return the response's frame to a request's."""
         asked = parsed(frame, MESSAGES)
-        if asked.api_key == ApiVersionsRequest.API_KEY:
-            return framed(asked, self._versions(asked.version), flexible=False)
-        if asked.version != VERSIONS.get(asked.api_key):
+        low, high = VERSIONS.get(asked.api_key, (0, -1))
+        if asked.api_key == ApiVersionsRequest.API_KEY and asked.version > high:
+            refusal = self._versions(None, 0)
+            refusal.error_code = _OLD
+            return framed(asked, refusal.encode(version=0), flexible=False)
+        if not low <= asked.version <= high:
             raise ValueError(f"API {asked.api_key} version {asked.version} is not known here")
-        return framed(asked, self._body(asked), flexible=True)
+        flexible = MESSAGES[asked.api_key][1].flexible_version_q(asked.version) and asked.api_key != 18
+        return framed(asked, self._body(asked), flexible=flexible)
 
     def _body(self, asked: Asked) -> bytes:
         if asked.api_key == OffsetFetchRequest.API_KEY:
-            return self._commits.answer(asked.body)
+            return self._commits.answer(asked.body, asked.version)
         if asked.api_key == ListGroupsRequest.API_KEY:
             self._cluster.listed_groups()
         if asked.api_key == DeleteRecordsRequest.API_KEY:
-            return delete_records(self._cluster, self._broker, asked.body)
-        key = (asked.api_key, self._cluster.changes, asked.body)
+            return delete_records(self._cluster, self._broker, asked.body, asked.version)
+        key = (asked.api_key, asked.version, self._cluster.changes, asked.body)
         if (body := self._kept.get(key)) is None:
             if self._kept_bytes > _KEPT_BYTES:
                 self._kept.clear()
@@ -130,44 +134,47 @@ class Broker:
 
     def _made(self, asked: Asked) -> bytes:
         if asked.api_key == ListOffsetsRequest.API_KEY:
-            return list_offsets(self._cluster, self._broker, asked.body)
+            return list_offsets(self._cluster, self._broker, asked.body, asked.version)
         request = MESSAGES[asked.api_key][0].decode(asked.body, version=asked.version)
         if asked.api_key == DescribeConfigsRequest.API_KEY:
-            return self._configs(request)
+            return self._configs(request, asked.version)
         if asked.api_key == MetadataRequest.API_KEY:
             return self._metadata.answer(None if request.topics is None else [one.name for one in request.topics])
-        made: bytes = self._makers[asked.api_key](request).encode(version=asked.version)
+        made: bytes = self._makers[asked.api_key](request, asked.version).encode(version=asked.version)
         return made
 
-    def _versions(self, version: int) -> bytes:
-        """A version that is too new is refused in the oldest, with all that is served."""
-        known = version <= VERSIONS[ApiVersionsRequest.API_KEY]
+    def _versions(self, _request: Any, _version: int) -> Any:
         kind = ApiVersionsResponse.ApiVersion
-        keys = [kind(api_key=key, min_version=one, max_version=one) for key, one in sorted(VERSIONS.items())]
-        response = ApiVersionsResponse(error_code=0 if known else _OLD, api_keys=keys, throttle_time_ms=0)
-        encoded: bytes = response.encode(version=version if known else 0)
-        return encoded
+        keys = [kind(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
+        return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
 
-    def _coordinators(self, request: Any) -> Any:
+    def _coordinators(self, request: Any, version: int) -> Any:
         where = {node: (host, port) for node, host, port in self._ports}
-        made = []
-        for key in request.coordinator_keys:
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        rows = []
+        for key in keys:
             node = self._cluster.coordinator(key)
             host, port = where[node]
-            made.append(
-                FindCoordinatorResponse.Coordinator(
-                    key=key, node_id=node, host=host, port=port, error_code=0, error_message=""
-                )
-            )
-        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=made)
+            rows.append((key, node, host, port))
+        if version >= 4:
+            kind = FindCoordinatorResponse.Coordinator
+            made = [
+                kind(key=key, node_id=node, host=host, port=port, error_code=0, error_message="")
+                for key, node, host, port in rows
+            ]
+            return FindCoordinatorResponse(throttle_time_ms=0, coordinators=made)
+        _key, node, host, port = rows[0]
+        return FindCoordinatorResponse(
+            throttle_time_ms=0, error_code=0, error_message="", node_id=node, host=host, port=port
+        )
 
-    def _listing(self, _request: Any) -> Any:
+    def _listing(self, _request: Any, _version: int) -> Any:
         kind = ListGroupsResponse.ListedGroup
         here = [name for name in self._cluster.groups if self._cluster.coordinator(name) == self._broker]
         rows = [kind(group_id=name, protocol_type="", group_state="Empty", group_type="classic") for name in here]
         return ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=rows)
 
-    def _groups(self, request: Any) -> Any:
+    def _groups(self, request: Any, _version: int) -> Any:
         kind = DescribeGroupsResponse.DescribedGroup
         rows = [
             kind(error_code=0, group_id=name, group_state="Empty", protocol_type="", protocol_data="", members=[])
@@ -175,7 +182,7 @@ class Broker:
         ]
         return DescribeGroupsResponse(throttle_time_ms=0, groups=rows)
 
-    def _epochs(self, request: Any) -> Any:
+    def _epochs(self, request: Any, _version: int) -> Any:
         topic_kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
         topics = []
         for topic in request.topics:
@@ -192,7 +199,7 @@ class Broker:
             topics.append(topic_kind(topic=topic.topic, partitions=rows))
         return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
-    def _log_dirs(self, request: Any) -> Any:
+    def _log_dirs(self, request: Any, _version: int) -> Any:
         kind = DescribeLogDirsResponse.DescribeLogDirsResult
         topic_kind = kind.DescribeLogDirsTopic
         cluster = self._cluster
@@ -221,7 +228,7 @@ class Broker:
         )
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[folder])
 
-    def _described(self, _request: Any) -> Any:
+    def _described(self, _request: Any, _version: int) -> Any:
         brokers = [
             DescribeClusterResponse.DescribeClusterBroker(broker_id=node, host=host, port=port, rack=None)
             for node, host, port in self._ports
@@ -237,16 +244,17 @@ class Broker:
             authorized_operations=set(_ALL_OPERATIONS),
         )
 
-    def _configs(self, request: Any) -> bytes:
+    def _configs(self, request: Any, version: int) -> bytes:
         """A block for each topic: only their names differ."""
+        compact = version >= 4
         results = []
         for one in request.resources:
             keys = None if one.configuration_keys is None else tuple(one.configuration_keys)
-            before, after = self._config(keys, request.include_synonyms)
-            results.append(before + text(one.resource_name) + after)
-        return bytes(4) + array(results) + b"\0"
+            before, after = self._config(keys, version, request.include_synonyms)
+            results.append(before + text(one.resource_name, compact=compact) + after)
+        return bytes(4) + array(results, compact=compact) + (b"\0" if compact else b"")
 
-    def _config_block(self, keys: tuple[str, ...] | None, synonyms: bool) -> tuple[bytes, bytes]:
+    def _config_block(self, keys: tuple[str, ...] | None, version: int, synonyms: bool) -> tuple[bytes, bytes]:
         kind = DescribeConfigsResponse.DescribeConfigsResult
         row = kind.DescribeConfigsResourceResult
         rows = [
@@ -264,9 +272,9 @@ class Broker:
             if keys is None or name in keys
         ]
         one = kind(error_code=0, error_message=None, resource_type=2, resource_name="", configs=rows)
-        body = DescribeConfigsResponse(throttle_time_ms=0, results=[one]).encode(
-            version=VERSIONS[DescribeConfigsRequest.API_KEY]
-        )
-        # Throttle time, array of one, then: error, message, type, name … and the response's tags.
-        element = body[5:-1]
-        return element[:4], element[5:]
+        body = DescribeConfigsResponse(throttle_time_ms=0, results=[one]).encode(version=version)
+        if version >= 4:  # throttle time, array of one, then: error, message, type, name … and the response's tags
+            element = body[5:-1]
+            return element[:4], element[5:]
+        element = body[8:]
+        return element[:5], element[7:]

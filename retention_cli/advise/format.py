@@ -6,13 +6,14 @@ import datetime as dt
 import itertools
 from typing import Final
 
+from retention_cli.core.units import format_age, format_duration
+
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 MIB: Final = 1 << 20
 
-_UNITS: Final = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", 1))
 LAST_DATE_MS: Final = 253_402_300_799_999
 """The end of the year 9999. A timestamp in microseconds lies beyond it."""
 
@@ -21,18 +22,16 @@ def span(ms: int) -> str:
     """Return a duration in its two largest units, rounded: ``1d 2h``, ``25m``, ``40s``."""
     if ms < SECOND:
         return f"{ms}ms"
-    for (large, large_ms), (small, small_ms) in itertools.pairwise(_UNITS[:-1]):
+    for large_ms, small_ms in itertools.pairwise((DAY, HOUR, MINUTE, SECOND)):
         rounded = (ms + small_ms // 2) // small_ms * small_ms
         if rounded >= large_ms:
-            count, rest = divmod(rounded, large_ms)
-            return f"{count:,}{large} {rest // small_ms}{small}" if rest else f"{count:,}{large}"
+            return format_age(rounded)
     return f"{round(ms / SECOND)}s"
 
 
 def exact(ms: int) -> str:
     """Return a duration as in a policy file, without rounding: ``7d``, ``90m``, ``1500ms``."""
-    unit, unit_ms = next((unit, unit_ms) for unit, unit_ms in _UNITS if ms % unit_ms == 0)
-    return f"{ms // unit_ms}{unit}" if ms else "0ms"
+    return format_duration(ms).replace(" ", "").replace(",", "")
 
 
 def moment(ms: int) -> str:

@@ -94,7 +94,7 @@ def list_all(
     memory = None if memories is None else memories(metadata.cluster_id)
     if memory is not None:
         memory.begin(metadata.topic_ids)
-    stands = Stands(ends, HeldBytes(starts, ends, reader.sizes(leaders)[0]), memory, metadata.topic_ids, now_ms)
+    stands = Standings(starts, ends, reader.sizes(leaders)[0], memory, metadata.topic_ids, now_ms)
     # A listed group's key is none of a consumer outside Kafka's groups, whatever its id.
     keys = {
         one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in listed
@@ -137,7 +137,7 @@ def list_all(
                     found[key].state = found[key].state.replace("gone", "not seen")
     outside = _outside(rules, metadata, reader, stands, now_ms)
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
-    stands.held.lay_into(found, everyone=complete and "*" in patterns)
+    stands.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason(Code.F8, "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(
         metadata.cluster_id,
@@ -164,22 +164,48 @@ class _Partition:
 
 
 @dataclass(slots=True)
-class HeldBytes:
-    """Collects the positions of all groups that set floors, and keeps each partition's two lowest.
+class Standings:
+    """Adds consumers' positions to their summaries, and keeps each partition's two lowest of those that set floors.
 
     Args:
         starts: S, where it is known.
         ends: H.
         sizes: the leader replicas' bytes, assumed to be spread evenly over the offsets.
+        memory: has seen H at earlier times (M1); None without one.
+        topic_ids: the topics' ids now.
+        now_ms: our wall clock (Unix ms).
     """
 
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     sizes: Mapping[TopicPartition, int]
+    memory: Ledger | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    now_ms: int = 0
     _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
     _behind: dict[str, int | None] = field(default_factory=dict)
 
-    def add(self, group: str, tp: TopicPartition, offset: int) -> None:
+    def add(self, key: str, summary: GroupSummary, rows: Commits, *, passing_unknown: bool = False) -> None:
+        """Add them; the lag is unknown where a partition's end is, unless such partitions are passed over."""
+        if self.memory is not None and rows:
+            since_ms = self.memory.unmoved_since(key, None if summary.kind == "gone" else rows)
+            if since_ms is not None and 0 <= since_ms <= self.now_ms:  # else it was seen by a clock that is ahead
+                summary.unmoved_since_ms = since_ms
+        for topic, commits in rows.items():
+            summary.partitions += len(commits)
+            for partition, offset, _epoch in commits:
+                tp = TopicPartition(topic, partition)
+                end = self.ends.get(tp)
+                if end is not None and summary.lag is not None:
+                    summary.lag += max(0, end - offset)
+                elif not passing_unknown:
+                    summary.lag = None
+                if summary.sets_floors:
+                    self.hold(key, tp, offset)
+                if end is not None and end > offset and (seen_ms := self._seen_ms(tp, offset)) is not None:
+                    summary.unread_since_ms = min(seen_ms, summary.unread_since_ms or seen_ms)
+
+    def hold(self, group: str, tp: TopicPartition, offset: int) -> None:
         """Add a group's position on a partition. Call it once per pair."""
         if tp not in self._partitions:
             start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
@@ -217,45 +243,6 @@ class HeldBytes:
                 if everyone and one.lag_bytes is not None:
                     one.alone_bytes = alone.get(name, 0)
 
-
-@dataclass(frozen=True, slots=True)
-class Stands:
-    """Adds a consumer's positions to its summary, and to what it holds back.
-
-    Args:
-        ends: H, where it is known.
-        held: collects what each holds back.
-        memory: has seen H at earlier times (M1); None without one.
-        topic_ids: the topics' ids now.
-        now_ms: our wall clock (Unix ms).
-    """
-
-    ends: Mapping[TopicPartition, int]
-    held: HeldBytes
-    memory: Ledger | None
-    topic_ids: Mapping[str, str]
-    now_ms: int
-
-    def add(self, key: str, summary: GroupSummary, rows: Commits, *, passing_unknown: bool = False) -> None:
-        """Add them; the lag is unknown where a partition's end is, unless such partitions are passed over."""
-        if self.memory is not None and rows:
-            since_ms = self.memory.unmoved_since(key, None if summary.kind == "gone" else rows)
-            if since_ms is not None and 0 <= since_ms <= self.now_ms:  # else it was seen by a clock that is ahead
-                summary.unmoved_since_ms = since_ms
-        for topic, commits in rows.items():
-            summary.partitions += len(commits)
-            for partition, offset, _epoch in commits:
-                tp = TopicPartition(topic, partition)
-                end = self.ends.get(tp)
-                if end is not None and summary.lag is not None:
-                    summary.lag += max(0, end - offset)
-                elif not passing_unknown:
-                    summary.lag = None
-                if summary.sets_floors:
-                    self.held.add(key, tp, offset)
-                if end is not None and end > offset and (seen_ms := self._seen_ms(tp, offset)) is not None:
-                    summary.unread_since_ms = min(seen_ms, summary.unread_since_ms or seen_ms)
-
     def _seen_ms(self, tp: TopicPartition, offset: int) -> int | None:
         """Return when H was first seen past an offset (Unix ms): the record was there by then."""
         if self.memory is None or (topic_id := self.topic_ids.get(tp.topic)) is None:
@@ -267,7 +254,7 @@ def _outside(
     rules: GroupRules,
     metadata: ClusterMetadata,
     reader: ClusterReader,
-    stands: Stands,
+    stands: Standings,
     now_ms: int,
 ) -> Iterator[tuple[str, GroupSummary]]:
     """Yield the consumers outside Kafka's groups (F7) by key, the sources that can't be read, and what is gone (F6)."""
@@ -293,7 +280,7 @@ def _outside(
                 yield key, _gone(key, seen_ms, rows, stands, rules)
 
 
-def _gone(key: str, seen_ms: int, rows: Rows, stands: Stands, rules: GroupRules) -> GroupSummary:
+def _gone(key: str, seen_ms: int, rows: Rows, stands: Standings, rules: GroupRules) -> GroupSummary:
     """Return a consumer that only the ledger knows: it counts at its last commits (F6)."""
     counts = f"counts until {format_time((seen_ms + rules.remember_ms) // 1000 * 1000)}, or kretain groups forget"
     if (group := group_id(key)) is not None and matches(rules.ignore, group):

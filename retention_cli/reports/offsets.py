@@ -73,46 +73,6 @@ def _shown(observation: Observation, selection: Selection) -> Mapping[TopicParti
     return {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
 
 
-def read_positions(
-    reader: ClusterReader,
-    selection: Selection,
-    now_ms: int,
-    *,
-    groups: Collection[str] = (),
-    memories: Memories | None = None,
-    progress: Progress = silent,
-) -> Positions:
-    """Read floors and ends of the chosen topics; with patterns in ``groups``, those groups' own positions too.
-
-    Raises:
-        BrokerError: the cluster's metadata could not be read.
-        NothingMatchesError: a TOPIC, or the policy, matches no topic.
-    """
-    committed: dict[tuple[TopicPartition, str], int] = {}
-
-    def listener(commits: GroupCommits) -> None:
-        name = plain_name(commits.group)
-        if not matches(groups, name):
-            return
-        for topic, rows in commits.topics.items():
-            if selection.settings_for(topic) is not None:
-                for partition, offset, _epoch in rows:
-                    committed[TopicPartition(topic, partition), name] = offset
-
-    request = Request(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False)
-    observation = observe(reader, request, progress, listener if groups else None)
-    check_matches(selection, observation.topics_seen)
-    facts = _shown(observation, selection)
-    positions: list[Row] = []
-    for (tp, group), offset in sorted(committed.items()):
-        if tp in facts:  # how far the group is behind is unknown where H is
-            end = known(facts[tp].high_watermark)
-            at = {"topic": tp.topic, "partition": tp.partition, "group": group, "committed": offset}
-            positions.append(at | {"lag": None if end is None else end - offset})
-    floors = [floor_row(one) for one in facts.values()]
-    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, positions)
-
-
 BY_PARTITION: Final = ("topic", "partition", "group", "committed", "records", "bytes", "unread_since", "remembered")
 BY_TOPIC: Final = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
 Rows = Literal["topics", "partitions"]
@@ -272,34 +232,69 @@ def _plus(total: int | None, one: int | None) -> int | None:
     return None if total is None or one is None else total + one
 
 
-def read_unread(
+def read_positions(
     reader: ClusterReader,
     selection: Selection,
     now_ms: int,
     *,
-    groups: Collection[str],
-    each: Rows,
+    groups: Collection[str] = (),
+    unread: Rows | None = None,
     memories: Memories | None = None,
     progress: Progress = silent,
 ) -> Positions:
-    """Read what the consumers whose names match have yet to read of the chosen topics, of every kind that counts.
+    """Read floors and ends of the chosen topics; with patterns in ``groups``, those groups' own positions too.
+
+    With ``unread``, what the consumers whose names match have yet to read, of every kind that counts.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: a TOPIC, or the policy, matches no topic.
     """
-    request = Request(selection.settings_for, selection.policy.groups, now_ms, memories, decides=False, with_rows=True)
-    observation = observe(reader, request, progress)
+    committed: dict[str, GroupCommits] = {}
+
+    def listener(commits: GroupCommits) -> None:
+        if matches(groups, plain_name(commits.group)):
+            committed[commits.group] = commits
+
+    request = Request(
+        selection.settings_for,
+        selection.policy.groups,
+        now_ms,
+        memories,
+        decides=False,
+        with_rows=unread is not None,
+    )
+    observation = observe(reader, request, progress, listener if groups and unread is None else None)
     check_matches(selection, observation.topics_seen)
     facts = _shown(observation, selection)
+    rows = _offsets(committed.values(), facts) if unread is None else _unread_rows(observation, groups, facts, unread)
+    floors = [floor_row(one) for one in facts.values()]
+    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, rows)
+
+
+def _offsets(committed: Iterable[GroupCommits], facts: Mapping[TopicPartition, PartitionFacts]) -> list[Row]:
+    """Return groups' offsets; how far a group is behind is unknown where H is."""
+    rows: list[Row] = []
+    for commits in committed:
+        name = plain_name(commits.group)
+        for topic, positions in commits.topics.items():
+            for partition, offset, _epoch in positions:
+                if (one := facts.get(TopicPartition(topic, partition))) is not None:
+                    end = known(one.high_watermark)
+                    at = {"topic": topic, "partition": partition, "group": name, "committed": offset}
+                    rows.append(at | {"lag": None if end is None else end - offset})
+    return _sorted(rows, ORDER["partitions"])
+
+
+def _unread_rows(
+    observation: Observation, groups: Collection[str], facts: Mapping[TopicPartition, PartitionFacts], each: Rows
+) -> list[Row]:
     rows = _chosen(observation.rows, groups, {tp.topic for tp in facts})
     ends: dict[TopicPartition, dict[int, int | None]] = {}
     for (tp, epoch), answer in observation.epoch_ends.items():
         ends.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None
     logs = {tp: log_of(one, ends.get(tp, {})) for tp, one in facts.items()}
-    found = by_topic(rows, logs) if each == "topics" else by_partition(rows, logs)
-    floors = [floor_row(one) for one in facts.values()]
-    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, found)
+    return by_topic(rows, logs) if each == "topics" else by_partition(rows, logs)
 
 
 def _chosen(rows: Iterable[CommitRow], groups: Collection[str], topics: Collection[str]) -> Iterator[CommitRow]:

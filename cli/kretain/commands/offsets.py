@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +49,7 @@ def offsets(
     """
     from kretain.config import resolve
     from kretain.render.consumers import print_floors, print_positions, print_unread
-    from retention_cli.reports.offsets import read_positions, read_unread
+    from retention_cli.reports.offsets import read_positions
 
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)
@@ -59,9 +58,10 @@ def offsets(
     each: Rows | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
-        read = read_positions if each is None else partial(read_unread, each=each)
         with common.progress() as progress:
-            positions = read(reader, chosen, now, groups=patterns, memories=memories, progress=progress)
+            positions = read_positions(
+                reader, chosen, now, groups=patterns, unread=each, memories=memories, progress=progress
+            )
         common.warn(*memories.notes)
         if each is not None:
             print_unread(positions, output, each, every_row=all_rows)

@@ -14,9 +14,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.record_columns import Ended
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.profile import _Partition
+from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, Cut, _Partition, packed, pieces
 from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
-from retention_cli.profile.record_slices import OFFSETS_A_SLICE, Cut, packed, pieces
 
 NOW = 1_800_000_000_000
 

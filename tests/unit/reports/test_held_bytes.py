@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import TopicPartition
-from retention_cli.reports.groups import GroupSummary, HeldBytes
+from retention_cli.reports.groups import GroupSummary, Standings
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Positions = dict[str, dict[TopicPartition, int]]
@@ -14,11 +14,11 @@ Positions = dict[str, dict[TopicPartition, int]]
 
 def laid(positions: Positions, *, everyone: bool = True, **others: GroupSummary) -> dict[str, tuple[int | None, ...]]:
     """Two logs of 100 records, the first from 100 on, with 10 bytes a record."""
-    held = HeldBytes({A: 100, B: 0}, {A: 200, B: 100}, {A: 1000, B: 1000})
+    held = Standings({A: 100, B: 0}, {A: 200, B: 100}, {A: 1000, B: 1000})
     groups = {name: GroupSummary(name, "classic", "consumer", "", "counts") for name in positions} | others
     for name, rows in positions.items():
         for tp, offset in rows.items():
-            held.add(name, tp, offset)
+            held.hold(name, tp, offset)
     held.lay_into(groups, everyone=everyone)
     return {name: (one.lag_bytes, one.alone_bytes) for name, one in groups.items()}
 
