@@ -111,7 +111,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "Spark: a ledger that comes back drops what others wrote",
-        "memory/document_ledger.py",
+        "memory/ledger.py",
         'if self._meta("revision") != revision:',
         "if False:",
     ),

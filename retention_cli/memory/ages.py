@@ -6,14 +6,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
 
-TABLES: Final = """
-CREATE TABLE IF NOT EXISTS widths (
-    topic_id TEXT NOT NULL, partitions INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
-    PRIMARY KEY (topic_id, partitions)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS born (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
-"""
 Width = tuple[int, int]
 """A number of partitions, and when a topic was first seen with so many (Unix ms); 0: it has never had fewer."""
 
@@ -161,7 +154,7 @@ class StoredAges:
         return dict(self._read[0]), self._read[1]
 
     def _partitions(self) -> dict[str, int]:
-        """Return how many partitions the ledger remembers of each topic id: older versions noted no widths."""
+        """Return how many partitions the ledger has of each topic id: others send widths only of topics that grew."""
         return dict(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
 
 

@@ -19,7 +19,8 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
 from retention_cli.memory.disk import DiskMemory
-from retention_cli.memory.document_ledger import DocumentLedger, covers
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger_rows import covers
 from retention_cli.memory.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopic, SharedTopicError, Stored
 
 _MESSAGES_AT_ONCE: Final = 2_000
@@ -32,7 +33,7 @@ class NotSharedError(StateError):
     """What was seen is saved on this machine, but could not be sent to the topic. The next run sends it."""
 
 
-class ClusterLedger(DocumentLedger):
+class ClusterLedger(Ledger):
     """One cluster's memory, shared with everybody who uses ``state: cluster``.
 
     ``lost`` is set if what others remember is unknown: it may be anything. ``notes`` name messages that were skipped.
@@ -53,7 +54,7 @@ class ClusterLedger(DocumentLedger):
         self._topic = topic
         self._clock_ms = clock_ms
         self._synced = self._begun = False
-        super().__init__(folder, known)
+        super().__init__(folder, known, shared=True)
         if will_save:
             topic.connect()
         try:
@@ -114,7 +115,7 @@ class ClusterLedger(DocumentLedger):
         if not gone and self.remembers_group(name):
             gone = True
             with self.transaction():
-                self._to_tell((), [name])
+                self._mark([docs.group_key(name)])
         self._publish()
         return gone
 
@@ -152,7 +153,7 @@ class ClusterLedger(DocumentLedger):
                 ]
                 self._sync()
                 with self._errors():
-                    self._read_heads()
+                    self._heads = self._stored_heads()
                 if abs(lags[0]) > MAX_SKEW_MS:  # others discard our times, however often we send them
                     self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: set it right (NTP)"))
                     return

@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+from pydantic import ConfigDict, Field
 
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import format_duration
@@ -49,8 +51,10 @@ class Growth(NamedTuple):
 class DiskMemory:
     """The looks at one disk, oldest first, packed (:func:`unpack`)."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     packed: bytes = b""
-    changed: bool = False
+    changed: Annotated[bool, Field(exclude=True)] = False
 
     @property
     def looks(self) -> tuple[Look, ...]:

@@ -221,7 +221,11 @@ class GroupMemory:
             group = cls(
                 seen_ms, bytes.fromhex(digest), {**ids}, counted, opened, refused, gone, doubted, stood_ms=stood_ms
             )
-            sound = all(type(one) is str for one in ids.values()) and type(seen_ms) is type(stood_ms) is int
+            sound = (
+                all(type(one) is str for one in ids.values())
+                and type(seen_ms) is type(stood_ms) is int
+                and -(2**63) <= seen_ms < 2**63
+            )
         except (ValueError, TypeError, AttributeError):
             sound = False
         if not sound:

@@ -5,31 +5,19 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from retention_cli.core.model import Reason, Unknown
-from retention_cli.memory.aged import seen_before
-from retention_cli.memory.ages import Ages, StoredAges
+from retention_cli.memory import documents as docs
+from retention_cli.memory.ages import Ages
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.ledger_file import Head, Key
 from retention_cli.memory.ledger_groups import LedgerGroups
+from retention_cli.memory.ledger_rows import Head, Key, partitions_in
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import (
-    INSERT,
-    KEYS,
-    SELECT,
-    partition_of,
-    row_of,
-    rows_in,
-    values_in,
-    values_of,
-)
 
 if TYPE_CHECKING:
     from retention_cli.audit.log import NamedLedger
@@ -50,7 +38,14 @@ class Ledger(LedgerGroups):
         StateError: it can't be opened, is no ledger, or was written by a newer kretain.
     """
 
-    def __init__(self, folder: Path | None, known: NamedLedger | None = None, *, lost: Unknown | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        known: NamedLedger | None = None,
+        *,
+        lost: Unknown | None = None,
+        shared: bool = False,
+    ) -> None:
         self.lost = lost
         self.notes: list[Reason] = []
         self._disks: dict[str, DiskMemory] = {}
@@ -58,11 +53,10 @@ class Ledger(LedgerGroups):
         self._topics_ms = 0
         self._partitions: dict[Key, PartitionMemory] = {}
         self._loaded: set[str] = set()  # topic ids of which all partitions are in memory
-        self._taken: list[bytes] = []
+        self._taken: dict[Key, bytes] = {}
         self._names: dict[str, str] = {}
         self._seen: set[str] = set()
-        super().__init__(folder, None if known is None else known.ledger_id)
-        self._ages = StoredAges(self.db)
+        super().__init__(folder, None if known is None else known.ledger_id, shared=shared)
         with self._errors():
             self._forget_read()
 
@@ -148,12 +142,7 @@ class Ledger(LedgerGroups):
         Raises:
             ValueError: it is not what was written there.
         """
-        try:
-            for row in rows_in(changes):
-                values_in(row)
-        except sqlite3.Error as error:
-            raise ValueError(str(error)) from None
-        self._taken.append(changes)
+        self._taken |= partitions_in(changes)
 
     def noted_ages(self) -> tuple[dict[tuple[str, int], int], dict[str, int]]:
         """Return what :meth:`ages` has noted and is not saved: by topic id and number of partitions, and by group."""
@@ -214,7 +203,6 @@ class Ledger(LedgerGroups):
         for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
             one.changed = False
-        taken = {row[0] for part in self._taken for row in rows_in(part)}
         self._heads |= {name: Head.of(group) for name, group in groups.items()}  # merging may have added to them
         self._ages.written()
         for disk in disks.values():
@@ -222,8 +210,8 @@ class Ledger(LedgerGroups):
         for name, seen in touched.items():
             head = self._heads[name]
             self._heads[name] = head._replace(seen_ms=max(seen, head.seen_ms))
-        written = [*sorted({topic_id for topic_id, _ in changed} | taken), *groups, *judged]
-        self._groups, self._judged, self._taken = {}, {}, []
+        written = [*sorted({topic_id for topic_id, _ in (*changed, *self._taken)}), *groups, *judged]
+        self._groups, self._judged, self._taken = {}, {}, {}
         self._touched = {}
         return written
 
@@ -233,15 +221,16 @@ class Ledger(LedgerGroups):
             gone = self.db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
             self._ages.forget((), [name])
             self._bump()
-            self._to_tell((), [name] if gone else ())
+            self._mark([docs.group_key(name)] if gone else ())
         self._drop(name)
         return gone
 
     def prune(self, before_ms: int, keep: Collection[str] = ()) -> tuple[int, int]:
-        """Forget what :func:`.aged.seen_before` returns; return how many topic ids and groups."""
+        """Forget what :meth:`seen_before` returns; return how many topic ids and groups."""
         with self.transaction():
-            topics, groups = seen_before(self.db, before_ms, keep)
-            keys = [key for one in topics for key in self.db.execute(KEYS + " WHERE topic_id = ?", (one,))]
+            topics, groups = self.seen_before(before_ms, keep)
+            keys = {docs.topic_key(*key) for one in topics for key, _ in self._every_partition(one)}
+            keys.update(map(docs.group_key, groups))
             self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
@@ -249,14 +238,56 @@ class Ledger(LedgerGroups):
             stale = [name for (name,) in self.db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
             self.db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
             self._bump()
-            self._to_tell(keys, groups, disks=stale)
+            self._mark(keys.union(map(docs.disk_key, stale)))
         with self._errors():
             self._forget_read()
         return len(topics), len(groups)
 
-    def _is_stale(self, disk: str, before_ms: int) -> bool:
-        looks = (self._stored_disk(disk) or DiskMemory()).looks
-        return not looks or looks[-1].wall_ms < before_ms
+    def seen_before(self, before_ms: int, keep: Collection[str]) -> tuple[list[str], list[str]]:
+        """Return the topic ids, but those in ``keep``, and the groups that were last seen before a moment (Unix ms)."""
+        topics = self.db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
+        groups = self.db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))
+        return [one for (one,) in topics if one not in keep], [one for (one,) in groups]
+
+    # -- a copy that was planned with elsewhere ---------------------------------------------
+
+    def take_back(self, copy: Ledger, revision: int) -> None:
+        """Take in what was added to a copy of this ledger, which was made at ``revision``.
+
+        If nothing was written here since, the copy's rows replace these; else its documents are merged into them, as
+        those of another operator are.
+
+        Raises:
+            StateError: either can't be used.
+        """
+        if not self._replaced(copy, revision):
+            with self.transaction():
+                self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+                keys = []
+                for key, document in copy.documents():
+                    self._merge_in(document)
+                    keys.append(key)
+                self._mark(keys)
+        with self._errors():
+            self._forget_read()
+
+    def _replaced(self, copy: Ledger, revision: int) -> bool:
+        """Put the copy's rows in place of these, unless there was another write since; return whether they are."""
+        with self._errors():
+            self.db.execute("ATTACH ? AS copy", (str(copy.path),))
+            try:
+                with self.transaction():
+                    if self._meta("revision") != revision:
+                        return False
+                    tables = self.db.execute("SELECT name FROM copy.sqlite_master WHERE type = 'table'").fetchall()
+                    for (name,) in tables:
+                        self.db.execute(f"DELETE FROM main.{name}")  # noqa: S608
+                        self.db.execute(f"INSERT INTO main.{name} SELECT * FROM copy.{name}")  # noqa: S608
+                return True
+            finally:
+                self.db.execute("DETACH copy")
+
+    # -- what was read ----------------------------------------------------------------------
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
@@ -266,31 +297,29 @@ class Ledger(LedgerGroups):
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
-        self._taken = []
+        self._taken = {}
         self._ages.forget_read()
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
-        self._read_heads()
+        self._heads = self._stored_heads()
 
     def _join_others(self) -> None:
         """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
         self._expand_taken()
         self._groups, self._judged = self._merged_groups(), {}
         self._ages.forget_read()
-        self._read_heads()
+        self._heads = self._stored_heads()
         self._ages.known_by_others(self._heads)
         self._heads |= {name: Head.of(group) for name, group in self._groups.items()}
         self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
         for name, disk in self._disks.items():
             disk.take(self._stored_disk(name) or DiskMemory())
-        for key, theirs in self._stored_of(self._loaded | {topic_id for topic_id, _ in self._partitions}):
-            mine = self._partitions.setdefault(key, theirs)
-            mine.become(mine.merged(theirs) if mine.changed else theirs)
+        topic_ids = self._loaded | {topic_id for topic_id, _ in self._partitions}
+        for key, theirs in self._every_partition():
+            if key[0] in topic_ids:
+                mine = self._partitions.setdefault(key, theirs)
+                mine.become(mine.merged(theirs) if mine.changed else theirs)
         self._revision, self._outdated = self._meta("revision"), False
-
-    def _read_heads(self) -> None:
-        """Read the :class:`Head` of each group."""
-        self._heads = self._stored_heads()
 
     # -- the file ------------------------------------------------------------------------
 
@@ -299,23 +328,16 @@ class Ledger(LedgerGroups):
         with self._errors():
             everything = not self._loaded and not self._sparing
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
-            for key, one in self._stored_of(self._loaded, None if everything else topic_id):
-                self._partitions.setdefault(key, one)
+            for key, one in self._every_partition(None if everything else topic_id):
+                if key[0] in self._loaded:
+                    self._partitions.setdefault(key, one)
 
     def _expand_taken(self) -> None:
-        """Turn rows that were taken in into memories, which can be merged."""
-        for row in (row for part in self._taken for row in rows_in(part)):
-            one = self._partitions[row[0], row[1]] = partition_of(row)
+        """Turn documents that were taken in into memories, which can be merged."""
+        for key, doc in self._taken.items():
+            one = self._partitions[key] = PartitionMemory.from_bytes(doc)
             one.changed = True
-        self._taken = []
-
-    def _stored_of(
-        self, topic_ids: Collection[str], topic_id: str | None = None
-    ) -> Iterator[tuple[Key, PartitionMemory]]:
-        where, named = ("", ()) if topic_id is None else (" WHERE topic_id = ?", (topic_id,))
-        for row in self.db.execute(SELECT + where, named):
-            if row[0] in topic_ids:
-                yield (row[0], row[1]), partition_of(row)
+        self._taken = {}
 
     def _merged(self, changed: Mapping[Key, PartitionMemory]) -> dict[Key, PartitionMemory]:
         """Return partitions to write, merged with what another process has written since we read."""
@@ -342,9 +364,8 @@ class Ledger(LedgerGroups):
         now_ms: int,
     ) -> None:
         grown = self._ages.write()
-        for part in self._taken:
-            self.db.executemany(INSERT, rows_in(part))
-        self.db.executemany(INSERT, (row_of(*key, values_of(one)) for key, one in changed.items()))
+        self._put_partitions(self._taken.items())
+        self._put_partitions((key, one.as_bytes()) for key, one in changed.items())
         for name, disk in disks.items():
             self._put_disk(name, disk)
         ids = {topic_id for topic_id, _partition in changed} | self._loaded | self._seen
@@ -362,15 +383,6 @@ class Ledger(LedgerGroups):
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        taken = ((row[0], row[1]) for part in self._taken for row in rows_in(part))
-        told = chain(changed, taken, ((topic_id, 0) for topic_id in grown))
-        self._to_tell(told, (*groups, *judged), touched, disks)
-
-    def _to_tell(
-        self,
-        partitions: Iterable[Key],
-        groups: Iterable[str],
-        touched: Mapping[str, int] | None = None,
-        disks: Iterable[str] = (),
-    ) -> None:
-        """Note what to send to others; a shared ledger overrides it. Part of each transaction."""
+        keys = {docs.topic_key(*key) for key in (*changed, *self._taken)} | grown
+        keys.update(map(docs.group_key, (*groups, *judged)), map(docs.disk_key, disks))
+        self._mark(keys, touched)

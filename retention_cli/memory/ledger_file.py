@@ -13,49 +13,40 @@ import threading
 import uuid
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from retention_cli.core.file_problems import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
-from retention_cli.memory.ages import TABLES
-from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
-from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import (
-    INSERT,
-    SELECT,
-    checksum,
-    checksum_of_lines,
-    partition_of,
-    row_of,
-    values_of,
-)
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
 _CLOSE_S: Final = 5.0
-PARTITION_COLUMNS: Final = """
-    topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
-    last_epoch INTEGER, earlier BLOB, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER,
-    newest_offset INTEGER, data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
-    front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB, newest_under TEXT,
-    PRIMARY KEY (topic_id, partition)"""
-SCHEMA: Final = f"""
+SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE partitions ({PARTITION_COLUMNS});
+CREATE TABLE partitions (
+    topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, doc BLOB NOT NULL,
+    PRIMARY KEY (topic_id, partition));
 CREATE TABLE groups (
     name TEXT PRIMARY KEY, checksum INTEGER NOT NULL, doc_checksum INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
     digest BLOB NOT NULL, plain INTEGER NOT NULL, open TEXT NOT NULL, doc BLOB NOT NULL);
 CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE widths (
+    topic_id TEXT NOT NULL, partitions INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, partitions)) WITHOUT ROWID;
+CREATE TABLE born (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE state_topic (topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL, revision INTEGER);
+CREATE TABLE unsent (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE unread (key TEXT PRIMARY KEY, text TEXT NOT NULL, newer INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE told (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0), ('seal', 0);
-"""  # noqa: S608
+"""
+"""The last four tables are of a shared ledger alone (:mod:`retention_cli.memory.shared_cache`)."""
 
 _SEALED: Final = (
     ("key || ' ' || value", "about", "key"),
@@ -64,38 +55,14 @@ _SEALED: Final = (
     ("topic_id || '/' || partition || ' ' || checksum", "partitions", "topic_id, partition"),
     ("name || ' ' || checksum", "groups", "name"),
     ("name || ' ' || hex(looks)", "disks", "name"),
-)
-_SEALED_IF_USED: Final = (
     ("topic_id || '/' || partitions || ' ' || seen_ms", "widths", "topic_id, partitions"),
     ("name || ' ' || seen_ms", "born", "name"),
     ("topic_id || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "topic_id"),
     ("key || ' ' || revision", "unsent", "key"),
-    ("key || ' ' || text || ' ' || coalesce(newer, '')", "unread", "key"),
+    ("key || ' ' || text || ' ' || newer", "unread", "key"),
     ("name || ' ' || seen_ms", "told", "name"),
 )
-"""Tables that only newer ledgers have, and those of a shared one (:mod:`retention_cli.memory.shared_cache`)."""
-
-_LINES_AT_A_TIME: Final = 5_000
-
-Key = tuple[str, int]
-"""A topic's id and a partition."""
-
-
-class Head(NamedTuple):
-    """A group's row without its document: when it was last seen (Unix ms), and the digest of its commits.
-
-    ``plain``: there is nothing to recall of it. ``open`` are the topics with a commit that was not judged yet.
-    """
-
-    seen_ms: int
-    digest: bytes
-    plain: bool
-    open: frozenset[str]
-
-    @classmethod
-    def of(cls, group: GroupMemory) -> Head:
-        """Return what a group's row says of it."""
-        return cls(group.seen_ms, group.digest, group.plain, group.open_topics)
+_ROWS_AT_A_TIME: Final = 5_000
 
 
 class LedgerFile:
@@ -164,7 +131,7 @@ class LedgerFile:
                 raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
             with self.transaction():
                 if self._pragma("user_version") == 0:  # no other process was faster
-                    self._execute_all(SCHEMA + TABLES)
+                    self._execute_all(SCHEMA)
                     self._introduce()
                     self.began_anew = True
         elif version < SCHEMA_VERSION:
@@ -212,19 +179,12 @@ class LedgerFile:
         Of a row with a checksum it covers the key and that checksum, which is verified when the row is read.
         """
         total = 0
-        there = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for what, table, keys in (*_SEALED, *(one for one in _SEALED_IF_USED if one[1] in there)):
-            count = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
-            if count or (what, table, keys) in _SEALED:  # they may be created, empty, outside our transactions
-                rows = f"SELECT {what} FROM {table} ORDER BY {keys}"  # noqa: S608
-                total = checksum_of_lines((total, table, count), partial(self._lines, rows))
+        for what, table, keys in _SEALED:
+            found = self.db.execute(f"SELECT {what} FROM {table} ORDER BY {keys}")  # noqa: S608
+            while rows := found.fetchmany(_ROWS_AT_A_TIME):  # never all of them: they may be large
+                lines = "".join(f"{table} {one}\n" for (one,) in rows)
+                total = zlib.crc32(lines.encode("utf-8", "surrogatepass"), total)
         return total
-
-    def _lines(self, query: str) -> Iterator[list[str]]:
-        found = self.db.execute(query)
-        while rows := found.fetchmany(_LINES_AT_A_TIME):
-            if some := [one for (one,) in rows if one is not None]:
-                yield some
 
     def _has_tables(self) -> bool:
         return bool(self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
@@ -236,78 +196,6 @@ class LedgerFile:
         for statement in statements.strip().split(";"):
             if statement.strip():
                 self.db.execute(statement)
-
-    # -- partitions ---------------------------------------------------------------------
-
-    def _stored_partition(self, key: Key) -> PartitionMemory | None:
-        row = self.db.execute(SELECT + " WHERE topic_id = ? AND partition = ?", key).fetchone()
-        return None if row is None else partition_of(row)
-
-    def _stored_partitions(self, topic_id: str, numbers: range) -> dict[int, PartitionMemory]:
-        where = " WHERE topic_id = ? AND partition >= ? AND partition < ?"
-        rows = self.db.execute(SELECT + where, (topic_id, numbers.start, numbers.stop))
-        return {row[1]: partition_of(row) for row in rows}
-
-    def _put_partition(self, key: Key, one: PartitionMemory) -> None:
-        self.db.execute(INSERT, row_of(*key, values_of(one)))
-
-    # -- groups ----------------------------------------------------------------------------
-
-    def _stored_heads(self) -> dict[str, Head]:
-        """Return each group's :class:`Head`.
-
-        Raises:
-            ValueError: a row is not what was written.
-        """
-        found: dict[str, Head] = {}
-        rows = self.db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
-        for name, noted, *values in rows:
-            if noted != checksum(name, *values):
-                raise ValueError(f"what it says of group {name!r} is not what was written")
-            _doc, seen_ms, digest, plain, topics = values
-            found[name] = Head(seen_ms, digest, bool(plain), frozenset(topics.split("\n") if topics else ()))
-        return found
-
-    def _stored_group(self, name: str) -> GroupMemory | None:
-        row = self.db.execute("SELECT seen_ms, doc_checksum, doc FROM groups WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            return None
-        if zlib.crc32(row[2]) != row[1]:
-            raise ValueError(f"what it remembers of group {name!r} is not what was written")
-        group = GroupMemory.from_bytes(row[2])
-        group.seen_ms = row[0]
-        return group
-
-    def _put_group(self, name: str, head: Head, document: bytes) -> None:
-        topics = "\n".join(sorted(head.open))
-        values = (zlib.crc32(document), head.seen_ms, head.digest, int(head.plain), topics)
-        self.db.execute(
-            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, checksum(name, *values), *values, document),
-        )
-
-    def _touch_group(self, name: str, seen_ms: int) -> None:
-        """Note that a group was seen, if that is later than stored."""
-        row = self.db.execute(
-            "SELECT doc_checksum, seen_ms, digest, plain, open FROM groups WHERE name = ?", (name,)
-        ).fetchone()
-        if row is not None and row[1] < seen_ms:
-            values = (row[0], seen_ms, *row[2:])
-            changed = (seen_ms, checksum(name, *values), name)
-            self.db.execute("UPDATE groups SET seen_ms = ?, checksum = ? WHERE name = ?", changed)
-
-    # -- disks, and the rest ----------------------------------------------------------------
-
-    def _stored_disk(self, name: str) -> DiskMemory | None:
-        row = self.db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            return None
-        if not isinstance(row[0], bytes) or len(row[0]) % LOOK_BYTES:
-            raise ValueError("the looks at a disk are broken")
-        return DiskMemory(row[0])
-
-    def _put_disk(self, name: str, one: DiskMemory) -> None:
-        self.db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
 
     def _bump(self) -> None:
         self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")

@@ -9,19 +9,17 @@ from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory, ReadCommits, digest_of
 from retention_cli.memory.interface import Commits, Last, LogsOf, RecalledGroup
-from retention_cli.memory.ledger_file import Head, LedgerFile
+from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS, Head, LedgerRows
 from retention_cli.memory.positions import NOTHING, Logs, Positions
 
 
-class LedgerGroups(LedgerFile):
+class LedgerGroups(LedgerRows):
     """A ledger's groups. Those that changed are in ``_groups``, and from judging on in ``_judged``, as stored."""
 
-    slack_ms: int = 0
-    """By so much a group may have been seen later than is remembered (F6)."""
     reads: list[tuple[str, ReadCommits | None]] | None = None
     """A list of one's own to note here what groups are read as, in order; None: as is remembered."""
 
-    def __init__(self, folder: Path | None, known_id: str | None = None) -> None:
+    def __init__(self, folder: Path | None, known_id: str | None = None, *, shared: bool = False) -> None:
         self._ids: Mapping[str, str] = {}
         self._groups: dict[str, GroupMemory] = {}
         self._judged: dict[str, bytes] = {}
@@ -29,10 +27,16 @@ class LedgerGroups(LedgerFile):
         self._present: set[str] = set()
         self._heads: dict[str, Head] = {}
         self._outdated = False  # what was read is not what the file has
-        super().__init__(folder, known_id)
+        super().__init__(folder, known_id, shared=shared)
+
+    @property
+    def slack_ms(self) -> int:
+        """By so much a group may have been seen later than is remembered (F6)."""
+        return SEEN_AGAIN_MS if self.shared else 0
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
+        since_ms -= self.slack_ms
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
         stands = head is not None and head.digest == digest
@@ -64,6 +68,7 @@ class LedgerGroups(LedgerFile):
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
+        since_ms -= self.slack_ms
         here = frozenset(present)
         for name, head in sorted(self._heads.items()):
             if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):

@@ -7,7 +7,9 @@ belongs to a topic id: a recreated topic starts over.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import replica as replica_memory
@@ -25,6 +27,8 @@ from retention_cli.memory.samples import (
 )
 
 _DATA_AT_MOST: Final = 8
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""A number that the ledger's columns can hold."""
 
 
 class Front(NamedTuple):
@@ -49,20 +53,22 @@ class PartitionMemory:
     only ever hold. ``front`` is who stamped the record at S. ``earlier`` are memories that this one replaced.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     packed: bytes = b""
     newest: EventMax | None = None
-    data_at: tuple[int, ...] = ()
+    data_at: tuple[Int64, ...] = ()
     scan: bytes | None = None
     replicas: bytes = b""
-    leader_epoch: int | None = None
-    log_start: int = 0
+    leader_epoch: Int64 | None = None
+    log_start: Int64 = 0
     created: bool = False
-    created_below: int = 0
+    created_below: Int64 = 0
     front: Front | None = None
-    last_epoch: int | None = None
+    last_epoch: Int64 | None = None
     earlier: tuple[Earlier, ...] = ()
     newest_under: str = ""
-    changed: bool = False
+    changed: Annotated[bool, Field(exclude=True)] = False
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -258,3 +264,21 @@ class PartitionMemory:
         for one in (both, mine):
             one.data_at, one.log_start, one.front, one.earlier, one.changed = (), 0, None, (), False
         return asked and both == mine
+
+    # -- as bytes -------------------------------------------------------------------------
+
+    def as_bytes(self) -> bytes:
+        """Return the memory as JSON, without what is empty."""
+        return _ADAPTER.dump_json(self, exclude_defaults=True)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> PartitionMemory:
+        """Return the memory that :meth:`as_bytes` wrote.
+
+        Raises:
+            ValueError: it is not valid.
+        """
+        return _ADAPTER.validate_json(raw, strict=True)
+
+
+_ADAPTER: Final = TypeAdapter(PartitionMemory)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
-
-_TABLES: Final = (
-    "CREATE TABLE IF NOT EXISTS state_topic (topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL, revision INTEGER)",
-    "CREATE TABLE IF NOT EXISTS unsent (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS unread (key TEXT PRIMARY KEY, text TEXT NOT NULL, newer INTEGER) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS told (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID",
-)
+from typing import NamedTuple
 
 
 class Unread(NamedTuple):
@@ -30,8 +23,6 @@ class SharedCache:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
-        for statement in _TABLES:
-            db.execute(statement)
 
     # -- how far the topic was read ---------------------------------------------------
 

@@ -10,7 +10,6 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.core.printable import name_in_text
-from retention_cli.memory.aged import seen_before
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
@@ -86,7 +85,7 @@ def old(ledger: Ledger, metadata: ClusterMetadata, before_ms: int) -> tuple[int,
     Raises:
         StateError: the ledger can't be read.
     """
-    topics, groups = seen_before(ledger.db, before_ms, set(metadata.topic_ids.values()))
+    topics, groups = ledger.seen_before(before_ms, set(metadata.topic_ids.values()))
     return len(topics), len(groups)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.document_ledger import DocumentLedger
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.state.memories import Kind, Memories
@@ -51,11 +49,10 @@ class HandedMemories(Memories):
     """The memory of one cluster that was handed to this process, in a folder of its own."""
 
     def __init__(
-        self, handed: Handed, folder: Path, clock_ms: Callable[[], int], ledger: type[Ledger] | None = None
+        self, handed: Handed, folder: Path, clock_ms: Callable[[], int], ledger: type[Ledger] = Ledger
     ) -> None:
         super().__init__(folder, clock_ms=clock_ms)
-        # That of a shared ledger also notes what to tell others.
-        self._class = ledger or (Ledger if handed.kind == "local" else DocumentLedger)
+        self._class = ledger
         self.kind = handed.kind
         self.notes = list(handed.notes)
         self._handed = handed
@@ -65,9 +62,7 @@ class HandedMemories(Memories):
         if not handed.ledger:
             return Ledger(None, lost=handed.lost)
         folder = _unpacked(handed.ledger, self._state_dir, cluster_id)
-        ledger = self._class(folder)
-        ledger.lost = handed.lost
-        return ledger
+        return self._class(folder, lost=handed.lost, shared=handed.kind == "cluster")
 
     def added(self, cluster_id: str) -> bytes:
         """Return the content of the ledger's file, for :func:`take_back`; empty if there is none."""
@@ -91,21 +86,10 @@ def take_back(memories: Memories, cluster_id: str, added: bytes, revision: int, 
     try:
         with (
             tempfile.TemporaryDirectory(prefix="kretain-ledger-") as name,
-            contextlib.closing(DocumentLedger(_unpacked(added, Path(name), cluster_id))) as copy,
-            _opened(memory) as ledger,
+            Ledger(_unpacked(added, Path(name), cluster_id)) as copy,
         ):
-            ledger.take_back(copy, revision)
+            memory.take_back(copy, revision)
     except (StateError, OSError) as error:
         memories.forgets(f"nothing was remembered of this run: {error}")
-    if isinstance(memory, DocumentLedger):  # tells others
+    if memory.shared:  # tells others
         memories.save(now_ms)
-
-
-@contextlib.contextmanager
-def _opened(ledger: Ledger) -> Iterator[DocumentLedger]:
-    """Yield a ledger that takes documents: the one of ``state: cluster``, or this machine's own, opened once more."""
-    if isinstance(ledger, DocumentLedger):
-        yield ledger
-        return
-    with contextlib.closing(DocumentLedger(ledger.path.parent)) as again:
-        yield again

@@ -73,53 +73,64 @@ def test_a_group_and_a_stamp_come_back() -> None:
     assert docs.decode("clock", docs.encode(stamp, WRITTEN)) == (stamp, WRITTEN)
 
 
-GOOD: dict[str, Any] = {
-    "v": docs.VERSION,
-    "at": 1,
-    "since": 1,
-    "topic": "t",
-    "id": TOPIC_ID,
-    "seen": 1,
-    "partitions": [],
-}
-GROUP: dict[str, Any] = {"v": docs.VERSION, "at": 1, "since": 1, "group": "a", "memory": ""}
+HEAD: dict[str, Any] = {"at_ms": 1, "since_ms": 1, "version": docs.VERSION}
+GOOD: dict[str, Any] = {"topic_id": TOPIC_ID, "name": "t", "seen_ms": 1, "partitions": {}}
+GROUP: dict[str, Any] = {"name": "a", "group": ""}
+DISK: dict[str, Any] = {"name": "1:/d", "disk": {"packed": ""}}
+
+
+def message(head: object, body: object) -> bytes:
+    return zlib.compress(f"{json.dumps(head)}\n{json.dumps(body)}".encode())
 
 
 @pytest.mark.parametrize(
-    ("key", "data"),
+    ("key", "body"),
     [
-        (TOPIC_ID, {**GOOD, "id": "another"}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 32, "epoch": 1}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "samples": "AAAA"}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "newest": ["x", 1]}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "newest": []}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "data": ["x"]}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "scan": "AAAA"}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": "1"}]}),
-        (TOPIC_ID, {**GOOD, "partitions": [[0, "", None, [], None]]}),
-        (TOPIC_ID, {**GOOD, "v": 0}),
-        (TOPIC_ID, {**GOOD, "v": "1"}),
-        (TOPIC_ID, {**GOOD, "at": None}),
-        (TOPIC_ID, {**GOOD, "seen": 2**63}),
-        (TOPIC_ID, {**GOOD, "seen": 1e300}),
-        (TOPIC_ID, {**GOOD, "since": "9" * 30}),
-        (TOPIC_ID, {**GOOD, "topic": "\ud800"}),
+        (TOPIC_ID, {**GOOD, "topic_id": "another"}),
+        (TOPIC_ID, {**GOOD, "partitions": {"32": {}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"-1": {}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"x": {}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"packed": "AAAA"}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"replicas": "AAAA"}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"packed": "ä"}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"newest": ["x", 1]}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"newest": []}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"data_at": ["x"]}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"scan": "AAAA"}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"leader_epoch": "1"}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"leader_epoch": True}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": {"earlier": [[1, 2, 3, 4]]}}}),
+        (TOPIC_ID, {**GOOD, "partitions": {"0": [0, "", None, [], None]}}),
+        (TOPIC_ID, {**GOOD, "seen_ms": 2**63}),
+        (TOPIC_ID, {**GOOD, "seen_ms": 1e300}),
+        (TOPIC_ID, {**GOOD, "name": "\ud800"}),
         (f"{TOPIC_ID}/99999999999999999999", GOOD),
+        (f"{TOPIC_ID}/1", {**GOOD, "partitions": {"0": {}}}),
         ("who-knows", GOOD),
-        ("group:a", {**GOOD, "group": "b"}),
+        ("group:a", {**GROUP, "name": "b"}),
         ("group:a", GROUP),
-        ("group:a", {**GROUP, "memory": "eJw="}),
+        ("group:a", {**GROUP, "group": 1}),
+        ("group:a", {**GROUP, "group": "eJw="}),
+        ("disk:1:/e", DISK),
+        ("disk:1:/d", {**DISK, "disk": {"packed": "AAAA"}}),
     ],
 )  # fmt: skip
-def test_what_is_no_document_is_refused(key: str, data: object) -> None:
+def test_what_is_no_document_is_refused(key: str, body: object) -> None:
     with pytest.raises(docs.DocumentError):
-        docs.decode(key, zlib.compress(json.dumps(data).encode()))
+        docs.decode(key, message(HEAD, body))
 
 
-def test_what_a_newer_kretain_wrote_is_told_apart() -> None:
-    with pytest.raises(docs.NewerDocumentError, match=r"version 4, this one knows 3"):
-        docs.decode(TOPIC_ID, zlib.compress(b'{"v": 4}'))
+@pytest.mark.parametrize("wrong", [{"version": 0}, {"version": "1"}, {"at_ms": None}, {"since_ms": "9" * 30}])
+def test_message_with_a_wrong_head_is_refused(wrong: dict[str, object]) -> None:
+    docs.decode(TOPIC_ID, message(HEAD, GOOD))
+    with pytest.raises(docs.DocumentError):
+        docs.decode(TOPIC_ID, message({**HEAD, **wrong}, GOOD))
+
+
+def test_what_a_newer_kretain_wrote_is_told_apart_whatever_it_is() -> None:
+    for key, body in ((TOPIC_ID, GOOD), ("new:kind", {"new": 1})):
+        with pytest.raises(docs.NewerDocumentError, match=r"version 5, this one knows 4"):
+            docs.decode(key, message({**HEAD, "version": 5, "more": 1}, body))
 
 
 def test_a_bomb_does_not_go_off() -> None:
@@ -129,7 +140,7 @@ def test_a_bomb_does_not_go_off() -> None:
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["v", *GOOD]), inner, max_size=7),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(GOOD)), inner, max_size=7),
     max_leaves=12,
 )
 
@@ -137,7 +148,7 @@ _json = st.recursive(
 @given(st.sampled_from([TOPIC_ID, "group:a", "clock", "?"]), _json | st.builds(lambda more: {**GOOD, **more}, st.dictionaries(st.sampled_from(list(GOOD)), _json)))  # fmt: skip
 def test_nothing_else_than_a_document_or_its_error_comes_of_any_json(key: str, data: object) -> None:
     try:
-        document, _ = docs.decode(key, zlib.compress(json.dumps(data).encode()))
+        document, _ = docs.decode(key, message(HEAD, data))
     except docs.DocumentError:
         return
     assert docs.decode(key, docs.encode(document, WRITTEN))[0] == document
