@@ -60,6 +60,14 @@ def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
     }
 
 
+def reason_held(world: World, trim: Trim, topic: str, place: Path) -> str:
+    """Trim, and return why the topic's partition is held; nothing of it is gone."""
+    outcome, reason = outcomes(trim(policy(topic, place)))[topic, 0]
+    assert outcome == "held"
+    assert world.ends(topic) == (0, 1_200)
+    return reason
+
+
 @pytest.mark.thorough
 def test_spark_archive_equals_the_local_one_and_is_trimmed(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,10 +124,8 @@ def test_archive_invisible_to_the_client_holds(
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.setattr(archiver, "Store", lambda _url: Store(str(here)))
-    outcome, reason = outcomes(trim(policy(topic, tmp_path / "there")))[topic, 0]
-    assert outcome == "held"
+    reason = reason_held(world, trim, topic, tmp_path / "there")
     assert "storage that this machine and all executors share" in reason
-    assert world.ends(topic) == (0, 1_200)
     assert len(archived(tmp_path / "there", topic)) == 1_200
     monkeypatch.undo()
     assert outcomes(trim(policy(topic, tmp_path / "there")))[topic, 0][0] == "trimmed"
@@ -143,10 +149,8 @@ def test_file_damaged_after_the_tasks_read_back_is_found_by_the_client(
             path.write_bytes(content)
 
     monkeypatch.setattr(archiver, "Store", Harmed)
-    outcome, reason = outcomes(trim(policy(topic, place)))[topic, 0]
-    assert outcome == "held"
+    reason = reason_held(world, trim, topic, place)
     assert "CRC checksum" in reason or "damaged" in reason
-    assert world.ends(topic) == (0, 1_200)
 
 
 def test_topic_recreated_during_a_spark_archive_holds(
@@ -164,10 +168,7 @@ def test_topic_recreated_during_a_spark_archive_holds(
         return done
 
     monkeypatch.setattr(SparkArchiver, "copy", slow)
-    outcome, reason = outcomes(trim(policy(topic, tmp_path / "archive")))[topic, 0]
-    assert outcome == "held"
-    assert "recreated" in reason
-    assert world.ends(topic) == (0, 1_200)
+    assert "recreated" in reason_held(world, trim, topic, tmp_path / "archive")
 
 
 def test_failed_archive_job_holds_its_partitions_with_one_line(
@@ -184,11 +185,9 @@ def test_failed_archive_job_holds_its_partitions_with_one_line(
         return task
 
     monkeypatch.setattr(archiver, "copier", broken)
-    outcome, reason = outcomes(trim(policy(topic, tmp_path / "archive")))[topic, 0]
-    assert outcome == "held"
+    reason = reason_held(world, trim, topic, tmp_path / "archive")
     assert "RuntimeError: of the test" in reason
     assert "\n" not in reason
-    assert world.ends(topic) == (0, 1_200)
 
 
 @pytest.mark.thorough

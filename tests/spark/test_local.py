@@ -22,7 +22,8 @@ from retention_cli.plan import rows
 from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
-from tests.support.share_groups import from_the_start, polled_share, share_offsets
+from tests.support.plain import kept_alive
+from tests.support.share_groups import from_the_start, share_offsets
 from tests.support.spark.clusters import QUICK_START
 from tests.support.spark.engines import Engines, reasons_of
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
@@ -148,7 +149,7 @@ def test_spark_plan_counts_share_groups(engines: Engines) -> None:
     share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
     from_the_start(world, f"{topic}-share")
     share.subscribe([topic])
-    with polled_share(share):
+    with kept_alive(share):
         wait_until(lambda: share_offsets(world, f"{topic}-share") == {topic: [(0, 0, None)]}, "its position")
     assert found() == {topic: ("keep", f"share:{topic}-share", []), other: ("trim", f"group:{topic}-done", [])}
     world.delete_group(f"{topic}-share")

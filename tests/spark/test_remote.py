@@ -191,7 +191,7 @@ def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spa
 
 @pytest.mark.long
 @pytest.mark.parametrize("cut", [(), ("--partitions-per-task", "0")], ids=["one task", "giant"])
-@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("after_s", [0.0, 1.0, 3.0])
 def test_killed_worker_holds_nothing_in_a_plan(
     fleet: Fleet, tmp_path: Path, after_s: float, cut: tuple[str, ...]
 ) -> None:

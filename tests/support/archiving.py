@@ -20,7 +20,7 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
-from tests.support.world import QUIET, Cli, World, reader_for
+from tests.support.world import QUIET, Cli, World, consumed, reader_for
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """A record's timestamp, key, value and headers."""
@@ -29,18 +29,7 @@ _names = itertools.count(1)
 
 
 def policy(topic: str, archive: Path | str, **more: str) -> str:
-    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
-    return "\n".join(
-        [
-            "version: 1",
-            "topics:",
-            f"  - match: {topic}",
-            "    retention.commitoffset.enable: true",
-            "    retention.commitoffset.ms: 0",
-            f"    archive: {archive}",
-            *lines,
-        ]
-    )
+    return consumed(topic, "0", archive=str(archive), **more)
 
 
 def odd_flights(count: int) -> Iterator[Whole]:

@@ -196,7 +196,7 @@ class Fleet:
             if self.rng.random() < 0.5:
                 offset = self.commits[group][topic.name, 0] = self.rng.randint(0, self.world.ends(topic.name)[1])
                 consumers[-1].commit(offsets=[TopicPartition(topic.name, 0, offset)], asynchronous=False)
-        with kept_alive(consumers):
+        with kept_alive(*consumers):
             yield
 
     # -- seeing ----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from retention_cli.forecast.reading import read_forecast
 from retention_cli.forecast.steady import Terms
 from retention_cli.forecast.value import Forecast
 from retention_cli.state.memories import Memories
+from tests.support.plain import meanwhile
 from tests.support.world import QUIET, World, now_ms, reader_for
 
 A_SECOND = 200
@@ -23,30 +23,23 @@ A_SECOND = 200
 @contextmanager
 def written_to(world: World, *topics: str, jitter: float = 0.0) -> Iterator[None]:
     """Write to partition 0 of these topics at a steady rate, each second up to so much more or less (a share of it)."""
-    done = threading.Event()
     producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
+    begun, count, second, ahead = time.monotonic(), 0, 0, 0.0
 
     def write() -> None:
-        begun, count, second, ahead = time.monotonic(), 0, 0, 0.0
-        while not done.is_set():
-            passed = time.monotonic() - begun
-            if passed >= second + 1:
-                second, ahead = int(passed), A_SECOND * random.uniform(-jitter, jitter)
-            while count < passed * A_SECOND + ahead * (passed - second):
-                for topic in topics:
-                    producer.produce(topic, b"x" * 1024, partition=0)
-                count += 1
-            producer.poll(0)
-            done.wait(0.02)
-        producer.flush(30)
+        nonlocal count, second, ahead
+        passed = time.monotonic() - begun
+        if passed >= second + 1:
+            second, ahead = int(passed), A_SECOND * random.uniform(-jitter, jitter)
+        while count < passed * A_SECOND + ahead * (passed - second):
+            for topic in topics:
+                producer.produce(topic, b"x" * 1024, partition=0)
+            count += 1
+        producer.poll(0.02)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with meanwhile(write):
         yield
-    finally:
-        done.set()
-        thread.join(60)
+    producer.flush(30)
 
 
 def foretell(world: World, policy: str, least_ms: int = 3000) -> Forecast:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,21 +91,42 @@ def commit_all(admin: AdminClient, group: str, offsets: Mapping[Place, int]) -> 
 
 
 @contextmanager
-def kept_alive(consumers: Collection[Consumer]) -> Iterator[None]:
-    """Let members heartbeat while something else goes on; close them at the end."""
+def meanwhile(*work: Callable[[], None]) -> Iterator[None]:
+    """Do each of these over and over while something else goes on; what fails there fails here."""
     done = threading.Event()
+    errors: list[BaseException] = []
 
-    def poll() -> None:
-        while not done.wait(0.1):
-            for consumer in consumers:
-                consumer.poll(0)
+    def repeat(one: Callable[[], None]) -> None:
+        try:
+            while not done.is_set():
+                one()
+        except BaseException as error:
+            errors.append(error)
 
-    thread = threading.Thread(target=poll)
-    thread.start()
+    threads = [threading.Thread(target=repeat, args=(one,)) for one in work]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         done.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def kept_alive(*consumers: Any) -> Iterator[None]:
+    """Let members heartbeat while something else goes on; close them at the end."""
+
+    def poll() -> None:
+        for consumer in consumers:
+            consumer.poll(0.1)
+
+    try:
+        with meanwhile(poll):
+            yield
+    finally:
         for consumer in consumers:
             consumer.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
@@ -34,21 +31,3 @@ def share_offsets(world: World, group: str) -> dict[str, list[Any]]:
     [one] = found
     assert isinstance(one, GroupCommits), one
     return {topic: list(rows) for topic, rows in one.topics.items()}
-
-
-@contextmanager
-def polled_share(share: Any) -> Iterator[None]:
-    done = threading.Event()
-
-    def poll() -> None:
-        while not done.is_set():
-            share.poll(0.2)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        share.close()

@@ -22,27 +22,9 @@ from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.state.memories import Memories
 from tests.support.leaders import lead_by, leaders
-from tests.support.share_groups import OLD, from_the_start, polled_share, share_offsets
+from tests.support.plain import kept_alive
+from tests.support.share_groups import OLD, from_the_start, share_offsets
 from tests.support.world import HOUR, World, codes, commit_raw, consumed, now_ms, reader_for, wait_until
-
-
-@contextmanager
-def polled(consumer: Any) -> Iterator[Any]:
-    """Keep a member alive while the test looks at it."""
-    done = threading.Event()
-
-    def poll() -> None:
-        while not done.is_set():
-            consumer.poll(0.1)
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield consumer
-    finally:
-        done.set()
-        thread.join()
-        consumer.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -50,7 +32,7 @@ def test_live_groups_commit_counts_in_every_protocol(world: World, protocol: str
     topic = world.filled(OLD)
     member = world.member(f"{topic}-live", [topic], group_protocol=protocol)
     member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
-    with polled(member):
+    with kept_alive(member):
         decision = world.decide(consumed(topic), topic)
     assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{topic}-live")
 
@@ -76,7 +58,7 @@ def test_live_member_without_a_commit_holds_its_topic(world: World, protocol: st
     for name in (topic, other):
         world.produce(name, OLD)
         world.commit(f"{topic}-done", name, 10)
-    with polled(world.member(f"{topic}-new", [topic], group_protocol=protocol)):
+    with kept_alive(world.member(f"{topic}-new", [topic], group_protocol=protocol)):
         decision = world.decide(consumed(topic), topic)
         assert decision.action == "hold"
         assert codes(decision) == {"F2"}
@@ -92,7 +74,7 @@ def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> Non
     """F2: the broker looks for new topics only now and then; the group reads them from the start once it has."""
     topic = world.topic("regex")
     group = f"{topic}-all"
-    with polled(world.member(group, [f"^{topic}.*"], group_protocol="consumer")):
+    with kept_alive(world.member(group, [f"^{topic}.*"], group_protocol="consumer")):
         new = world.topic(name=f"{topic}-new")
         world.produce(new, OLD)
         world.commit(f"{topic}-done", new, 10)
@@ -118,7 +100,7 @@ def test_share_group_counts_by_its_start_offset(world: World) -> None:
     from_the_start(world, group)
     share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": group})
     share.subscribe([topic])
-    with polled_share(share):
+    with kept_alive(share):
         wait_until(lambda: share_offsets(world, group) == {topic: [(0, 0, None)]}, "the first to be delivered")
 
         def moved() -> bool:  # what is acknowledged is written with the next acknowledgement
@@ -160,7 +142,7 @@ def test_share_group_without_any_read_holds_its_topics(world: World) -> None:
     )
     from_the_start(world, f"{topic}-share")
     share.subscribe([topic])
-    with polled_share(share):
+    with kept_alive(share):
         wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the share group's hold")
         [reason] = world.decide(consumed(topic), topic).reasons
         assert reason.text.startswith(f"share:{topic}-share is set up to read this partition and has no position here")
@@ -328,7 +310,7 @@ def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
     """F3: a group that changed its type since it was listed has members all the same; one that is gone has none."""
     topic = world.filled(OLD)
     group, told = f"{topic}-upgraded", dict[str, Any]()
-    with polled(world.member(group, [topic], group_protocol="consumer")), reader_for(world.bootstrap) as reader:
+    with kept_alive(world.member(group, [topic], group_protocol="consumer")), reader_for(world.bootstrap) as reader:
         stale = [ListedGroup(name, "classic", "consumer", "Stable") for name in (group, f"{topic}-gone")]
         reader.describe_members(stale, told.__setitem__)
     assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}

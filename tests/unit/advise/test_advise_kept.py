@@ -34,7 +34,7 @@ KIB, MIB = 1 << 10, 1 << 20
         *[(n * DAY, n * DAY, DAY, (n + 1) * DAY, f"{n + 1}d", n * DAY) for n in (2, 3, 7, 90)],
     ],
 )
-def test_the_guides_table(
+def test_advised_settings_equal_the_guides_table(
     wanted: int, retention_ms: int, segment_ms: int, broker_at_most: int, said: str, by_r4: int
 ) -> None:
     """docs/rules.md, Worked cases: a cluster that takes no segment.ms below a day."""
@@ -81,12 +81,12 @@ def test_at_most_adds_the_segment_the_stamp_the_check_and_the_delete_delay(
 
 
 @pytest.mark.parametrize("settings", [{"retention_ms": None}, {"cleanup_policy": frozenset({"compact"})}])
-def test_without_a_time_limit_or_compacted_alone_it_is_for_ever(settings: dict) -> None:
+def test_at_most_is_forever_without_a_time_limit(settings: dict) -> None:
     assert at_most(topic(**settings), NOW) == "forever"
 
 
 @pytest.mark.parametrize("name", ["cleanup_policy", "retention_ms", "segment_ms"])
-def test_what_can_not_be_read_makes_it_unknown_and_is_named(name: str) -> None:
+def test_unreadable_setting_makes_at_most_unknown_and_is_named(name: str) -> None:
     settings: dict[str, Any] = {name: UNREAD}
     one = advise(topic(**settings), Demand(), NOW)
     assert one.at_most == UNREAD
@@ -112,7 +112,7 @@ class TestNormalTraffic:
             (0, {}, "idle"),
         ],
     )
-    def test_the_rate_decides(self, rate: int, settings: dict, expected: object) -> None:
+    def test_age_at_deletion_follows_from_the_rate(self, rate: int, settings: dict, expected: object) -> None:
         found = in_normal_traffic(part(bytes_per_hour=rate), topic(**settings))
         if isinstance(expected, Normal):
             assert isinstance(found, Normal)
@@ -141,7 +141,7 @@ class TestNormalTraffic:
         assert isinstance(found, Normal)
         assert (found.least_ms, found.most_ms) == pytest.approx((least, most), rel=1e-4)
 
-    def test_without_sizes_it_is_unknown_but_an_idle_partition_is_idle(self) -> None:
+    def test_traffic_without_sizes_is_unknown_but_idle_is_idle(self) -> None:
         no_size = Unknown.because("size", "not told")
         assert usual(topic([part(0, GIB, size_bytes=no_size)])) == no_size
         assert usual(topic([part(0, size_bytes=no_size)])) == "idle"
@@ -176,7 +176,7 @@ def test_no_answer_to_a_look_up_is_no_traffic_only_where_the_newest_record_confi
     assert (None if isinstance(window, Unknown) else window) == found
 
 
-def test_times_in_words() -> None:
+def test_durations_and_moments_are_formatted() -> None:
     for ms, said in [
         (0, "0ms"),
         (999, "999ms"),

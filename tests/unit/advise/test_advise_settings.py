@@ -56,7 +56,7 @@ def test_nothing_is_advised_where_all_is_well() -> None:
         ({"retention_bytes": 4 * GIB}, Demand(topic_bytes=MIB), {}),
     ],
 )
-def test_what_is_to_be_set(settings: dict, demand: Demand, changes: dict) -> None:
+def test_changes_are_what_the_demand_needs(settings: dict, demand: Demand, changes: dict) -> None:
     assert advise(topic(**settings), demand, NOW).changes == changes
 
 
@@ -100,7 +100,7 @@ def test_commits_are_to_live_as_long_as_the_data_also_as_it_will_be() -> None:
 
 
 @pytest.mark.parametrize("name", ["retention_ms", "segment_ms", "cleanup_policy", "segment_bytes", "retention_bytes"])
-def test_what_is_unknown_is_not_changed(name: str) -> None:
+def test_unknown_setting_is_not_changed(name: str) -> None:
     settings: dict[str, Any] = {"retention_bytes": GIB, name: UNREAD}
     changes = advise(topic(**settings), Demand(keep_ms=HOUR, topic_bytes=GIB), NOW).changes
     assert name.replace("_", ".") not in changes
@@ -128,7 +128,7 @@ def test_what_is_unknown_is_not_changed(name: str) -> None:
         ({"name": "app-repartition"}, Demand(), {}),
     ],
 )
-def test_the_policy_entry_and_that_kretain_takes_it(settings: dict, demand: Demand, entry: dict) -> None:
+def test_policy_entry_is_a_valid_policy(settings: dict, demand: Demand, entry: dict) -> None:
     """R4 in the place of the broker's retention; never for what kretain doesn't touch by itself (G5)."""
     one = advise(topic(**settings), demand, NOW)
     assert {key: exact(value) for key, value in one.policy_entry.items()} == entry
@@ -144,7 +144,7 @@ def test_the_policy_entry_and_that_kretain_takes_it(settings: dict, demand: Dema
         assert taken.forced_age_ms == one.policy_at_most_ms
 
 
-def test_the_line_is_one_that_a_shell_and_the_tool_take() -> None:
+def test_kafka_configs_line_is_quoted_for_a_shell() -> None:
     line = kafka_configs("orders", {"segment.ms": 5, "retention.ms": 7}, "b1:9092,b2:9092", "my client.properties")
     assert shlex.split(line) == [
         *("kafka-configs.sh", "--bootstrap-server", "b1:9092,b2:9092", "--command-config", "my client.properties"),

@@ -79,7 +79,7 @@ def member(name: str, bootstrap: str = "") -> Member:
         ([6], 6),
     ],
 )
-def test_1_and_6_need_all_clusters_and_what_differs_is_partial(codes: list[int], whole: int) -> None:
+def test_fleet_exit_code_is_partial_where_clusters_differ(codes: list[int], whole: int) -> None:
     assert of_many([Exit(one) for one in codes]) == whole
     assert of_many([Exit(one) for one in reversed(codes)]) == whole
 
@@ -107,7 +107,7 @@ def test_clusters_stand_in_the_files_order_whenever_they_were_ready() -> None:
     assert list(made.clusters) == ["eu", "ap", "us"]
 
 
-def test_a_cluster_that_an_engine_forgets_is_a_failure() -> None:
+def test_cluster_left_out_by_an_engine_is_a_failure() -> None:
     made = make_fleet_plan(Given(("eu", EU)), [member("eu"), member("us")], 0, source="f", digest=None)
     assert list(made.failures) == ["us"]
 
@@ -186,7 +186,7 @@ def test_the_fleets_json_wraps_each_clusters_plan() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_fleet_comes_back_cluster_by_cluster(tmp_path: Path, kind: str) -> None:
+def test_saved_fleet_is_read_cluster_by_cluster(tmp_path: Path, kind: str) -> None:
     path = saved(tmp_path, FLEET, kind)
     found = read_fleet(path)
     assert found.failures == {"ap": DOWN.error}
@@ -394,9 +394,7 @@ def trimmed_in_turn(
 @pytest.mark.parametrize(
     "error", [UnreachableError("down"), LockedError("locked"), RuntimeError("a bug"), OSError("disk")]
 )
-def test_whatever_fails_in_one_cluster_the_others_are_trimmed(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_failed_cluster_leaves_the_others_trimmed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     report = REPORT.reports["eu"]
     found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN})
     assert reached == ["eu", "us"]
@@ -409,7 +407,7 @@ def test_whatever_fails_in_one_cluster_the_others_are_trimmed(
 
 
 @pytest.mark.parametrize("error", [UnreachableError("down"), KeyboardInterrupt()])
-def test_whatever_comes_behind_a_clusters_deletes_its_report_stands(
+def test_report_of_a_cluster_stands_if_an_error_follows_its_deletes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
     """It is not said that nothing was done to it."""
@@ -447,7 +445,7 @@ def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
     assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
 
 
-def test_an_interrupt_anywhere_is_the_fleets() -> None:
+def test_fleet_is_interrupted_where_any_cluster_is() -> None:
     assert replace(REPORT, clusters={"eu": Failure("interrupted", KeyboardInterrupt())}).interrupted
     late = replace(REPORT.reports["eu"], interrupted=True)
     assert replace(REPORT, clusters={"eu": late}).interrupted

@@ -43,14 +43,14 @@ def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionFor
         (600, [queued(HERE, (50, 130))], Span(10, 10), 30),  # what is older covers it, and 30 ms more
     ],
 )
-def test_what_is_older_goes_first(used: int, queue: list[Queued], age: Span, comes: float) -> None:
+def test_r6_takes_older_records_first(used: int, queue: list[Queued], age: Span, comes: float) -> None:
     here = disk(used)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(), OTHER: part()}, queue))])
     assert r6.deadline(HERE, age, NOW) == Span(comes, math.inf)
     assert r6.deadline(OTHER, age, NOW) == ENDLESS, "no disk with it has a ceiling"
 
 
-def test_the_disk_that_comes_first_counts_and_one_of_which_nothing_is_known_makes_it_unknown() -> None:
+def test_soonest_disk_counts_and_an_unknown_one_makes_it_unknown() -> None:
     parts = {HERE: part(), OTHER: part(2.0)}
     slow, fast = disk(400), disk(400, HERE, OTHER, broker=2)
     queues = [(one, queue_of(one, 50, parts, [])) for one in (slow, fast)]
@@ -108,7 +108,7 @@ class Logs:
     looks=st.sets(st.integers(1, 29), max_size=6),
     share=st.integers(0, 99),
 )
-def test_a_record_is_never_taken_sooner(
+def test_r6_never_takes_a_record_sooner_than_forecast(
     rates: list[int], ceiling: int, ticks: int, looks: set[int], share: int
 ) -> None:
     logs = Logs(rates, ceiling)

@@ -19,7 +19,7 @@ def test_each_replica_grows_up_to_what_is_kept_of_it() -> None:
     assert full_in(101, [one, Growing(0, Span.of(1.0), ENDLESS)]) == (51, 51)
 
 
-def test_what_shrinks_makes_room_only_at_the_latest() -> None:
+def test_shrinking_replica_makes_room_only_at_the_latest() -> None:
     shrinking = Growing(100, Span.of(1.0), Span.of(40.0))
     growing = Growing(0, Span.of(1.0), ENDLESS)
     assert full_in(10, [shrinking, growing]) == (10, 70)
@@ -42,9 +42,7 @@ REPLICA = st.builds(
 
 
 @given(replicas=st.lists(REPLICA, max_size=12), room=st.integers(1, 800), where=st.floats(0, 1))
-def test_any_growth_within_the_ranges_fills_it_within_what_was_foretold(
-    replicas: list[Growing], room: int, where: float
-) -> None:
+def test_disk_fills_within_the_forecast_at_any_growth(replicas: list[Growing], room: int, where: float) -> None:
     found = full_in(room, replicas)
     assert found.low <= found.high
     used = float(sum(one.size_bytes for one in replicas))

@@ -44,7 +44,9 @@ def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread
         (None, limits(cleanup_policy=frozenset({"compact"}), retention_ms=1), "retention.ms", math.inf, math.inf),
     ],
 )
-def test_what_comes_first(settings: Settings | None, brokers: object, cause: str, low: float, high: float) -> None:
+def test_first_deadline_is_the_loss(
+    settings: Settings | None, brokers: object, cause: str, low: float, high: float
+) -> None:
     found = time_to_loss(unread(), brokers, settings, ENDLESS)  # type: ignore[arg-type]
     assert isinstance(found, Loss)
     assert (found.cause, found.if_stopped_ms) == (cause, (low, high))
@@ -104,14 +106,14 @@ def test_a_record_older_than_the_ledger_has_no_sure_time() -> None:
 
 
 @pytest.mark.parametrize("brokers", [limits(retention_ms=Unknown.because("x", "y")), limits(retention_bytes=5)])
-def test_what_might_come_first_and_is_unknown_makes_it_unknown(brokers: object) -> None:
+def test_unknown_deadline_makes_the_loss_unknown(brokers: object) -> None:
     settings = Settings(forced_age_ms=3 * HOUR)
     found = time_to_loss(unread(bytes_per_record=Unknown.because("x", "y")), brokers, settings, ENDLESS)  # type: ignore[arg-type]
     assert isinstance(found, Unknown)
     assert seconds_to_loss(found) is None
 
 
-def test_without_any_limit_it_never_comes() -> None:
+def test_loss_never_comes_without_a_limit() -> None:
     assert seconds_to_loss(time_to_loss(unread(), limits(), None, ENDLESS)) == math.inf
 
 

@@ -21,7 +21,7 @@ def test_steady_writes_have_one_rate() -> None:
     assert (found.low, found.mean, found.high, found.over_ms) == (0.001, 0.001, 0.001, 8 * HOUR_MS)
 
 
-def test_what_varies_is_a_range() -> None:
+def test_varying_rate_is_a_range() -> None:
     samples = [Sample(0, 0), Sample(4 * HOUR_MS, 0), Sample(5 * HOUR_MS, 7200)]
     found = rate_of(samples, Sample(8 * HOUR_MS, 7200))
     assert not isinstance(found, Unknown)
@@ -67,7 +67,7 @@ def test_a_group_that_was_moved_back_has_no_rate() -> None:
     looks=st.sets(st.integers(0, 99), max_size=99),
     data=st.data(),
 )
-def test_the_true_age_and_the_true_mean_lie_within(gaps: list[int], looks: set[int], data: st.DataObject) -> None:
+def test_true_age_and_mean_rate_lie_within_their_bounds(gaps: list[int], looks: set[int], data: st.DataObject) -> None:
     """Records are written at some times, the ledger looks at others, drops repeats and thins."""
     written: list[int] = []
     for gap in gaps:

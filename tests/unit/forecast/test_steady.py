@@ -56,11 +56,13 @@ def kept(settings: Settings, brokers: Maybe[Span] = ENDLESS, lag: Maybe[int] = 0
         (limits(cleanup_policy=frozenset()), flow(), math.inf, math.inf),
     ],
 )
-def test_brokers_alone(given: TopicSettings, of: Flow, low: float, high: float) -> None:
+def test_brokers_keep_by_time_and_size_in_whole_segments(
+    given: TopicSettings, of: Flow, low: float, high: float
+) -> None:
     assert brokers_keep(of, given) == (low, high)
 
 
-def test_what_is_not_known_of_brokers_stays_unknown() -> None:
+def test_unknown_broker_limit_stays_unknown() -> None:
     why = Unknown.because("topic-settings", "unread")
     assert brokers_keep(flow(), limits(retention_ms=why)) == why
     assert isinstance(brokers_keep(flow(), limits(cleanup_policy=frozenset({"compact"}))), Unknown)
@@ -85,7 +87,9 @@ def test_what_is_not_known_of_brokers_stays_unknown() -> None:
         (Settings(), 0, math.inf, math.inf, "brokers"),
     ],
 )
-def test_a_policy(settings: Settings, lag: Maybe[int], low: float, high: float, by: str) -> None:
+def test_policy_keeps_what_its_first_rule_leaves_and_guards_hold(
+    settings: Settings, lag: Maybe[int], low: float, high: float, by: str
+) -> None:
     found = kept(settings, lag=lag)
     assert isinstance(found, Kept)
     assert (found.records, found.by) == ((low, high), by)

@@ -275,14 +275,12 @@ def test_a_stamp_from_the_future_makes_nothing_late() -> None:
         ((0, 5), (4, 9), "don't follow"),
     ],
 )
-def test_what_does_not_follow_on_each_other_is_not_merged(
-    first: tuple[int, int], second: tuple[int, int], why: str
-) -> None:
+def test_pieces_with_a_gap_are_not_merged(first: tuple[int, int], second: tuple[int, int], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         piece([], *first).merged(piece([], *second))
 
 
-def test_other_clocks_and_wholes_are_not_merged() -> None:
+def test_pieces_of_other_frames_or_without_a_front_are_not_merged() -> None:
     one = piece([Record(0, NOW, 1, False, False)], 0, 1)
     with pytest.raises(ValueError, match="different clocks"):
         one.merged(PartitionHours.begin(Frame(NOW + 1), 1, piece=True))
@@ -291,14 +289,14 @@ def test_other_clocks_and_wholes_are_not_merged() -> None:
         one.merged(whole)
 
 
-def test_records_that_were_taken_are_not_taken_again() -> None:
+def test_records_added_twice_are_refused() -> None:
     hours = add(PartitionHours.begin(FRAME, 0), [Record(3, NOW, 1, False, False)])
     with pytest.raises(ValueError, match="offset 3 comes after 3"):
         add(hours, [Record(3, NOW, 1, False, False)])
 
 
 @pytest.mark.parametrize("raw", [b"", b"nonsense", to_bytes(piece([Record(0, NOW, 1, False, False)], 0, 1))[:-9]])
-def test_broken_bytes_are_no_piece(raw: bytes) -> None:
+def test_broken_bytes_of_a_piece_are_refused(raw: bytes) -> None:
     with pytest.raises(BrokenPieceError, match="no piece of a profile"):
         from_bytes(raw)
 

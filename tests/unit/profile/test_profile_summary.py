@@ -84,7 +84,7 @@ def test_a_few_records_far_away_do_not_make_a_picture_of_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("years", [30, 300])
-def test_any_span_is_drawn(years: int) -> None:
+def test_bins_hold_any_number_of_years(years: int) -> None:
     hours = {-years * 365 * DAY_MS + NOW: 5, NOW: 5}
     summary = Summary(records=10)
     for hour, records in hours.items():
@@ -104,11 +104,11 @@ def test_any_span_is_drawn(years: int) -> None:
         ([1, 1000], ["    ████", "▁▁▁▁████"]),
     ],
 )
-def test_columns(values: list[int], lines: list[str]) -> None:
+def test_columns_are_drawn_as_high_as_their_values(values: list[int], lines: list[str]) -> None:
     assert columns_of(values, 8, height=2) == lines
 
 
-def test_what_a_retention_would_keep_counts_what_has_no_age() -> None:
+def test_retention_keeps_records_without_an_age() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 5 * DAY_MS, NOW - HOUR_MS, NOW * 1000, -1, NOW // 1000])
     kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
     assert [(one.retention_ms, one.records, one.size_bytes) for one in kept] == [
@@ -123,7 +123,7 @@ def test_by_event_time_a_retention_counts_from_the_newest_event_time() -> None:
     assert "counted from the newest event time" in said(found)
 
 
-def test_what_lies_outside_the_window_is_not_guessed() -> None:
+def test_retention_beyond_the_window_is_not_estimated() -> None:
     found = profile_of([NOW - HOUR_MS], from_ms=NOW - 5 * DAY_MS)
     summary = summarize(found.topics["t"].partitions)
     assert [one.retention_ms for one in kept_of(found, found.topics["t"], summary)] == [DAY_MS, 3 * DAY_MS]
@@ -142,11 +142,11 @@ def test_what_lies_outside_the_window_is_not_guessed() -> None:
         ([-1], "no time: 1 record without a timestamp"),
     ],
 )
-def test_sentences(times: list[int], words: str) -> None:
+def test_sentences_name_order_future_and_missing_times(times: list[int], words: str) -> None:
     assert words in said(profile_of(times))
 
 
-def test_what_is_only_known_to_be_at_least_is_said_so() -> None:
+def test_inexact_late_count_is_shown_as_a_lower_bound() -> None:
     found = profile_of([NOW, NOW - 5])
     found.topics["t"].partitions[0].exact = False
     assert "out of order: at least 1 record" in said(found)
@@ -189,12 +189,14 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.Monk
     ("from_ms", "to_ms", "last_ms", "found"),
     [(None, None, None, None), (5, None, None, 5), (None, None, 10, 90), (None, None, 1000, 0), (4, 5, None, 4)],
 )
-def test_the_window(from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None) -> None:
+def test_window_starts_where_its_options_say(
+    from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None
+) -> None:
     assert Window(from_ms, to_ms, last_ms).start(100) == found
 
 
 @pytest.mark.parametrize(("from_ms", "to_ms", "last_ms"), [(5, 5, None), (6, 5, None), (1, None, 1), (None, 1, 1)])
-def test_a_window_that_is_none(from_ms: int | None, to_ms: int | None, last_ms: int | None) -> None:
+def test_window_without_any_time_is_refused(from_ms: int | None, to_ms: int | None, last_ms: int | None) -> None:
     with pytest.raises(UsageError):
         Window(from_ms, to_ms, last_ms).start(100)
 
@@ -207,7 +209,7 @@ def test_a_window_that_is_none(from_ms: int | None, to_ms: int | None, last_ms: 
         ("", "writes Parquet"),
     ],
 )
-def test_what_is_wrong_is_found_before_an_hour_of_reading(out: str, why: str) -> None:
+def test_wrong_out_is_refused_before_reading(out: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         check_out(Path(out))
 

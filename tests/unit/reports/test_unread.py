@@ -50,7 +50,7 @@ def row(
         (row("commit", 30), LOG._replace(samples=(Sample(1, 50), Sample(2, 30), Sample(3, 40))), Unread(80, 800, 3)),
     ],
 )
-def test_what_is_unread(given: CommitRow, log: Log, unread: Unread) -> None:
+def test_unread_is_counted_from_the_position_to_the_end(given: CommitRow, log: Log, unread: Unread) -> None:
     assert unread_of(given, log) == unread
 
 
