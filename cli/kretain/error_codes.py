@@ -53,7 +53,6 @@ _KINDS: Final[Mapping[str, str]] = {
     "KeyboardInterrupt": "interrupted",
 }
 """The code of each class of errors, by its name: to import all of them here would be slow."""
-_FILES: Final = "kretain.system.files"
 
 
 _chosen: Final = [""]
@@ -81,7 +80,7 @@ def for_scripts() -> bool:
 def code_of(error: BaseException) -> str:
     """Return an error's code, a key of :data:`CODES`."""
     for kind in type(error).__mro__:
-        if kind.__module__ == _FILES:
+        if kind.__module__ == "kretain.system.files":
             return "output"
         if kind.__name__ in _KINDS and (is_ours(kind) or kind is KeyboardInterrupt):
             return _KINDS[kind.__name__]

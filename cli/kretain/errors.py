@@ -28,20 +28,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-PRECEDENCE = (
-    Exit.INTERRUPTED,
-    Exit.FAILED,
-    Exit.REFUSED,
-    Exit.PARTIAL,
-    Exit.ON_HOLD,
-    Exit.HAS_CHANGES,
-)
-"""The exit codes in order of precedence: the first that applies is used."""
-
-
 def worst(*codes: Exit) -> Exit:
     """Return the code that takes precedence, DONE if none applies."""
-    return next((code for code in PRECEDENCE if code in codes), Exit.DONE)
+    most = (Exit.INTERRUPTED, Exit.FAILED, Exit.REFUSED, Exit.PARTIAL, Exit.ON_HOLD, Exit.HAS_CHANGES)
+    return next((code for code in most if code in codes), Exit.DONE)
 
 
 def of_many(codes: Sequence[Exit]) -> Exit:

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -67,10 +66,10 @@ def _run(*, keep: bool) -> Exit:
             "KRETAIN_STATE_DIR": str(kafka.directory / "state"),
         }
         # The user's contexts and variables are for their own clusters.
-        _Guide(policy, {**variables, "KRETAIN_CONFIG": str(config)}).tour()
+        code = _Guide(policy, {**variables, "KRETAIN_CONFIG": str(config)}).tour()
         if keep:
             _keep(variables)
-        return Exit.DONE
+        return code
 
 
 def _tell(line: str) -> None:
@@ -95,65 +94,6 @@ def _kretain() -> str:
     return "kretain" if shutil.which("kretain") == str(ours) or not ours.exists() else shlex.quote(str(ours))
 
 
-class _Step(NamedTuple):
-    """A step of the tour: a title if it begins a new one, text, the command to run, and what to say of its output."""
-
-    title: str
-    text: str
-    command: Sequence[str] = ()
-    remark: str = ""
-
-
-_DATA: Final = _Step(
-    "The data",
-    "Two topics of real data are in a Kafka of our own: the flights that left New York in 2013, by carrier, "
-    "and the hourly weather, by airport. Of flights, group billing has read all, and group delays nine "
-    "tenths. Of weather, billing has read all; archive stopped half-way; forecast has read all, but never "
-    "committed on partition 2.",
-)
-_POLICY: Final = _Step("The policy", "It asks for what every consumer has read, once that is three days old:")
-_LOOKS: Final = (
-    _Step(
-        "Where consumers stand",
-        "The floor of a partition is the smallest committed offset that counts: what lies before it, everybody "
-        "has read.",
-        ("offsets",),
-        "The floor of weather's partition 2 is unknown: forecast reads the topic and has no commit there, so "
-        "nobody can say what it still needs. Unknown means hold, and the message says how to settle it.",
-    ),
-    _Step("The plan", "What may be trimmed, partition by partition. It changes nothing.", ("plan",)),
-    _Step(
-        "Why no further?",
-        "A partition's log as a picture: the shaded part would be trimmed, the solid part stays.",
-        ("explain", "flights:0"),
-    ),
-    _Step("The rehearsal", "All that a trim does, but the deletes.", ("trim", "--dry-run")),
-)
-_ASKING_TRIM: Final = _Step("The trim", "It shows the plan and asks first; the answer may be no.", ("trim",))
-_TRIM: Final = _Step(
-    "The trim",
-    "There is no terminal to ask on; this cluster is the demo's own, so it goes on without (--yes).",
-    ("trim", "--yes"),
-)
-_TRIMMED: Final = (
-    _Step("", "Each partition was decided afresh right before its request, and its new log start was read back."),
-    _Step(
-        "What is left",
-        "All that delays and archive have yet to read, and all of the partition that was on hold:",
-        ("offsets",),
-    ),
-    _Step("", "A second plan finds nothing more to trim: running it again is harmless.", ("plan",)),
-    _Step("", "And the audit log has the run.", ("history",)),
-)
-_NOT_TRIMMED: Final = (
-    _Step("What is left", "Nothing was trimmed, as you wished: every log still starts at 0.", ("offsets",)),
-)
-_END: Final = _Step(
-    "",
-    "That was the tour. On a cluster of your own, begin with kretain doctor -b HOST:PORT; it changes nothing.",
-)
-
-
 class _Guide:
     """Runs the real commands, one after the other, and explains their output."""
 
@@ -165,42 +105,77 @@ class _Guide:
         self._waits = self._asks
         self._steps = 0
 
-    def tour(self) -> None:
-        self._take(_DATA)
-        self._take(_POLICY)
+    def tour(self) -> Exit:
+        self._step(
+            "The data",
+            "Two topics of real data are in a Kafka of our own: the flights that left New York in 2013, by carrier, "
+            "and the hourly weather, by airport. Of flights, group billing has read all, and group delays nine "
+            "tenths. Of weather, billing has read all; archive stopped half-way; forecast has read all, but never "
+            "committed on partition 2.",
+        )
+        self._step("The policy", "It asks for what every consumer has read, once that is three days old:")
         print("\n" + "\n".join(f"    {line}" for line in self._policy.read_text(encoding="utf-8").splitlines()))
-        _say(
+        self._say(
             "The commands below find this file and the broker by variables (KRETAIN_POLICY, "
             "KRETAIN_BOOTSTRAP_SERVER); on a command line they are -p FILE and -b HOST:PORT."
         )
-        for step in _LOOKS:
-            self._take(step)
-        trimmed = self._take(_ASKING_TRIM if self._asks else _TRIM) == Exit.DONE
-        for step in (*(_TRIMMED if trimmed else _NOT_TRIMMED), _END):
-            self._take(step)
+        self._step(
+            "Where consumers stand",
+            "The floor of a partition is the smallest committed offset that counts: what lies before it, everybody "
+            "has read.",
+        )
+        self._kretain("offsets")
+        self._say(
+            "The floor of weather's partition 2 is unknown: forecast reads the topic and has no commit there, so "
+            "nobody can say what it still needs. Unknown means hold, and the message says how to settle it."
+        )
+        self._step("The plan", "What may be trimmed, partition by partition. It changes nothing.")
+        self._kretain("plan")
+        self._step(
+            "Why no further?", "A partition's log as a picture: the shaded part would be trimmed, the solid part stays."
+        )
+        self._kretain("explain", "flights:0")
+        self._step("The rehearsal", "All that a trim does, but the deletes.")
+        self._kretain("trim", "--dry-run")
+        if not self._trim():
+            self._step("What is left", "Nothing was trimmed, as you wished: every log still starts at 0.")
+            self._kretain("offsets")
+        else:
+            self._say(
+                "Each partition was decided afresh right before its request, and its new log start was read back."
+            )
+            self._step(
+                "What is left",
+                "All that delays and archive have yet to read, and all of the partition that was on hold:",
+            )
+            self._kretain("offsets")
+            self._say("A second plan finds nothing more to trim: running it again is harmless.")
+            self._kretain("plan")
+            self._say("And the audit log has the run.")
+            self._kretain("history")
+        self._say(
+            "That was the tour. On a cluster of your own, begin with kretain doctor -b HOST:PORT; it changes nothing."
+        )
+        return Exit.DONE
 
-    def _take(self, step: _Step) -> int:
-        """Explain a step, run its command, and return the exit code: only a trim that asks may be refused."""
-        if step.title:
-            self._wait()
-            self._steps += 1
-            print("\n")
-            _emphasize(f"{self._steps}. {step.title}", "bold")
-        _say(step.text)
-        if not step.command:
-            return Exit.DONE
-        shown = shlex.join(["kretain", *step.command])
-        print()
-        _emphasize(f"$ {shown}", "bold cyan")
-        sys.stdout.flush()
-        code = subprocess.run(
-            [sys.executable, "-m", "kretain", *step.command], env=self._environ, check=False
-        ).returncode
-        if code not in ((Exit.DONE, Exit.REFUSED) if step is _ASKING_TRIM else (Exit.DONE,)):
-            raise DemoError(f"{shown} left with {code}: the demo ends here")
-        if step.remark:
-            _say(step.remark)
-        return code
+    def _trim(self) -> bool:
+        """Trim, after asking if there is a terminal; return whether it was done."""
+        if not self._asks:
+            self._step(
+                "The trim",
+                "There is no terminal to ask on; this cluster is the demo's own, so it goes on without (--yes).",
+            )
+            self._kretain("trim", "--yes")
+            return True
+        self._step("The trim", "It shows the plan and asks first; the answer may be no.")
+        return self._kretain("trim", may=(Exit.DONE, Exit.REFUSED)) == Exit.DONE
+
+    def _step(self, title: str, text: str) -> None:
+        self._wait()
+        self._steps += 1
+        print("\n")
+        self._emphasize(f"{self._steps}. {title}", "bold")
+        self._say(text)
 
     def _wait(self) -> None:
         """Let the reader read: wait for Enter between steps, in a terminal. At the end of input it waits no more."""
@@ -211,16 +186,24 @@ class _Guide:
             self._waits = False
             print()
 
+    def _say(self, text: str) -> None:
+        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+        print("\n" + textwrap.fill(text, width, break_on_hyphens=False), flush=True)
 
-def _say(text: str) -> None:
-    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-    print("\n" + textwrap.fill(text, width, break_on_hyphens=False), flush=True)
+    def _emphasize(self, text: str, style: str) -> None:
+        if sys.stdout.isatty():
+            from rich.console import Console
 
+            Console(highlight=False).print(text, style=style, markup=False)
+        else:
+            print(text)
 
-def _emphasize(text: str, style: str) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console(highlight=False).print(text, style=style, markup=False)
-    else:
-        print(text)
+    def _kretain(self, *arguments: str, may: tuple[Exit, ...] = (Exit.DONE,)) -> int:
+        shown = shlex.join(["kretain", *arguments])
+        print()
+        self._emphasize(f"$ {shown}", "bold cyan")
+        sys.stdout.flush()
+        code = subprocess.run([sys.executable, "-m", "kretain", *arguments], env=self._environ, check=False).returncode
+        if code not in may:
+            raise DemoError(f"{shown} left with {code}: the demo ends here")
+        return code

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from retention_cli.watch.board import Board
 
 METRICS = "Metrics and health"
-OFF = "off"
 
 
 @single_command
@@ -198,7 +197,7 @@ def _address(text: str) -> tuple[str, int] | None:
     Raises:
         UsageError: it is neither.
     """
-    if text == OFF:
+    if text == "off":
         return None
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -90,6 +90,7 @@ def show(
     people: Callable[[], Iterable[Part]],
     columns: Sequence[str],
     cells: Iterable[Mapping[str, Any]] | None = None,
+    lines: Iterable[str] | None = None,
 ) -> None:
     """Print a result in the wanted format.
 
@@ -101,10 +102,11 @@ def show(
         people: returns what people read.
         columns: the columns of CSV, keys of the rows.
         cells: CSV's rows, if they are not the others.
+        lines: the text of JSON, if it is not the head and the rows.
     """
     match output:
         case "json":
-            write_json(json_lines(head, key, rows))
+            write_json(json_lines(head, key, rows) if lines is None else lines)
         case "jsonl":
             write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         case "yaml":
@@ -313,7 +315,7 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def amounts(by_name: Mapping[str, int]) -> str:
+def amounts(by_name: Mapping[Any, int]) -> str:
     """Return ``3 trim, 1 hold``, without what is zero; ``none`` if all is."""
     return ", ".join(f"{amount:,} {name}" for name, amount in by_name.items() if amount) or "none"
 

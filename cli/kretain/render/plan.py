@@ -21,12 +21,10 @@ from kretain.render.output import (
     heading,
     number,
     print_table,
-    print_yaml,
     quantity,
     reasons,
     show,
     size,
-    write_json,
 )
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
@@ -201,26 +199,17 @@ def given_back(space: Space | None) -> str:
 
 def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
     """Print the plan in the wanted format. Rows for scripts have a first column, ``cluster``: the cluster's name."""
-    match output:
-        case "json":
-            write_json(fleet_lines(fleet))
-        case "yaml":
-            print_yaml(fleet_as_json(fleet))
-        case "delete-records":
-            raise ValueError("delete-records names no cluster")
-        case _:
-            show(
-                output,
-                {},
-                "",
-                (
-                    {"cluster": name, **row}
-                    for name, one in fleet.plans.items()
-                    for row in map(row_as_json, one.decisions)
-                ),
-                lambda: _fleet(fleet, every_row=every_row),
-                ("cluster", *NAMES),
-            )
+    if output == "delete-records":
+        raise ValueError("delete-records names no cluster")
+    show(
+        output,
+        fleet_as_json(fleet) if output == "yaml" else {},
+        "",
+        ({"cluster": name, **row_as_json(row)} for name, one in fleet.plans.items() for row in one.decisions),
+        lambda: _fleet(fleet, every_row=every_row),
+        ("cluster", *NAMES),
+        lines=fleet_lines(fleet),
+    )
 
 
 def _fleet(fleet: FleetPlan, *, every_row: bool) -> Iterator[Part]:

@@ -19,12 +19,10 @@ from kretain.render.output import (
     count,
     heading,
     number,
-    print_yaml,
     quantity,
     reasons,
     show,
     size,
-    write_json,
 )
 from kretain.render.plan import failed, matter_most
 from retention_cli.core.model import Reason, TopicPartition
@@ -186,27 +184,18 @@ def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
 
 def print_fleet_report(report: FleetReport, output: str, *, every_row: bool) -> None:
     """Print the results of a fleet's trim in the wanted format."""
-    clusters = report.clusters.items()
-    match output:
-        case "json":
-            write_json(
-                nested_lines(
-                    fleet_report_head(report), "clusters", (_report_lines(name, one) for name, one in clusters)
-                )
-            )
-        case "yaml":
-            print_yaml(
-                {**fleet_report_head(report), "clusters": [_report_as_json(name, one) for name, one in clusters]}
-            )
-        case _:
-            show(
-                output,
-                {},
-                "",
-                ({"cluster": name, **row_as_json(row)} for name, one in report.reports.items() for row in one.rows),
-                lambda: _fleet_report(report, every_row=every_row),
-                ("cluster", *COLUMNS),
-            )
+    clusters, head = report.clusters.items(), fleet_report_head(report)
+    if output == "yaml":
+        head = {**head, "clusters": [_report_as_json(name, one) for name, one in clusters]}
+    show(
+        output,
+        head,
+        "",
+        ({"cluster": name, **row_as_json(row)} for name, one in report.reports.items() for row in one.rows),
+        lambda: _fleet_report(report, every_row=every_row),
+        ("cluster", *COLUMNS),
+        lines=nested_lines(head, "clusters", (_report_lines(name, one) for name, one in clusters)),
+    )
 
 
 def _report_as_json(name: str, one: TrimReport | Failure) -> dict[str, Any]:

@@ -5,6 +5,7 @@ It asks ``/healthz`` of the first process, if that is a watch that listens; anyt
 
 from __future__ import annotations
 
+import argparse
 import sys
 import urllib.request
 from pathlib import Path
@@ -17,12 +18,9 @@ def address(command: list[str]) -> str | None:
     """Return where a command listens, None if it is no ``watch`` or does not listen. Pure."""
     if "watch" not in command:
         return None
-    where = DEFAULT
-    for at, word in enumerate(command):
-        if word == "--listen" and at + 1 < len(command):
-            where = command[at + 1]
-        elif word.startswith("--listen="):
-            where = word.removeprefix("--listen=")
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--listen", default=DEFAULT)
+    where: str = options.parse_known_args(command)[0].listen
     if where == "off":
         return None
     host, _, port = where.rpartition(":")

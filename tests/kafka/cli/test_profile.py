@@ -218,31 +218,8 @@ def test_profile_names_implausible_timestamps_without_widening_the_chart(
     assert (one["records"], one["future"], one["before_2000"], one["out_of_order"]) == (55, 3, 1, 1)
     assert one["furthest"] == {"partition": 1, "offset": 53, "time_ms": now * 1_000_000}
     assert {row["kind"] for row in told["rows"]} == {"hour", "future", "before-2000"}
-    shown = world.cli("profile", topic, check=0).out
-    assert f"at {topic}-1 offset 53 (written in nanoseconds?)" in shown
-    assert f"before 2000: 1 record, the first at {topic}-1 offset 52" in shown
-    assert "message.timestamp.after.max.ms" in shown
     window = summarize(profiled(world, topic, from_ms=now - DAY, to_ms=now + HOUR).topics[topic].partitions)
     assert (window.records, window.kinds, window.late) == (51, {}, 0)
-
-
-def test_profile_parquet_has_every_row_and_its_metadata(
-    world: World, flown: tuple[str, pd.DataFrame], tmp_path: Path
-) -> None:
-    topic, rows = flown
-    file = tmp_path / "profile.parquet"
-    done = world.cli("profile", topic, "--out", str(file), "-o", "csv", check=0)
-    assert f"saved in {file}" in done.err
-    table = arrow("pyarrow.parquet").read_table(file)
-    found = table.to_pandas()
-    expected = by_pandas(rows)
-    assert found.records.tolist() == expected.records.tolist()
-    assert (found.hour.astype("datetime64[ms, UTC]").astype("int64") == expected.hour).all()
-    assert table.schema.field("hour").type.tz == "UTC"
-    about = json.loads(table.schema.metadata[b"kretain.profile/v1"])
-    assert (about["format"], about["complete"], about["unread"]) == ("kretain.profile/v1", True, [])
-    assert len(done.out.splitlines()) == 1 + len(expected)
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_profile_of_a_missing_topic_or_partition_is_an_error(world: World) -> None:

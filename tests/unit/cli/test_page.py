@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kretain.render.page.charts import GO, bars, lines
-from kretain.render.page.elements import cards, element, page, section, table
+from kretain.render.page.elements import GO, bars, cards, element, lines, page, section, table
 from kretain.render.page.pages import MOST, forecast_section, plan_page, read_forecast_file
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from retention_cli import __version__
+from retention_cli.policy.load import parse_policy
 from retention_cli.watch.board import KINDS, Board
 from retention_cli.watch.measured import Groups, Measured
 from retention_cli.watch.metrics import NAMES, registry_of
@@ -137,32 +139,40 @@ def test_the_timer_starts_the_unit_of_its_name_and_makes_up_for_nothing() -> Non
     assert re.search(r"^OnCalendar=\*:0/15$", timer, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["kubernetes-deployment.yaml", "kubernetes-cronjob.yaml"])
-def test_a_manifests_command_lines_parse_and_its_volumes_are_there(name: str, tmp_path: Path) -> None:
-    pods = []
-    for one in yaml.safe_load_all((DEPLOY / name).read_text()):
-        match one["kind"]:
-            case "Deployment":
-                assert one["spec"]["selector"]["matchLabels"] == one["spec"]["template"]["metadata"]["labels"]
-                pods.append(one["spec"]["template"]["spec"])
-            case "CronJob":
-                pods.append(one["spec"]["jobTemplate"]["spec"]["template"]["spec"])
-            case "ConfigMap":
-                from retention_cli.policy.load import parse_policy
+def templates(documents: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name and the pod template of each deployment and cron job; each deployment selects its own pods."""
+    found = []
+    for one in documents:
+        if one["kind"] == "CronJob":
+            found.append((one["metadata"]["name"], one["spec"]["jobTemplate"]["spec"]["template"]))
+        elif one["kind"] == "Deployment":
+            template = one["spec"]["template"]
+            assert one["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+            found.append((one["metadata"]["name"], template))
+    return found
 
-                assert parse_policy(one["data"]["policy.yaml"], "policy.yaml", "sha256:x").state == "cluster"
-            case kind:
-                assert kind == "PersistentVolumeClaim"
-    assert len(pods) == 1
-    for container in pods[0]["containers"]:
-        command = [*container["command"], *container["args"]]
-        assert command[0] == "kretain"
-        parse(command[1:])
-        assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pods[0]["volumes"]}
-        for probe in ("livenessProbe", "readinessProbe"):
-            if probe in container:
-                assert container[probe]["httpGet"]["path"] in ("/healthz", "/readyz")
-                assert container[probe]["httpGet"]["port"] in {one["name"] for one in container["ports"]}
+
+def volumes_are_mounted(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod's only container, after a look at its mounts."""
+    [container] = pod["spec"]["containers"]
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+    return container  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["kubernetes-deployment.yaml", "kubernetes-cronjob.yaml"])
+def test_manifest_has_a_command_that_parses_and_its_volumes(name: str) -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / name).read_text()))
+    for one in documents:
+        if one["kind"] == "ConfigMap":
+            assert parse_policy(one["data"]["policy.yaml"], "policy.yaml", "sha256:x").state == "cluster"
+    [(_name, pod)] = templates(documents)
+    container = volumes_are_mounted(pod)
+    command = [*container["command"], *container["args"]]
+    assert command[0] == "kretain"
+    parse(command[1:])
+    for probe in [container[key]["httpGet"] for key in ("livenessProbe", "readinessProbe") if key in container]:
+        assert probe["path"] in ("/healthz", "/readyz")
+        assert probe["port"] in {one["name"] for one in container["ports"]}
 
 
 # -- the chart ----------------------------------------------------------------------------
@@ -177,27 +187,18 @@ def rendered(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_what_the_chart_renders_is_what_kubernetes_and_kretain_accept(name: str) -> None:
+def test_chart_renders_what_kubernetes_and_kretain_accept(name: str) -> None:
     """By the schemas of Kubernetes; each command line parses, and each volume, claim and label is there."""
     found = rendered(name)
     for one in found:
         kubernetes_validate.validate(one, "1.30", strict=True)
     named = {(one["kind"], one["metadata"]["name"]) for one in found}
-    pods: list[tuple[str, dict[str, Any]]] = []
-    for one in found:
-        match one["kind"]:
-            case "Deployment":
-                labels = one["spec"]["template"]["metadata"]["labels"]
-                assert one["spec"]["selector"]["matchLabels"].items() <= labels.items()
-                pods.append((one["metadata"]["name"], one["spec"]["template"]))
-            case "CronJob":
-                pods.append((one["metadata"]["name"], one["spec"]["jobTemplate"]["spec"]["template"]))
+    pods = templates(found)
     [policy] = [one for one in found if one["kind"] == "NetworkPolicy"]
     for _name, pod in pods:
         assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-        [container] = pod["spec"]["containers"]
+        container = volumes_are_mounted(pod)
         parse(container["args"])  # the image's entry point is the command
-        assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
         for volume in pod["spec"]["volumes"]:
@@ -211,8 +212,6 @@ def test_what_the_chart_renders_is_what_kubernetes_and_kretain_accept(name: str)
 
 
 def test_the_charts_policy_is_one() -> None:
-    from retention_cli.policy.load import parse_policy
-
     values = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
     assert parse_policy(values["policy"], "values.yaml", "sha256:x").state == "cluster"
     chart = yaml.safe_load((HELM / "kretain" / "Chart.yaml").read_text())

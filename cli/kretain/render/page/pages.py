@@ -12,8 +12,22 @@ from pydantic import AliasPath, Field
 from kretain.render.forecast import FORMAT
 from kretain.render.history import run_row
 from kretain.render.output import about, count, moment, number, signed, size
-from kretain.render.page.charts import GO, HOLD, LINES, STAY, bars, columns, lines
-from kretain.render.page.elements import Child, Element, cards, element, page, section, table
+from kretain.render.page.elements import (
+    GO,
+    HOLD,
+    LINES,
+    STAY,
+    Child,
+    Element,
+    bars,
+    cards,
+    columns,
+    element,
+    lines,
+    page,
+    section,
+    table,
+)
 from retention_cli.audit.runs import Run
 from retention_cli.core.model import Unknown
 from retention_cli.core.printable import shell_word
