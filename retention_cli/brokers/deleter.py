@@ -78,19 +78,21 @@ class Deleter:
             request, partitions = about
             if isinstance(reply, RequestFailedError) and not request.is_encoded and request.too_late():
                 reply = NotSentError(f"not sent: its recheck was too old ({reply})")
-            told: dict[TopicPartition, Outcome] = {}
+            outcomes: dict[TopicPartition, Outcome] = {}
             if not isinstance(reply, RequestFailedError):
                 for topic in reply.topics:
                     for row in topic.partitions:
                         failed = error_named(row.error_code, needs="DELETE")
-                        told[TopicPartition(topic.name, row.partition_index)] = failed or Answered(row.low_watermark)
+                        outcomes[TopicPartition(topic.name, row.partition_index)] = failed or Answered(
+                            row.low_watermark
+                        )
             missing = (
                 reply
                 if isinstance(reply, RequestFailedError)
                 else RequestFailedError("the broker left it out of its answer", retriable=False)
             )
             for tp in partitions:
-                on_outcome(tp, told.get(tp, missing))
+                on_outcome(tp, outcomes.get(tp, missing))
 
         sent = self._wire.start(lambda: self._wire.fan_out(work, on_reply, in_flight=1, timeout_s=timeout_s))
         sent.result(leave=False)

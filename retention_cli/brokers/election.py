@@ -96,14 +96,14 @@ class Candidate:
         """Ask the coordinator whether this instance still leads, in the same term. Return why not, None if it does."""
         deadline = time.monotonic() + CONFIRM_S
         while True:
-            asked = time.monotonic()
-            if not self._lock.acquire(timeout=max(0.0, deadline - asked)):
+            sent_at = time.monotonic()
+            if not self._lock.acquire(timeout=max(0.0, deadline - sent_at)):
                 return "the group's coordinator did not answer in time"
             try:
                 self._step_safely()
                 if self._term != term or (self._generation >= 0 and not self._is_leader):
                     return "another instance leads by now, or may"
-                if self._heard >= asked:
+                if self._heard >= sent_at:
                     return None
                 said = self._problem
             finally:
@@ -177,7 +177,7 @@ class Candidate:
         return wire
 
     def _heartbeat(self, wire: Wire) -> None:
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         request = HeartbeatRequest(
             group_id=self.group, generation_id=self._generation, member_id=self._member, group_instance_id=None
         )
@@ -190,12 +190,12 @@ class Candidate:
             self._step()
         else:
             self._raise_if_failed(reply)
-            self._heard = asked
+            self._heard = sent_at
 
     def _join(self, wire: Wire) -> None:
         """Join, or join again with the same member id, which keeps the leader where it is."""
         for _ in range(3):
-            asked = time.monotonic()
+            sent_at = time.monotonic()
             reply = self._ask(wire, _join(self.group, self._member), REBALANCE_S + _REQUEST_S)
             if reply.error_code == _MEMBER_ID_REQUIRED:
                 self._member = reply.member_id
@@ -212,7 +212,7 @@ class Candidate:
             self._drop_out()
         if synced.error_code != _REBALANCE_IN_PROGRESS:  # one more has joined meanwhile: the next heartbeat says so
             self._raise_if_failed(synced)
-        self._generation, self._heard = generation, asked
+        self._generation, self._heard = generation, sent_at
         if leads and not self._is_leader:
             self._term += 1
         self._is_leader = leads

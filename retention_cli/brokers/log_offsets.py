@@ -130,14 +130,14 @@ async def epoch_ends(
             rounds.append(free := {})
         free[tp] = epoch
 
-    def on_reply(asked: Mapping[TopicPartition, int], reply: Any | RequestFailedError) -> None:
+    def on_reply(epochs: Mapping[TopicPartition, int], reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
-            found.update(dict.fromkeys(asked.items(), reply))
+            found.update(dict.fromkeys(epochs.items(), reply))
             return
         for topic in reply.topics:
             for row in topic.partitions:
                 tp = TopicPartition(topic.topic, row.partition)
-                epoch, named = asked[tp], row.leader_epoch
+                epoch, named = epochs[tp], row.leader_epoch
                 failed = error_named(row.error_code)
                 if failed is None and 0 <= named < epoch:
                     found[tp, named] = Found(row.end_offset)

@@ -19,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.wire.connections import Wire, error_named
-from retention_cli.brokers.wire.response_bytes import after_tags, decoded_by, length, short, string, whole
+from retention_cli.brokers.wire.response_bytes import after_tags, decode_body, decoded_by, length, short, string
 from retention_cli.core.model import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -55,8 +55,8 @@ class TopicMetadata:
     @property
     def leader_epochs(self) -> list[int]:
         """The partitions' leader epochs by number, −1 for numbers that there are none of."""
-        there = self.partitions
-        return [there[n].leader_epoch if n in there else -1 for n in range(max(there) + 1)]
+        partitions = self.partitions
+        return [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def decode(data: bytes, version: int) -> ClusterMetadata:
     Raises:
         ValueError: it is malformed.
     """
-    return whole("Metadata", data, partial(_cluster, version=version))
+    return decode_body("Metadata", data, partial(_cluster, version=version))
 
 
 _Request: Final = decoded_by(

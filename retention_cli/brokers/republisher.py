@@ -77,9 +77,9 @@ class RestoreGroup:
         """
         from confluent_kafka import KafkaException, TopicPartition
 
-        asked = [TopicPartition(topic, partition) for partition in partitions]
+        wanted = [TopicPartition(topic, partition) for partition in partitions]
         try:
-            answers = (self._consumer if settled else self._hasty).committed(asked, timeout=self._timeout_s)
+            answers = (self._consumer if settled else self._hasty).committed(wanted, timeout=self._timeout_s)
         except KafkaException as error:
             raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
         found = {}
@@ -100,9 +100,9 @@ class RestoreGroup:
         from confluent_kafka.admin import AdminClient
 
         client = AdminClient(quiet_client(self._settings))
-        asked = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
+        futures = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
         try:
-            asked[self.name].result(self._timeout_s + 5)
+            futures[self.name].result(self._timeout_s + 5)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise _error(error.args[0], f"group {self.name} can't be deleted", self._settings) from None

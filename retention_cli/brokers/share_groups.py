@@ -35,30 +35,30 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     coordinators, errors = await find_coordinators(wire, groups, deadline)
     for name, error in errors.items():
         on_group(CommitsUnknown(name, str(error), None))
-    told: dict[str, GroupCommits | CommitsUnknown] = {}
+    found_by_group: dict[str, GroupCommits | CommitsUnknown] = {}
     work: dict[int, list[Job[str]]] = {}
     for name, broker in coordinators.items():
-        asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-        work.setdefault(broker, []).append(Job(DescribeShareGroupOffsetsRequest(groups=[asked]), name))
+        wanted = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+        work.setdefault(broker, []).append(Job(DescribeShareGroupOffsetsRequest(groups=[wanted]), name))
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
-            told[name] = CommitsUnknown(name, str(reply), None)
+            found_by_group[name] = CommitsUnknown(name, str(reply), None)
             return
         answers = [one for one in reply.groups if one.group_id == name]
         if len(answers) != 1:
-            told[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
+            found_by_group[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
         elif answers[0].error_code == GROUP_ID_NOT_FOUND:
-            told[name] = GroupCommits(name, {})
+            found_by_group[name] = GroupCommits(name, {})
         elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
-            told[name] = CommitsUnknown(name, str(failed), None)
+            found_by_group[name] = CommitsUnknown(name, str(failed), None)
         else:
-            told[name] = _positions(name, answers[0].topics)
+            found_by_group[name] = _positions(name, answers[0].topics)
 
     await wire.fan_out(work, on_reply)
     # Behind the offsets: a letter that is written later points to what they still protect.
-    pointing = await _pointing_letters(wire, list(told), deadline)
-    for name, one in told.items():
+    pointing = await _pointing_letters(wire, list(found_by_group), deadline)
+    for name, one in found_by_group.items():
         why = pointing.get(name)
         if why is None or isinstance(one, CommitsUnknown):
             on_group(one)

@@ -126,6 +126,6 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     policy, retention_ms = values.get("cleanup.policy"), values.get("retention.ms")
     if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]{1,19}", retention_ms) is None:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
-    words = frozenset(word.strip() for word in policy.split(",") if word.strip())
+    policies = frozenset(one.strip() for one in policy.split(",") if one.strip())
     kind = _TYPES.get(values.get("message.timestamp.type"))
-    return TopicConfig(words, int(retention_ms), kind, values.get(_TIERED) == "true")
+    return TopicConfig(policies, int(retention_ms), kind, values.get(_TIERED) == "true")

@@ -87,8 +87,8 @@ class ClusterWriter:
         try:
             client = AdminClient({**quiet_client(self._settings), "socket.timeout.ms": int(self._timeout_s * 1000)})
             new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
-            asked = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
-            asked[spec.name].result(self._timeout_s + 5)
+            futures = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+            futures[spec.name].result(self._timeout_s + 5)
         except KafkaException as error:
             said = error.args[0]
             if said.code() == KafkaError.TOPIC_ALREADY_EXISTS:

@@ -103,8 +103,8 @@ def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
             ):
                 return Stop.garbage
             plain = attributes & _MARKED == 0 and 0 <= first <= largest
-            told = first if plain else first_timestamp(attributes, first, largest)
-            return Batch(offset, last, told, largest if largest >= 0 else None, OVERHEAD + length)
+            first_ms = first if plain else first_timestamp(attributes, first, largest)
+            return Batch(offset, last, first_ms, largest if largest >= 0 else None, OVERHEAD + length)
     elif left > _MAGIC_AT and data[at + _MAGIC_AT] == 2:
         return Stop.torn
     return _parse_old(data, at, floor, base)
@@ -120,9 +120,9 @@ def _parse_old(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
     sane = magic in (0, 1) and length >= (14, 22)[magic] and floor <= offset <= base + _MAX_DELTA
     if not sane or attributes & 7 > 3 or (magic == 1 and stamp < -1):
         return Stop.garbage
-    told = magic == 1 and stamp >= 0
-    alone = told and attributes & 7 == 0  # a compressed set's timestamp is its largest
-    return Batch(offset, offset, stamp if alone else None, stamp if told else None, OVERHEAD + length)
+    stamped = magic == 1 and stamp >= 0
+    alone = stamped and attributes & 7 == 0  # a compressed set's timestamp is its largest
+    return Batch(offset, offset, stamp if alone else None, stamp if stamped else None, OVERHEAD + length)
 
 
 def walk(

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
 
-from retention_cli.brokers.wire.response_bytes import after_tags, decoded_by, length, short, string, whole
+from retention_cli.brokers.wire.response_bytes import after_tags, decode_body, decoded_by, length, short, string
 
 STABLE_VERSION: Final = 7
 """The first version that can ask for only stable offsets."""
@@ -63,7 +63,7 @@ def decode(data: bytes, version: int) -> Answer:
     Raises:
         ValueError: it is malformed.
     """
-    return whole("OffsetFetch", data, partial(_answer, version=version))
+    return decode_body("OffsetFetch", data, partial(_answer, version=version))
 
 
 def request(groups: Sequence[str], topics: Mapping[str, int] | None = None, *, batched: bool) -> Any:

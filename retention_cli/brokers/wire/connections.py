@@ -162,7 +162,7 @@ class Wire:
     def start(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Pending[T]:
         """Start a coroutine on the client's loop, concurrently with others, and return at once."""
         mine = Work()
-        return Pending(self._manager.call_soon(mine.whole, work, *args), mine, self._settings.bootstrap)
+        return Pending(self._manager.call_soon(mine.run, work, *args), mine, self._settings.bootstrap)
 
     def brokers(self) -> list[int]:
         """Return the ids of the brokers in the latest metadata."""
@@ -262,7 +262,7 @@ class Wire:
     async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
         """Run coroutines concurrently and return their results, in order. If one fails, so does this."""
         mine = Work.current()
-        running = [self._manager.call_soon(mine.part, one) for one in work]
+        running = [self._manager.call_soon(mine.run_part, one) for one in work]
         return [await one for one in running]
 
     async def sleep(self, seconds: float) -> None:

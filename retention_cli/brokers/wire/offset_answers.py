@@ -15,7 +15,7 @@ from typing import Any, Final
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.schemas.fields.codecs import UnsignedVarInt32
 
-from retention_cli.brokers.wire.response_bytes import after_tags, decoded_by, length, string, whole
+from retention_cli.brokers.wire.response_bytes import after_tags, decode_body, decoded_by, length, string
 
 FLEXIBLE_VERSION: Final = 6
 """The first version with tagged fields, which brokers have since 2.8."""
@@ -42,7 +42,7 @@ def decode(data: bytes) -> Answer:
     Raises:
         ValueError: it is malformed.
     """
-    return whole("ListOffsets", data, _answer)
+    return decode_body("ListOffsets", data, _answer)
 
 
 Wanted = Mapping[str, Sequence[tuple[int, int, int]]]

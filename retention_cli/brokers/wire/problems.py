@@ -97,8 +97,8 @@ def code_problem(name: str, needs: str, message: str | None = None) -> str:
     """
     if (resource := _RESOURCES.get(name)) is not None:
         return f"this user needs {needs} on the {resource} ({name})"
-    if (words := _CODES.get(name)) is not None:
-        return f"{words} ({name})"
+    if (text := _CODES.get(name)) is not None:
+        return f"{text} ({name})"
     return f"{name} ({message})" if message else name
 
 
@@ -122,11 +122,11 @@ def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> s
         sasl: whether user and password are.
     """
     lower = said.lower().replace("_", " ")
-    words = next((ours for theirs, ours in _TLS if theirs in lower), None)
-    if words is None:
+    text = next((ours for theirs, ours in _TLS if theirs in lower), None)
+    if text is None:
         return None
     plain = "SASL_PLAINTEXT" if sasl else "PLAINTEXT"
-    return words.format(plain=plain, ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS)
+    return text.format(plain=plain, ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS)
 
 
 def connection_problem(
@@ -157,8 +157,8 @@ def connection_problem(
         return NO_ANSWER
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion) and "MetadataRequest" in text:
         return CONTROLLER
-    if (words := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
-        return words
+    if (why := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
+        return why
     if "timed out" in text.lower() or text.startswith("Timeout during"):  # the client's own, of a handshake
         return LATE
     if "DNS" in text:

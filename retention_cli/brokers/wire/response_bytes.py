@@ -40,7 +40,7 @@ class _Body:
         return self._decode(bytes(data.read()))
 
 
-def whole(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
+def decode_body(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
     """Return the body decoded by ``read``, which also returns the position after it.
 
     Raises:

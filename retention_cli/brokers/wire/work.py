@@ -40,14 +40,14 @@ class Work:
         with self._step:
             pass
 
-    async def whole(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    async def run(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Run the coroutine that the caller waits for. Those that it started end with it."""
         try:
-            return await self.part(work(*args))
+            return await self.run_part(work(*args))
         finally:
             self._left = True
 
-    async def part(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def run_part(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine as a part of it.
 
         Raises:
@@ -109,11 +109,11 @@ class Pending(Generic[T]):
             UnreachableError: it did not finish within ``timeout_s``, if that is given.
         """
         try:
-            there = self._done.wait(timeout_s)
+            finished = self._done.wait(timeout_s)
         finally:  # Ctrl-C, too
             if leave and not self._done.is_set():
                 self._work.leave()
-        if not there:
+        if not finished:
             raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
         if self._future.exception is not None:
             raise self._future.exception
