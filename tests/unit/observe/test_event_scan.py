@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,18 @@ def partitions(draw: st.DrawFn) -> Records:
         found.append((offset, time_ms))
         offset += draw(st.integers(1, 3))
     return found
+
+
+def scanned(
+    records: Iterable[tuple[int, int | None]],
+    ceiling: int | None = None,
+    block_records: int = event_scan.FIRST_BLOCK_RECORDS,
+) -> EventScan:
+    """A scan from 0 on that has read these records."""
+    scan = EventScan("header:et", 0, 0, block_records=block_records)
+    for offset, time_ms in records:
+        scan.add(offset, time_ms, ceiling)
+    return scan
 
 
 def brute(records: Records, log_start: int, cutoff: int, end: int, *, skip: bool) -> int:
@@ -75,9 +88,7 @@ def test_prefix_equals_reading_every_record(
 def test_blocks_stay_few_and_a_prefix_reads_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_scan, "BLOCKS_AT_MOST", 16)
     records: Records = [(offset, offset) for offset in range(100_000)]
-    scan = EventScan("header:et", 0, 0, block_records=10)
-    for offset, time_ms in records:
-        scan.add(offset, time_ms)
+    scan = scanned(records, block_records=10)
     assert len(scan.blocks) <= 16
     bound, read = found_by(scan, records, 0, 70_001, skip=False)
     assert bound == 70_001
@@ -87,9 +98,7 @@ def test_blocks_stay_few_and_a_prefix_reads_little(monkeypatch: pytest.MonkeyPat
 @given(st.lists(st.integers(0, 100), min_size=1), st.integers(0, 100))
 def test_time_beyond_the_ceiling_ends_a_prefix(times: list[int], ceiling: int) -> None:
     """G4, retention.eventtime.ignore.future."""
-    scan = EventScan("timestamp", 0, 0)
-    for offset, time_ms in enumerate(times):
-        scan.add(offset, time_ms, ceiling)
+    scan = scanned(enumerate(times), ceiling)
     fine = [time_ms for time_ms in times if time_ms <= ceiling]
     assert (None if scan.newest is None else scan.newest.time_ms) == max(fine, default=None)
     for cutoff in (0, 50, 100):
@@ -98,17 +107,14 @@ def test_time_beyond_the_ceiling_ends_a_prefix(times: list[int], ceiling: int) -
 
 
 def test_another_source_or_broken_memory_restarts_the_scan() -> None:
-    scan = EventScan("header:et", 0, 0)
-    scan.add(0, 5)
+    scan = scanned([(0, 5)])
     assert EventScan.from_bytes(scan.as_bytes(), "header:et", 0) == scan
     for raw, source in ((scan.as_bytes(), "header:other"), (b"nonsense", "header:et"), (None, "header:et")):
         assert EventScan.from_bytes(raw, source, 7) == EventScan(source, 7, 7)
 
 
 def test_blocks_of_deleted_records_are_forgotten_but_the_largest_time_stays() -> None:
-    scan = EventScan("header:et", 0, 0, block_records=2)
-    for offset, time_ms in enumerate([90, 1, 2, 3, 4, 5]):
-        scan.add(offset, time_ms)
+    scan = scanned(enumerate([90, 1, 2, 3, 4, 5]), block_records=2)
     later = EventScan.from_bytes(scan.as_bytes(), "header:et", 3)
     assert [block.start for block in later.blocks] == [2, 4]
     assert later.newest is not None
@@ -130,24 +136,20 @@ def test_log_start_that_moved_back_restarts_the_scan() -> None:
 @given(partitions(), st.integers(0, 200), st.integers(1, 4))
 def test_scan_forgets_what_lies_beyond_a_truncation(records: Records, cut: int, block_records: int) -> None:
     """M2: it is as if it had never been read."""
-    scan = EventScan("header:et", 0, 0, block_records=block_records)
-    for offset, time_ms in records:
-        scan.add(offset, time_ms)
-    kept = scan.cut(cut)
-    assert kept.end <= max(cut, 0)
-    assert all(block.end <= cut for block in kept.blocks)
-    assert kept.newest is None or (kept.newest.offset or 0) < cut or cut >= scan.end
-    below = [(offset, time_ms) for offset, time_ms in records if offset < kept.end]
+    scan = scanned(records, block_records=block_records)
+    left = scan.cut(cut)
+    assert left.end <= max(cut, 0)
+    assert all(block.end <= cut for block in left.blocks)
+    assert left.newest is None or (left.newest.offset or 0) < cut or cut >= scan.end
+    below = [(offset, time_ms) for offset, time_ms in records if offset < left.end]
     for cutoff in (0, 25, 51):
-        assert found_by(kept, records, 0, cutoff, skip=False)[0] == brute(below, 0, cutoff, kept.end, skip=False)
+        assert found_by(left, records, 0, cutoff, skip=False)[0] == brute(below, 0, cutoff, left.end, skip=False)
 
 
 @given(st.lists(st.none() | st.sampled_from([0, 5, ANCIENT_MS - 1, ANCIENT_MS, ANCIENT_MS + 9])), st.integers(0, 60))
 def test_first_time_before_2000_is_named(times: list[int | None], log_start: int) -> None:
     """G9: also where the block of it is no longer whole."""
-    scan = EventScan("header:et", 0, 0, block_records=3)
-    for offset, time_ms in enumerate(times):
-        scan.add(offset, time_ms)
+    scan = scanned(enumerate(times), block_records=3)
     log_start = min(log_start, scan.end)
     scan = EventScan.from_bytes(scan.as_bytes(), "header:et", log_start)
     left = [n for n, time_ms in enumerate(times) if n >= log_start and time_ms is not None and time_ms < ANCIENT_MS]
