@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
+from kafka.protocol.api_message import ApiMessage
 
 from kretain.render.trim import question
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import OFFSETS_TOPIC
+from retention_cli.brokers.groups import ListedGroup, find_coordinators
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, deadline_after
 from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.state.memories import Memories
+from tests.support import schemas
 from tests.support.leaders import lead_by, leaders
 from tests.support.plain import kept_alive
 from tests.support.share_groups import OLD, from_the_start, share_offsets
@@ -164,47 +166,60 @@ def test_share_group_whose_member_left_before_reading_holds(world: World) -> Non
     wait_until(lambda: world.decide(consumed(topic), topic).trim_to == 10, "the group to be gone")
 
 
+class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas):
+    pass
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas):
+    pass
+
+
+class StreamsGroupHeartbeatRequest(ApiMessage, load_json=schemas):
+    pass
+
+
+class StreamsGroupHeartbeatResponse(ApiMessage, load_json=schemas):
+    pass
+
+
+def heartbeat(reader: ClusterReader, group: str, epoch: int, request: Any) -> int:
+    """Send a member's heartbeat; return its epoch, the same while the coordinator is loading or moving."""
+
+    async def beat() -> int:
+        coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
+        if errors:
+            return epoch
+        response = await reader.wire.ask(request, coordinators[group])
+        if response.error_code in (14, 15, 16):
+            return epoch
+        assert response.error_code == 0, (response.error_code, response.error_message)
+        return int(response.member_epoch)
+
+    return reader.wire.run(beat)
+
+
 def share_beats(world: World, group: str, topic: str) -> None:
     """Join a share group until its partitions are set up, and leave it without fetching anything."""
-    from kafka.protocol.api_message import ApiMessage
-
-    from retention_cli.brokers.groups import find_coordinators
-    from retention_cli.brokers.metadata import deadline_after
-    from tests.support import schemas
-
-    class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas):
-        pass
-
-    class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas):
-        pass
-
     with reader_for(world.bootstrap) as reader:
 
-        async def beat(epoch: int) -> int:
-            coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
-            if errors:
-                return epoch
+        def beat(epoch: int) -> int:
             request = ShareGroupHeartbeatRequest(
                 group_id=group,
                 member_id="bWVtYmVyLW9mLXRlc3Q",
                 member_epoch=epoch,
                 subscribed_topic_names=[topic] if epoch == 0 else None,
             )
-            response = await reader.wire.ask(request, coordinators[group])
-            if response.error_code in (14, 15, 16):  # the coordinator is loading or moving
-                return epoch
-            assert response.error_code == 0, (response.error_code, response.error_message)
-            return int(response.member_epoch)
+            return heartbeat(reader, group, epoch, request)
 
         epoch = 0
 
         def set_up() -> bool:
             nonlocal epoch
-            epoch = reader.wire.run(beat, epoch)
+            epoch = beat(epoch)
             return topic in share_offsets(world, group)
 
         wait_until(set_up, "the share group to be set up")
-        wait_until(lambda: reader.wire.run(beat, -1) == -1, "its member to leave")
+        wait_until(lambda: beat(-1) == -1, "its member to leave")
 
 
 def pend(world: World, group: str, source: str, offset: int, sink: str) -> Any:
@@ -394,9 +409,6 @@ def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned:
         wire = reader.wire
 
         async def join() -> tuple[str, int]:
-            from retention_cli.brokers.groups import find_coordinators
-            from retention_cli.brokers.metadata import deadline_after
-
             member, code = "", 79
             while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
                 coordinators, _ = await find_coordinators(wire, [group], deadline_after(30))
@@ -457,18 +469,6 @@ def test_live_streams_group_holds_its_sources_and_counts_by_commits(world: World
 @contextmanager
 def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
     """Join a streams group (KIP-1071) with a topology of one source topic, and heartbeat until done."""
-    from kafka.protocol.api_message import ApiMessage
-
-    from retention_cli.brokers.groups import find_coordinators
-    from retention_cli.brokers.metadata import deadline_after
-    from tests.support import schemas
-
-    class StreamsGroupHeartbeatRequest(ApiMessage, load_json=schemas):
-        pass
-
-    class StreamsGroupHeartbeatResponse(ApiMessage, load_json=schemas):
-        pass
-
     sub = StreamsGroupHeartbeatRequest.Topology.Subtopology(
         subtopology_id="0",
         source_topics=[source],
@@ -482,10 +482,7 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
     done = threading.Event()
     with reader_for(bootstrap) as reader:
 
-        async def beat(epoch: int) -> int:
-            coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
-            if errors:
-                return epoch
+        def beat(epoch: int) -> int:
             joining = epoch == 0
             request = StreamsGroupHeartbeatRequest(
                 group_id=group,
@@ -500,17 +497,13 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
                 process_id="p1" if joining else None,
                 client_tags=[] if joining else None,
             )
-            response = await reader.wire.ask(request, coordinators[group])
-            if response.error_code in (14, 15, 16):  # the coordinator is loading or moving
-                return epoch
-            assert response.error_code == 0, (response.error_code, response.error_message)
-            return int(response.member_epoch)
+            return heartbeat(reader, group, epoch, request)
 
         def live() -> None:
             epoch = 0
             while not done.wait(0.2):
-                epoch = reader.wire.run(beat, epoch)
-            reader.wire.run(beat, -1)
+                epoch = beat(epoch)
+            beat(-1)
 
         thread = threading.Thread(target=live)
         thread.start()
