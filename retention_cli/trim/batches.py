@@ -134,18 +134,15 @@ class Trimmer:
             interrupted, stopped = True, "interrupted before its turn"
         except StopError as error:
             left = error.reason
-        except (BrokerError, PolicyError) as error:
-            if not self._batches:
-                raise
-            stopped = f"the recheck failed: {error}"
-        except StateError as error:
-            if not self._batches:
-                raise
-            stopped = audit_problem = str(error)
         except Exception as error:
             if not self._batches:
                 raise
-            stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
+            if isinstance(error, (BrokerError, PolicyError)):
+                stopped = f"the recheck failed: {error}"
+            elif isinstance(error, StateError):
+                stopped = audit_problem = str(error)
+            else:
+                stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in state.waiting():
             outcome: OutcomeName = "unchanged" if interrupted or left is not None else "failed"
             state.end(tp, row_of(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))

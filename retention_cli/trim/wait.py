@@ -52,13 +52,13 @@ def wait_for_space(
     total = sum(one.going_bytes for one in waiting.values())
     devices = {(one.disk.broker, path): one.disk.name for one in outcomes for path in one.disk.dirs}
     shrunk: dict[str, float] = {}
-    seen = {name: _Seen(one.disk) for name, one in waiting.items()}
+    freed = {name: _Freed(one.disk) for name, one in waiting.items()}
     while waiting:
         disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules, devices)
         now = {disk.name: disk for disk in disks if not isinstance(disk.room, Unknown)}
         for name in waiting.keys() & now.keys():
-            seen[name].look(now[name])
-        back = {name: seen[name].back_bytes for name in waiting if name in now}
+            freed[name].add(now[name])
+        back = {name: freed[name].back_bytes for name in waiting if name in now}
         left = {
             name: one
             for name, one in waiting.items()
@@ -70,7 +70,7 @@ def wait_for_space(
         files = [
             name
             for name, since in shrunk.items()
-            if time.monotonic() - since < delay_s and not _has_room(waiting[name], seen[name], rooms.get(name))
+            if time.monotonic() - since < delay_s and not _has_room(waiting[name], freed[name], rooms.get(name))
         ]
         missing = sum(max(0, one.going_bytes - back.get(name, 0)) for name, one in left.items())
         progress("space (MiB)", (total - missing) >> 20, max(1, total >> 20))
@@ -84,14 +84,14 @@ def wait_for_space(
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Freed:
     """The bytes that a disk has freed, summed over each replica's decreases, so that new writes do not offset them."""
 
     last: Disk
     back_bytes: int = 0
     room_bytes: int = 0
 
-    def look(self, now: Disk) -> None:
+    def add(self, now: Disk) -> None:
         before, after = self.last.replicas, now.replicas
         self.back_bytes += sum(max(0, size_bytes - after.get(tp, 0)) for tp, size_bytes in before.items())
         if not isinstance(self.last.room, Unknown) and not isinstance(now.room, Unknown):
@@ -99,11 +99,11 @@ class _Seen:
         self.last = now
 
 
-def _has_room(one: DiskOutcome, seen: _Seen, now: Maybe[Room] | None) -> bool:
+def _has_room(one: DiskOutcome, freed: _Freed, now: Maybe[Room] | None) -> bool:
     """Return whether a disk's free space grew by what was trimmed; True if unknown, as then waiting is pointless."""
     if now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown):
         return True
-    return 100 * seen.room_bytes >= _enough(one) * one.going_bytes
+    return 100 * freed.room_bytes >= _enough(one) * one.going_bytes
 
 
 def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Collection[str] = ()) -> list[Reason]:
