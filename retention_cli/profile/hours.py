@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -291,25 +291,20 @@ class PartitionHours:
 
 
 def to_bytes(piece: PartitionHours) -> bytes:
-    """Return a piece as compressed bytes: a line of JSON, then its rows and front as little-endian int64."""
+    """Return a piece as compressed bytes: a line of JSON, then its front as little-endian int64: times, then counts."""
     front = piece.front
     steps = [] if front is None else front.steps
     head = {
         "frame": asdict(piece.frame),
         "start": piece.start,
         "end": piece.end,
+        "rows": [(key, astuple(row)) for key, row in piece.rows.items()],
         "max_ms": piece.max_ms,
-        "exact": piece.exact,
-        "rows": len(piece.rows),
         "front": None if front is None else [front.length, front.known_to_ms],
+        "exact": piece.exact,
     }
-    rows = [[key, *astuple(row)] for key, row in piece.rows.items()]
-    parts = [
-        np.array(rows, "<i8").reshape(-1),
-        *(values.astype("<i8") for values, _ in steps),
-        *(counts.astype("<i8") for _, counts in steps),
-    ]
-    return zlib.compress(json.dumps(head).encode() + b"\n" + b"".join(part.tobytes() for part in parts), 1)
+    columns = [column.astype("<i8").tobytes() for place in (0, 1) for column in (step[place] for step in steps)]
+    return zlib.compress(json.dumps(head).encode() + b"\n" + b"".join(columns), 1)
 
 
 def from_bytes(raw: bytes) -> PartitionHours:
@@ -321,18 +316,11 @@ def from_bytes(raw: bytes) -> PartitionHours:
     try:
         head_text, _, content = zlib.decompress(raw).partition(b"\n")
         head = json.loads(head_text)
-        numbers = np.frombuffer(content, "<i8").astype(np.int64)
-        width, count = len(fields(Row)) + 1, head["rows"]
-        cut = count * width
-        rows = {row[0]: Row(*row[1:]) for row in numbers[:cut].reshape(count, width).tolist()}
-        front = None
-        if head["front"] is not None:
-            length, known_to_ms = head["front"]
-            values, counts = numbers[cut:].reshape(2, length)
-            steps = [(values, counts)] if length else []
-            front = Front(steps, length, known_to_ms)
-        return PartitionHours(
-            Frame(**head["frame"]), head["start"], head["end"], rows, head["max_ms"], front, head["exact"]
-        )
+        rows = {key: Row(*values) for key, values in head.pop("rows")}
+        if (front := head.pop("front")) is not None:
+            length, known_to_ms = front
+            values, counts = np.frombuffer(content, "<i8").astype(np.int64).reshape(2, length)
+            front = Front([(values, counts)] if length else [], length, known_to_ms)
+        return PartitionHours(**head | {"frame": Frame(**head["frame"]), "rows": rows, "front": front})
     except (zlib.error, ValueError, TypeError, KeyError):
         raise BrokenPieceError("this is no piece of a profile, or it is damaged") from None

@@ -294,15 +294,12 @@ def _gone(key: str, seen_ms: int, rows: Rows, stands: Standings, rules: GroupRul
 
 
 def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
-    counts = "counts"
-    if matches(rules.ignore, group.name):
-        counts = "ignored (groups.ignore)"
-    elif group.kind == "share" and rules.share == "ignore":
-        counts = "ignored (groups.share)"
-    elif group.kind == "unknown":
-        counts = "holds everything: a type of group that this kretain does not know"
-    elif group.name in rules.require:
-        counts = "counts, required"
-    elif matches(rules.latest, group.name):
-        counts = "counts, starts at the end (groups.latest)"
+    first_that_applies = (
+        (matches(rules.ignore, group.name), "ignored (groups.ignore)"),
+        (group.kind == "share" and rules.share == "ignore", "ignored (groups.share)"),
+        (group.kind == "unknown", "holds everything: a type of group that this kretain does not know"),
+        (group.name in rules.require, "counts, required"),
+        (matches(rules.latest, group.name), "counts, starts at the end (groups.latest)"),
+    )
+    counts = next((text for applies, text in first_that_applies if applies), "counts")
     return GroupSummary(group.name, group.kind, group.protocol_type, group.state, counts)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -88,7 +88,7 @@ class SparkArchiver(Archiver):
         if not requests:
             return result
         try:
-            leaders = self._leaders(requests)
+            places = self.reader.metadata({one.source.topic for one in requests}).places()
             sender = self.spark(progress)
             connection = sender.connection(self.reader.settings)
         except (BrokerError, SparkError) as error:
@@ -99,7 +99,7 @@ class SparkArchiver(Archiver):
         stopped = threading.Event()
         jobs = [
             functools.partial(self._job, sender.session, connection, some, stopped.is_set)
-            for some in sliced(requests, leaders)
+            for some in sliced(requests, {tp: one.leader for tp, one in places.items() if one.leader is not None})
         ]
         with contextlib.closing(as_they_end(sender.session, jobs, _TASKS_AT_ONCE)) as ended:
             try:
@@ -111,10 +111,6 @@ class SparkArchiver(Archiver):
             finally:
                 stopped.set()
         return result
-
-    def _leaders(self, requests: Iterable[ArchiveRequest]) -> dict[TopicPartition, int]:
-        places = self.reader.metadata({one.source.topic for one in requests}).places()
-        return {tp: one.leader for tp, one in places.items() if one.leader is not None}
 
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]

@@ -221,19 +221,20 @@ class _Found:
         found, parts, failures = cls(), dict[int, bytes](), dict[int, bytes]()
         try:
             for row in rows:
-                kind, content = row["kind"], row["content"]
-                if kind == "failure":
-                    failures[row["slice"]] = bytes(content)
-                elif kind == "group":
-                    found.groups.append((row["name"], None if content is None else bytes(content)))
-                elif kind == "share":
-                    found.shares.append(SHARE_REPORT.validate_json(content))
-                elif kind == "slice":
-                    found.slices.append(SLICE_REPORT.validate_json(content))
-                elif kind == "ledger":
-                    found.ledgers.append(bytes(content))
-                elif kind == "rows":
-                    parts[row["slice"]] = bytes(content)
+                content = row["content"]
+                match row["kind"]:
+                    case "failure":
+                        failures[row["slice"]] = bytes(content)
+                    case "group":
+                        found.groups.append((row["name"], None if content is None else bytes(content)))
+                    case "share":
+                        found.shares.append(SHARE_REPORT.validate_json(content))
+                    case "slice":
+                        found.slices.append(SLICE_REPORT.validate_json(content))
+                    case "ledger":
+                        found.ledgers.append(bytes(content))
+                    case "rows":
+                        parts[row["slice"]] = bytes(content)
             if failures:
                 raise failure_in(failures[min(failures)])  # a share's, if any: slices can't do without it
             slices = len(giant.slices)

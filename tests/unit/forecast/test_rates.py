@@ -9,57 +9,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Sample, Unknown
-from retention_cli.forecast.rates import HOUR_MS, WINDOW_MS, age_of, group_rate, rate_of
+from retention_cli.forecast.rates import HOUR_MS, WINDOW_MS, Rate, age_of, group_rate, rate_of
 from retention_cli.memory.samples import thinned, without_repeats
 
 DAY = 24 * HOUR_MS
 
 
-def test_steady_writes_have_one_rate() -> None:
+def test_steady_writes_have_one_rate_and_varying_ones_a_range() -> None:
     found = rate_of([Sample(n * HOUR_MS, n * 3600) for n in range(8)], Sample(8 * HOUR_MS, 8 * 3600))
-    assert not isinstance(found, Unknown)
-    assert (found.low, found.mean, found.high, found.over_ms) == (0.001, 0.001, 0.001, 8 * HOUR_MS)
-
-
-def test_varying_rate_is_a_range() -> None:
-    samples = [Sample(0, 0), Sample(4 * HOUR_MS, 0), Sample(5 * HOUR_MS, 7200)]
-    found = rate_of(samples, Sample(8 * HOUR_MS, 7200))
-    assert not isinstance(found, Unknown)
-    assert found.low == 0 < found.mean < found.high
-    assert found.mean == 7200 / (8 * HOUR_MS)
+    assert found == (0.001, 0.001, 0.001, 8 * HOUR_MS)
+    found = rate_of([Sample(0, 0), Sample(4 * HOUR_MS, 0), Sample(5 * HOUR_MS, 7200)], Sample(8 * HOUR_MS, 7200))
+    assert isinstance(found, Rate)
+    assert found.low == 0 < found.mean == 7200 / (8 * HOUR_MS) < found.high
 
 
 @pytest.mark.parametrize(
-    ("samples", "least_ms"),
-    [([], HOUR_MS), ([Sample(DAY, 5)], HOUR_MS), ([Sample(DAY - HOUR_MS + 1, 5)], HOUR_MS), ([Sample(DAY, 5)], 0)],
+    ("samples", "least_ms", "why"),
+    [
+        ([], HOUR_MS, "samples cover"),
+        ([Sample(DAY, 5)], HOUR_MS, "samples cover"),
+        ([Sample(DAY - HOUR_MS + 1, 5)], HOUR_MS, "samples cover"),
+        ([Sample(DAY, 5)], 0, "samples cover"),
+        ([Sample(0, 50)], HOUR_MS, "the log was cut"),
+    ],
 )
-def test_too_short_a_time_is_unknown(samples: list[Sample], least_ms: int) -> None:
+def test_rate_of_too_short_a_time_or_a_cut_log_is_unknown(samples: list[Sample], least_ms: int, why: str) -> None:
     found = rate_of(samples, Sample(DAY, 10), least_ms)
     assert isinstance(found, Unknown)
-    assert "samples cover" in found.reasons[0].text
+    assert why in found.reasons[0].text
 
 
-def test_a_log_that_was_cut_has_no_rate() -> None:
-    assert isinstance(rate_of([Sample(0, 50)], Sample(DAY, 10)), Unknown)
+@pytest.mark.parametrize(
+    ("samples", "over_ms"), [([Sample(0, 0), Sample(30 * DAY, 10**6)], DAY), ([Sample(0, 0)], 31 * DAY)]
+)
+def test_rate_is_of_the_last_week_unless_no_sample_is_so_young(samples: list[Sample], over_ms: int) -> None:
+    found = rate_of(samples, Sample(31 * DAY, 10**6 + 864))
+    assert isinstance(found, Rate)
+    assert found.over_ms == over_ms
+    assert over_ms > WINDOW_MS or found.mean == 864 / DAY
 
 
-def test_only_the_last_week_counts_unless_nobody_looked() -> None:
-    long_ago, lately = Sample(0, 0), Sample(30 * DAY, 10**6)
-    now = Sample(31 * DAY, 10**6 + 864)
-    week = rate_of([long_ago, lately], now)
-    assert not isinstance(week, Unknown)
-    assert week.mean == 864 / DAY
-    after_a_pause = rate_of([long_ago], now)
-    assert not isinstance(after_a_pause, Unknown)
-    assert after_a_pause.over_ms == 31 * DAY > WINDOW_MS
-
-
-def test_a_group_that_was_moved_back_has_no_rate() -> None:
-    assert isinstance(group_rate(Sample(0, 50), Sample(DAY, 10)), Unknown)
-    assert isinstance(group_rate(Sample(0, 5), Sample(HOUR_MS - 1, 10)), Unknown)
-    found = group_rate(Sample(0, 50), Sample(DAY, 50))
-    assert not isinstance(found, Unknown)
-    assert found.span == (0, 0)
+@pytest.mark.parametrize(
+    ("before", "now", "span"),
+    [
+        (Sample(0, 50), Sample(DAY, 10), None),  # it was moved back
+        (Sample(0, 5), Sample(HOUR_MS - 1, 10), None),
+        (Sample(0, 50), Sample(DAY, 50), (0, 0)),
+    ],
+)
+def test_group_rate_is_unknown_after_a_rewind_or_too_soon(before: Sample, now: Sample, span: object) -> None:
+    found = group_rate(before, now)
+    assert (found.span if isinstance(found, Rate) else None) == span
 
 
 @given(

@@ -269,24 +269,17 @@ def test_a_stamp_from_the_future_makes_nothing_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "why"),
+    ("later", "why"),
     [
-        ((0, 5), (6, 9), "don't follow"),
-        ((0, 5), (4, 9), "don't follow"),
+        (piece([], 6, 9), "don't follow"),
+        (piece([], 4, 9), "don't follow"),
+        (PartitionHours.begin(Frame(NOW + 1), 5, piece=True), "different clocks"),
+        (add(PartitionHours.begin(FRAME, 5), [Record(5, NOW, 1, False, False)]), "no piece"),
     ],
 )
-def test_pieces_with_a_gap_are_not_merged(first: tuple[int, int], second: tuple[int, int], why: str) -> None:
+def test_piece_with_a_gap_another_frame_or_no_front_is_not_merged(later: PartitionHours, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        piece([], *first).merged(piece([], *second))
-
-
-def test_pieces_of_other_frames_or_without_a_front_are_not_merged() -> None:
-    one = piece([Record(0, NOW, 1, False, False)], 0, 1)
-    with pytest.raises(ValueError, match="different clocks"):
-        one.merged(PartitionHours.begin(Frame(NOW + 1), 1, piece=True))
-    whole = add(PartitionHours.begin(FRAME, 1), [Record(1, NOW, 1, False, False)])
-    with pytest.raises(ValueError, match="no piece"):
-        one.merged(whole)
+        piece([Record(4, NOW, 1, False, False)], 0, 5).merged(later)
 
 
 def test_records_added_twice_are_refused() -> None:
