@@ -8,7 +8,7 @@ import typer
 
 from kretain.completion.complete import complete_gone_groups
 from kretain.errors import Exit, RefusedError
-from kretain.flows.trims import may_forget
+from kretain.flows.trims import confirm_forgetting
 from kretain.options.common import COMMON, Common, Output, command, now_ms, option
 from kretain.options.rules import GroupsOption
 
@@ -128,9 +128,7 @@ def forget(
             return Exit.DONE
         more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
         told = "; ".join(map(_holding, held[:_ASKED])) + more
-        asked = f"Forget {told}? Other consumers alone set the floors there from then on."
-        if not may_forget(asked, yes=yes):
-            raise RefusedError("not confirmed; nothing was forgotten")
+        confirm_forgetting(f"Forget {told}? Other consumers alone set the floors there from then on.", yes=yes)
         forgotten = forget_groups(ledger, names)
         there = {group.name for group in listed}
     for name in forgotten:

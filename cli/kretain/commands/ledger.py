@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_topics
-from kretain.errors import Exit, RefusedError
-from kretain.flows.trims import may_forget
+from kretain.errors import Exit
+from kretain.flows.trims import confirm_forgetting
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
 
 app = typer.Typer(
@@ -89,10 +89,8 @@ def prune(
         if dry_run:
             say(f"Would be forgotten: {what}.")
             return Exit.DONE
-        if (topics or groups) and not may_forget(
-            f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes
-        ):
-            raise RefusedError("not confirmed; nothing was forgotten")
+        if topics or groups:
+            confirm_forgetting(f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes)
         topics, groups = ledger_view.prune(reader, memories, before_ms)
     say(f"Forgotten: {count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}.")
     return Exit.DONE

@@ -86,9 +86,14 @@ def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequen
         raise RefusedError(f"not confirmed; {_NOT_TRIMMED}")
 
 
-def may_forget(question: str, *, yes: bool) -> bool:
-    """Ask before something is forgotten, in a terminal; a script has said it by its command. Return the answer."""
-    return yes or not _on_terminal() or _says_yes(question)
+def confirm_forgetting(question: str, *, yes: bool) -> None:
+    """Ask before something is forgotten, in a terminal; a script has said it by its command.
+
+    Raises:
+        RefusedError: the answer is not yes.
+    """
+    if not (yes or not _on_terminal() or _says_yes(question)):
+        raise RefusedError("not confirmed; nothing was forgotten")
 
 
 def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: bool) -> None:

@@ -18,7 +18,6 @@ from kretain.embedded import EmbeddedKafka
 from kretain.embedded.flights import flights
 from kretain.options.common import Output
 from kretain.render.profile import print_profile
-from retention_cli.brokers import records
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.policy.load import parse_policy
@@ -115,14 +114,6 @@ def test_profile_counts_what_pandas_counts(world: World, flown: tuple[str, pd.Da
     assert set(found.kind) == {"hour"}
     equal(found, by_pandas(rows))
     assert found.out_of_order.sum() > 1000, "this data was to be out of order"
-
-
-def test_profile_of_few_messages_at_a_time_is_the_same(
-    world: World, flown: tuple[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic, rows = flown
-    monkeypatch.setattr(records, "MESSAGES_AT_ONCE", 499)
-    equal(frame(profiled(world, topic)), by_pandas(rows))
 
 
 def test_profile_by_event_time_uses_the_header(world: World, flown: tuple[str, pd.DataFrame]) -> None:

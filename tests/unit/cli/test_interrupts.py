@@ -1,4 +1,4 @@
-"""One Ctrl-C ends a command, wherever it arrives."""
+"""One Ctrl-C ends a command, wherever it arrives; and a crash says on stderr where it was."""
 
 from __future__ import annotations
 
@@ -72,3 +72,20 @@ def test_plan_with_a_silent_broker_ends_at_once_on_ctrl_c(after_s: float, silent
 def silent_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         yield listener.getsockname()[1]
+
+
+CRASH = """
+import os, signal, kretain.app
+def trim_a_partition(**_): os.kill(os.getpid(), signal.SIGSEGV)
+kretain.app.app = trim_a_partition
+from kretain.__main__ import main
+main()
+"""
+
+
+def test_crash_names_its_place_and_keeps_its_signal() -> None:
+    """A supervisor must see that it was one, and who looks for its cause needs more than that."""
+    done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    assert "in trim_a_partition" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,22 +14,32 @@ from rich.console import Console
 from kretain import errors as exits
 from kretain.options.common import Output, PlanOutput
 from kretain.render import output
+from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
+from kretain.render.output import Column, Table
 from kretain.render.plan import given_back, print_plan
 from kretain.render.trim import print_report
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.disks.disk import Space
 from retention_cli.plan.rows import held_back_by
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.trim.report import TrimReport, row_of
 from tests.support.plans import HOLD, KEEP, plan, row
 
 
+def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
+    """Let stdout be a terminal of that width, and return what it shows."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "console", lambda: console)
+    return out
+
+
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:
     """Return the lines of a plan in a terminal of that width."""
-    out = io.StringIO()
-    monkeypatch.setattr(output, "is_terminal", lambda: True)
-    monkeypatch.setattr(output, "console", lambda: Console(file=out, width=width, highlight=False))
+    out = terminal_of(monkeypatch, width)
     print_plan(plan(*decisions), PlanOutput.table, every_row=False)
     return out.getvalue().splitlines()
 
@@ -177,3 +188,81 @@ def test_a_report_says_of_what_was_gone_before_that_it_was_not_this_trim(capsys:
     assert "2 partitions: 2 unchanged.\n" in said
     assert f"Gone before this trim\n  t 0\n    gone  {gone.text}\n" in said
     assert "t 1" not in said
+
+
+PLAN = (
+    Column("partition"),
+    Column("action", whole=True),
+    Column("log start → trim to", "right"),
+    Column("records", "right"),
+    Column("bytes", "right"),
+    Column("rule"),
+    Column("held back by"),
+)
+ROWS = [
+    ("flights-1", "trim", "0 → 146,326", "146,326", "5.42 MiB", "consumed", "delays"),
+    ("weather-0", "trim", "0 → 4,351", "4,351", "134 KiB", "consumed", "archive"),
+]
+
+
+def drawn(
+    monkeypatch: pytest.MonkeyPatch, width: int, rows: Sequence[tuple[str, ...]], columns: Sequence[Column] = PLAN
+) -> list[str]:
+    """Return the lines of a table in a terminal of that width."""
+    out = terminal_of(monkeypatch, width)
+    output.print_table(Table(columns, rows))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_long_names_wrap_and_lose_nothing_and_numbers_stay_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "orders.by-customer.eu-central-1.and-more-of-a-name-than-fits-a-terminal-0"
+    lines = drawn(monkeypatch, 80, [(name, *ROWS[0][1:])])
+    first_column = "".join(line.split(" ")[0] for line in lines if "─" not in line)
+    assert first_column == f"partition{name}"
+    assert any("0 → 146,326" in line and "5.42 MiB" in line for line in lines)
+    assert not any("…" in line for line in lines)
+
+
+def test_spare_columns_are_left_out_before_anything_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [*PLAN[:-1], Column("held back by", spare=True)]
+    assert drawn(monkeypatch, 100, ROWS, columns)[0].endswith(" held back by")
+    lines = drawn(monkeypatch, 80, ROWS, columns)
+    assert len(lines) == 4
+    assert not any(word in line for line in lines for word in ("held", "delays", "archive"))
+
+
+DAY = 86_400_000
+NOW = 1_763_900_000_000
+
+
+def group(name: str, days: int | None, lag: int | None = 5, counts: str = "counts") -> GroupSummary:
+    since_ms = None if days is None else NOW - days * DAY
+    return GroupSummary(name, "classic", "consumer", "Empty", counts, lag=lag, unmoved_since_ms=since_ms)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([group("fresh", None), group("moves", 0)], None),
+        ([group("reads-all", 9, lag=0), group("unread", 9, lag=None), group("ignored", 9, counts="ignored")], None),
+        ([group("late", 1), group("zombie", 40)], "zombie since 2025-10-14T12:13:20Z, late since 2025-11-22T12:13:20Z"),
+        (
+            [group(f"g{number}", 10 - number) for number in range(5)],
+            "g0 since 2025-11-13T12:13:20Z, g1 since 2025-11-14T12:13:20Z, g2 since 2025-11-15T12:13:20Z, and 2 more",
+        ),
+    ],
+)
+def test_who_stands_still_with_records_to_read(
+    groups: list[GroupSummary], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_groups(GroupList("c1", "b:9092", groups, None), Output.table, NOW, first_look=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Not moved")]
+    assert lines == ([] if said is None else [f"Not moved for a day or longer, with records to read: {said}."])
+
+
+@pytest.mark.parametrize("first_look", [True, False])
+def test_a_first_look_is_said_in_the_table_alone(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    for form in (Output.table, Output.json):
+        print_groups(GroupList("c1", "b:9092", [], None), form, NOW, first_look=first_look)
+        said = "Nothing is remembered of this cluster yet" in capsys.readouterr().out
+        assert said == (first_look and form is Output.table)
