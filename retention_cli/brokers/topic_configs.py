@@ -20,6 +20,7 @@ _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "L
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
+_LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -54,14 +55,24 @@ async def read_values(
     found: dict[str, Values | RequestFailedError] = {}
     waiting: Sequence[str] = names
     turn = 0
+
+    def on_reply(some: Sequence[str], reply: Any | RequestFailedError) -> None:
+        found.update(dict.fromkeys(some, reply) if isinstance(reply, RequestFailedError) else _values(reply))
+
     while waiting:
-        found.update(await _read_once(wire, kind, waiting, keys, turn))
+        found.update(dict.fromkeys(waiting, _LEFT_OUT))
+        brokers = wire.brokers()
+        work: dict[int, list[Job[Sequence[str]]]] = {}
+        for number, start in enumerate(range(0, len(waiting), _NAMES_A_REQUEST)):
+            some = waiting[start : start + _NAMES_A_REQUEST]
+            work.setdefault(brokers[(number + turn) % len(brokers)], []).append(Job(_request(kind, some, keys), some))
+        await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
         turn += 1
         if waiting:
             if time.monotonic() > deadline:
                 break
-            if turn % max(1, len(wire.brokers())) == 0:
+            if turn % len(brokers) == 0:
                 await wire.sleep(0.25)
     return {name: found[name] for name in names}
 
@@ -78,29 +89,6 @@ async def read_broker_values(
             found[broker] = reply
         else:
             found.update((broker, values) for _name, values in _values(reply))
-
-    await wire.fan_out(work, on_reply)
-    return found
-
-
-_LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
-
-
-async def _read_once(
-    wire: Wire, kind: Kind, every: Sequence[str], keys: Sequence[str], turn: int
-) -> dict[str, Values | RequestFailedError]:
-    found: dict[str, Values | RequestFailedError] = dict.fromkeys(every, _LEFT_OUT)
-    brokers = wire.brokers()
-    work: dict[int, list[Job[Sequence[str]]]] = {}
-    for number, start in enumerate(range(0, len(every), _NAMES_A_REQUEST)):
-        names = every[start : start + _NAMES_A_REQUEST]
-        work.setdefault(brokers[(number + turn) % len(brokers)], []).append(Job(_request(kind, names, keys), names))
-
-    def on_reply(names: Sequence[str], reply: Any | RequestFailedError) -> None:
-        if isinstance(reply, RequestFailedError):
-            found.update(dict.fromkeys(names, reply))
-        else:
-            found.update(_values(reply))
 
     await wire.fan_out(work, on_reply)
     return found
