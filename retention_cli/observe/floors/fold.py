@@ -165,8 +165,8 @@ class FloorFold:
             recalled: commits that are gone (F6), and those that do not count (F5): for F2 it has a commit there.
             no_position: stored offsets below zero: it reads there, from where only its client knows (F1, F2).
         """
-        known = self._add_gone_commits(group, recalled.gone, "before") if recalled.gone else _NOWHERE
         skipped = self._add_refused(group, recalled.refused) if recalled.refused else _NOWHERE
+        known = self._add_gone_commits(group, recalled.gone, "before") if recalled.gone else _NOWHERE
         unset = self._add_no_position(group, no_position) if no_position else _NOWHERE
         live = frozenset(reads)
         if live and known:  # a live member starts anew where it has no commit, whatever is remembered (F2)
@@ -228,10 +228,11 @@ class FloorFold:
         """Fold in stored offsets below zero (F1, F2). Return their partitions."""
         found: dict[str, set[int]] = {}
         for topic in [one for one in stored if one in self.topics]:
-            found[topic] = {partition for partition in stored[topic] if 0 <= partition < self._count(topic)}
-            for partition in found[topic]:
-                text = no_position_text(group, topic, partition, stored[topic][partition])
-                self._lacks(group, topic, partition, text)
+            here = found[topic] = set()
+            for partition, offset in stored[topic].items():
+                if 0 <= partition < self._count(topic):
+                    here.add(partition)
+                    self._lacks(group, topic, partition, no_position_text(group, topic, partition, offset))
         return found
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
