@@ -11,9 +11,9 @@ from pydantic import ConfigDict, Field
 
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import format_duration
+from retention_cli.memory.samples import thinned_by_age
 
 LOOKS_AT_MOST: Final = 64
-_THINNED_TO: Final = 40
 _APART_MS: Final = 60_000
 """Looks closer together than this are dropped: a trim looks before each batch."""
 LEAST_MS: Final = 3_600_000
@@ -133,20 +133,8 @@ def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
 
 def pack(looks: Iterable[Look]) -> bytes:
     """Return looks, oldest first, as bytes. If there are too many they are thinned: the older, the farther apart."""
-    kept = list(looks)
-    share = 0.05
-    while len(kept) > (LOOKS_AT_MOST if share == 0.05 else _THINNED_TO):
-        kept, share = _thinned(kept, share), share * 1.5
-    return b"".join(_ROW.pack(*one) for one in kept)
-
-
-def _thinned(looks: Sequence[Look], share: float) -> list[Look]:
-    """Drop looks whose distance from the next one is less than a share of their age; keep the first and the last."""
-    kept = [looks[-1]]
-    for look in reversed(looks[1:-1]):
-        if kept[-1].wall_ms - look.wall_ms >= share * (looks[-1].wall_ms - look.wall_ms):
-            kept.append(look)
-    return [looks[0], *kept[::-1]]
+    every = list(looks)
+    return b"".join(_ROW.pack(*one) for one in (every if len(every) <= LOOKS_AT_MOST else thinned_by_age(every)))
 
 
 def unpack(packed: bytes) -> tuple[Look, ...]:

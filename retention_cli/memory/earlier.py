@@ -7,12 +7,9 @@ cut after the earlier run, and commits that counted then may lie beyond the cut 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-_ROW: Final = struct.Struct("<iiq?")
-EARLIER_BYTES: Final = _ROW.size
 _AT_MOST: Final = 4
 
 
@@ -62,20 +59,3 @@ def _without_lesser(asked: Iterable[Earlier]) -> list[Earlier]:
     """Return those that are not settled, by epoch, without those that another's answer settles."""
     every = frozenset(asked)
     return sorted(one for one in every if not any(o._replace(settled=True).settles(one) for o in every if o != one))
-
-
-def pack(earlier: Iterable[Earlier]) -> bytes:
-    """Return earlier memories as bytes."""
-    return b"".join(_ROW.pack(*one) for one in earlier)
-
-
-def unpack(packed: bytes) -> tuple[Earlier, ...]:
-    """Return the earlier memories that :func:`pack` packed.
-
-    Raises:
-        ValueError: it is cut short.
-    """
-    try:
-        return tuple(Earlier(*one) for one in _ROW.iter_unpack(packed)) if packed else ()
-    except struct.error:
-        raise ValueError("what is known of earlier memories is cut short") from None

@@ -9,16 +9,15 @@ The partition's memory knows which log a scan is of (:mod:`retention_cli.memory.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from retention_cli.core.model import ANCIENT_MS, EventMax
 
-VERSION: Final = 2
-"""The version of the format of :meth:`EventScan.as_bytes`."""
 BLOCKS_AT_MOST: Final = 256
 FIRST_BLOCK_RECORDS: Final = 1_000
 
@@ -131,10 +130,7 @@ class EventScan:
 
     def as_bytes(self) -> bytes:
         """Return the scan as compressed JSON."""
-        newest = None if self.newest is None else [self.newest.time_ms, self.newest.offset]
-        blocks = [[one.start, one.end, one.records, one.newest_ms, one.unreadable, one.ancient] for one in self.blocks]
-        data = [VERSION, self.source, self.start, self.end, newest, self.block_records, self.restarts, blocks]
-        return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
+        return zlib.compress(_ADAPTER.dump_json(self, exclude_defaults=True), 1)
 
     @classmethod
     def from_bytes(cls, raw: bytes | None, source: str, log_start: int) -> EventScan:
@@ -152,28 +148,17 @@ class EventScan:
         return scan
 
 
+_ADAPTER: Final = TypeAdapter(EventScan)
+
+
 def read_scan(raw: bytes | None) -> EventScan | None:
-    """Return the scan that :meth:`EventScan.as_bytes` wrote, None if it is not valid or of another version."""
+    """Return the scan that :meth:`EventScan.as_bytes` wrote, None if it is not valid: it may come from elsewhere."""
     if not raw:
         return None
     try:
-        version, said, start, end, newest, block_records, restarts, blocks = json.loads(zlib.decompress(raw))
-        largest = EventMax(*newest) if newest else None
-        scan = EventScan(said, start, end, largest, [Block(*one) for one in blocks], block_records, restarts)
-    except (zlib.error, ValueError, TypeError, RecursionError):
+        return _ADAPTER.validate_json(zlib.decompress(raw), strict=True)
+    except (zlib.error, ValueError):
         return None
-    if version != VERSION:  # older ones lack the start, and times before 2000
-        return None
-    return scan if _is_sound(scan) else None
-
-
-def _is_sound(scan: EventScan) -> bool:
-    """Return whether every field has the right type: the scan may come from elsewhere."""
-    newest = scan.newest or EventMax(0)
-    numbers = [scan.start, scan.end, scan.block_records, scan.restarts, newest.time_ms, newest.offset or 0]
-    for one in scan.blocks:
-        numbers += (one.start, one.end, one.records, one.newest_ms or 0, one.unreadable or 0, one.ancient or 0)
-    return isinstance(scan.source, str) and all(isinstance(number, int) for number in numbers)
 
 
 def further(mine: bytes | None, theirs: bytes | None) -> bytes | None:

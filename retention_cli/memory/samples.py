@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import array
-import itertools
 import struct
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from retention_cli.core.model import Sample
 
@@ -16,6 +13,7 @@ SAMPLE: Final = struct.Struct("<qq")
 """How one is packed: the wall clock (Unix ms), and H."""
 SAMPLE_BYTES: Final = SAMPLE.size
 _THINNED_TO: Final = 40
+Row = TypeVar("Row", bound=tuple[int, ...])
 
 
 def both_samples(packed: bytes, other: bytes) -> bytes:
@@ -46,10 +44,7 @@ def without_repeats(samples: Sequence[Sample]) -> list[Sample]:
 
 def pack(samples: Iterable[Sample]) -> bytes:
     """Return samples as bytes: wall clock and high watermark, 8 bytes each, little-endian."""
-    flat = array.array("q", itertools.chain.from_iterable(samples))
-    if sys.byteorder != "little":
-        flat.byteswap()
-    return flat.tobytes()
+    return b"".join(SAMPLE.pack(*one) for one in samples)
 
 
 def unpack(packed: bytes) -> tuple[Sample, ...]:
@@ -60,12 +55,7 @@ def unpack(packed: bytes) -> tuple[Sample, ...]:
     """
     if len(packed) % SAMPLE_BYTES:
         raise ValueError("samples are cut short")
-    flat = array.array("q")
-    flat.frombytes(packed)
-    if sys.byteorder != "little":
-        flat.byteswap()
-    numbers = iter(flat)
-    return tuple(map(Sample._make, zip(numbers, numbers, strict=True)))
+    return tuple(map(Sample._make, SAMPLE.iter_unpack(packed)))
 
 
 def last(packed: bytes) -> Sample:
@@ -89,16 +79,23 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
 
     Dropping one never makes an answer wrong, only a bound lower (G3).
     """
-    samples = without_falls(samples)
-    now = samples[-1].wall_ms
-    share = 0.05
+    return thinned_by_age(without_falls(samples))
+
+
+def thinned_by_age(rows: Sequence[Row]) -> list[Row]:
+    """Return at most 40 rows, the oldest and the newest among them: the older, the farther apart.
+
+    Each begins with its time (Unix ms); they are sorted by that. One is dropped if its distance from the next is less
+    than a share of its age.
+    """
+    now, share = rows[-1][0], 0.05
     while True:
-        kept = [samples[-1]]
-        for sample in reversed(samples[1:-1]):
-            if kept[-1].wall_ms - sample.wall_ms >= share * (now - sample.wall_ms):
-                kept.append(sample)
-        if len(samples) > 1:
-            kept.append(samples[0])
+        kept = [rows[-1]]
+        for row in reversed(rows[1:-1]):
+            if kept[-1][0] - row[0] >= share * (now - row[0]):
+                kept.append(row)
+        if len(rows) > 1:
+            kept.append(rows[0])
         if len(kept) <= _THINNED_TO:
             return kept[::-1]
         share *= 1.5

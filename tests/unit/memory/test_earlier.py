@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.model import Sample, Unknown
-from retention_cli.memory.earlier import Earlier, joined, pack, pending, unpack
+from retention_cli.memory.earlier import Earlier, joined, pending
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.lineage import Cut, prove
 
@@ -27,7 +26,8 @@ def test_what_two_know_is_the_same_whoever_merges_and_is_never_longer_than_it_mu
     both = joined([*some, *others])
     assert both == joined([*others, *some]) == joined(both)
     assert len(both) <= 8
-    assert unpack(pack(both)) == both
+    memory = PartitionMemory(earlier=both)
+    assert PartitionMemory.from_bytes(memory.as_bytes()) == memory
     settled = [one for one in both if one.settled]
     assert not [one for one in pending(both) if any(other.settles(one) for other in settled)]
 
@@ -42,11 +42,6 @@ def test_nothing_that_nobody_has_asked_about_is_dropped(some: list[Earlier]) -> 
             o.asked <= one.asked and o.reach >= one.reach and o.leader_epoch >= one.leader_epoch for o in pending(both)
         )
         assert by_answer or asked
-
-
-def test_what_is_cut_short_is_no_answer() -> None:
-    with pytest.raises(ValueError, match="cut short"):
-        unpack(pack([Earlier(1, 1, 5)])[:-1])
 
 
 def memory(epoch: int, *marks: int) -> PartitionMemory:
