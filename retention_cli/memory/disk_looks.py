@@ -28,7 +28,7 @@ def disk_looks(folder: Path) -> dict[str, tuple[Look, ...]]:
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != SCHEMA_VERSION:
-                raise StateError(f"the ledger {path} has schema {version}: the next plan upgrades it")
+                raise StateError(f"the ledger {path} has schema {version}, and this kretain reads {SCHEMA_VERSION}")
             rows = db.execute("SELECT name, looks FROM disks ORDER BY name").fetchall()
         finally:
             db.close()

@@ -49,7 +49,7 @@ class Ledger(LedgerGroups):
         self.lost = lost
         self.notes: list[Reason] = []
         self._disks: dict[str, DiskMemory] = {}
-        self._sparing = self._outdated = False
+        self._sparing = False
         self._topics_ms = 0
         self._partitions: dict[Key, PartitionMemory] = {}
         self._loaded: set[str] = set()  # topic ids of which all partitions are in memory
@@ -348,7 +348,7 @@ class Ledger(LedgerGroups):
 
     def _merged_groups(self) -> dict[str, GroupMemory]:
         """Return groups to write, merged likewise."""
-        waiting = {name: self._group(name) for name in (*self._groups, *self._judged)}
+        waiting = {name: self.group(name) for name in (*self._groups, *self._judged)}
         return {
             name: group if (stored := self._stored_group(name)) is None else group.merged(stored)
             for name, group in waiting.items()

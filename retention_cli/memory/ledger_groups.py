@@ -45,26 +45,26 @@ class LedgerGroups(LedgerRows):
             self.reads.append((name, None if now is None else ReadCommits(now_ms, digest, now)))
         if head is not None and now is None:
             self.saw_again(name, now_ms)
-            return RecalledGroup() if head.plain else self._group(name).recalled(self._ids, since_ms)
-        group = self._group(name)
+            return RecalledGroup() if head.plain else self.group(name).recalled(self._ids, since_ms)
+        group = self.group(name)
         group.update(now or NOTHING, self._ids, digest, now_ms, named=commits if outlives_topics(name) else None)
         self._see(name, group)
         return group.recalled(self._ids, since_ms)
 
     def group_topics(self, name: str) -> Collection[str]:
         """Return the topics that a consumer has ever committed on."""
-        return self._group(name).topics()
+        return self.group(name).topics()
 
     def commits_seen(self, name: str) -> Mapping[tuple[str, int], tuple[int, int | None]]:
         """Return a consumer's commits as of the last look, by topic and partition: offset and leader epoch."""
-        return self._group(name).live.commits()
+        return self.group(name).live.commits()
 
     def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
         """Return the first look that found a consumer's commits where they are, None if no look did."""
         head = self._heads.get(name)
         if head is None or (commits is not None and head.digest != digest_of(commits, self._ids)):
             return None
-        return self._group(name).stood_ms
+        return self.group(name).stood_ms
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
@@ -72,14 +72,14 @@ class LedgerGroups(LedgerRows):
         here = frozenset(present)
         for name, head in sorted(self._heads.items()):
             if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):
-                yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
+                yield name, head.seen_ms, self.group(name).last_commits(self._ids, since_ms)
 
     def judge(self, logs_of: LogsOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
         """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
         wanted = [one for one in self._heads.items() if cuts or not one[1].open.isdisjoint(topics)]
         logs = logs_of() if wanted else Logs(())
         for name, head in wanted:
-            group = self._group(name)
+            group = self.group(name)
             if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
                 group.cut_unseen({tp.topic for tp in cuts})
             # If another run has seen it since, its commits may be later than the logs that this pass has read.
@@ -92,13 +92,9 @@ class LedgerGroups(LedgerRows):
         """Return whether anything is remembered of a group."""
         return name in self._heads
 
-    def group(self, name: str) -> GroupMemory:
-        """Return a group's memory, empty if it was never seen."""
-        return self._group(name)
-
     def groups(self) -> dict[str, GroupMemory]:
         """Return the memory of every group, by name."""
-        return {name: self._group(name) for name in sorted(self._heads)}
+        return {name: self.group(name) for name in sorted(self._heads)}
 
     def saw_read(self, name: str, read: ReadCommits | None, listed_ms: int) -> None:
         """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.parts`).
@@ -114,7 +110,7 @@ class LedgerGroups(LedgerRows):
             self.saw_again(name, listed_ms)
             return
         apart = self._outdated or self._meta("revision") != self._revision
-        group = GroupMemory() if apart and name not in self._groups and name not in self._judged else self._group(name)
+        group = GroupMemory() if apart and name not in self._groups and name not in self._judged else self.group(name)
         group.update(read.commits, self._ids, read.digest, read.read_ms, named=() if outlives_topics(name) else None)
         self._see(name, group)
 
@@ -135,7 +131,8 @@ class LedgerGroups(LedgerRows):
         for some in (self._heads, self._groups, self._judged):
             some.pop(name, None)
 
-    def _group(self, name: str) -> GroupMemory:
+    def group(self, name: str) -> GroupMemory:
+        """Return a group's memory, empty if it was never seen."""
         if (waiting := self._groups.get(name)) is not None:
             return waiting
         with self._errors():

@@ -208,10 +208,6 @@ class PartitionMemory:
 
     # -- two memories of the same ---------------------------------------------------------
 
-    def take(self, other: PartitionMemory) -> None:
-        """Merge another memory of this partition into this one."""
-        self.become(self.merged(other))
-
     def become(self, both: PartitionMemory) -> None:
         """Take over the values that :meth:`merged` returned."""
         self.packed, self.data_at = both.packed, both.data_at

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,13 +115,3 @@ def test_documents_carry_both() -> None:
     group = docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100)
     for key, one in (("x" * 22, topic), ("group:g", group)):
         assert docs.decode(key, docs.encode(one, written)) == (one, written)
-
-
-@pytest.mark.parametrize("broken", ["widths", "born"])
-def test_a_damaged_row_is_told(tmp_path: Path, broken: str) -> None:
-    with closing(Ledger(tmp_path / "c")) as ledger:
-        look(ledger, {"a": 1}, ["old"], 1_000)
-        look(ledger, {"a": 2}, ["old", "new"], 2_000)
-        ledger.db.execute({"widths": "DELETE FROM widths", "born": "DELETE FROM born"}[broken])
-    with pytest.raises(Exception, match="it is damaged: rows are missing"):
-        Ledger(tmp_path / "c")

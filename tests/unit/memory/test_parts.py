@@ -39,9 +39,7 @@ def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> 
 
 def opened(handed: Handed, folder: Path) -> Ledger:
     """A part, in a task."""
-    ledger = HandedMemories(handed, folder, lambda: 0)("c")
-    assert isinstance(ledger, Ledger)
-    return ledger
+    return HandedMemories(handed, folder, lambda: 0)("c")
 
 
 @settings(max_examples=30)
