@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Final, NamedTuple
 
@@ -46,11 +46,11 @@ def disks_of(
             notes.append(Reason("disk", f"broker {broker}'s log dirs can't be read: {answer}"))
             continue
         by_path = {one.path: one for one in answer}
-        found = _group(broker, answer, rules, devices)
-        notes += found.notes
-        for paths in found.groups:
+        groups, doubts, more = _grouped(broker, answer, rules, devices)
+        notes += more
+        for paths in groups:
             disk = _disk(broker, [by_path[path] for path in paths], rules)
-            doubt = next((found.doubts[path] for path in paths if path in found.doubts), None)
+            doubt = next((doubts[path] for path in paths if path in doubts), None)
             disks.append(disk if doubt is None else replace(disk, room=doubt))
     if rules.shared:
         disks = _apart(disks, rules)
@@ -65,15 +65,12 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
     """
     alike: dict[tuple[int, int], set[int]] = {}
     for one in disks:
-        if not isinstance(one.room, Unknown) and not _named_by_policy(one, rules):
-            alike.setdefault((one.room.total_bytes, one.room.used_bytes), set()).add(one.broker)
+        if (size := _unnamed_size(one, rules)) is not None:
+            alike.setdefault(size, set()).add(one.broker)
     found = []
     for one in disks:
-        brokers = (
-            set()
-            if isinstance(one.room, Unknown) or _named_by_policy(one, rules)
-            else alike[one.room.total_bytes, one.room.used_bytes] - {one.broker}
-        )
+        size = _unnamed_size(one, rules)
+        brokers = set() if size is None else alike[size] - {one.broker}
         if brokers:
             text = (
                 f"as large and as full, to the byte, as a disk of broker {', '.join(map(str, sorted(brokers)))}: with "
@@ -85,11 +82,13 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
     return found
 
 
-def _named_by_policy(disk: Disk, rules: DiskRules) -> bool:
-    """Return whether the policy specifies a disk's device or its size."""
+def _unnamed_size(disk: Disk, rules: DiskRules) -> tuple[int, int] | None:
+    """Return a disk's total and used bytes, None if unknown or if the policy specifies its device or its size."""
     named = {path for device in rules.devices for path in device}
     dirs = {*disk.dirs, *(f"{disk.broker}:{path}" for path in disk.dirs)}
-    return bool(named & dirs) or sized_by_policy(disk, rules)
+    if isinstance(disk.room, Unknown) or named & dirs or sized_by_policy(disk, rules):
+        return None
+    return disk.room.total_bytes, disk.room.used_bytes
 
 
 def all_disks(
@@ -163,15 +162,6 @@ def _room(
     return Room(total, used, kafka)
 
 
-@dataclass(slots=True)
-class _Groups:
-    """Log dirs grouped by device, sorted. ``doubts`` are why a dir's device is unknown; ``notes`` are to be shown."""
-
-    groups: list[list[str]] = field(default_factory=list)
-    doubts: dict[str, Unknown] = field(default_factory=dict)
-    notes: list[Reason] = field(default_factory=list)
-
-
 class _Volume(NamedTuple):
     """A log dir's volume: its total and usable bytes, and its device by an inventory; None if unknown."""
 
@@ -206,8 +196,10 @@ def devices_in(files: Sequence[InventoryFile]) -> Devices:
     }
 
 
-def _group(broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: Devices) -> _Groups:
-    """Group a broker's log dirs by device.
+def _grouped(
+    broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: Devices
+) -> tuple[list[list[str]], dict[str, Unknown], list[Reason]]:
+    """Return a broker's log dirs grouped by device, sorted; why a dir's device is unknown; and notes to be shown.
 
     Args:
         broker: the broker's id.
@@ -215,7 +207,9 @@ def _group(broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: 
         rules: the policy's disk rules. ``disks.devices`` takes precedence, also if it lists only one dir of a device.
         devices: the inventory's devices.
     """
-    found = _Groups()
+    groups: list[list[str]] = []
+    doubts: dict[str, Unknown] = {}
+    notes: list[Reason] = []
     left = []
     for one in sorted(dirs, key=lambda one: one.path):
         total, usable = one.total_bytes, one.usable_bytes
@@ -224,26 +218,24 @@ def _group(broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: 
     for device in rules.devices:
         together = [one.path for one in left if one.path in device or f"{broker}:{one.path}" in device]
         if together:
-            found.groups.append(together)
+            groups.append(together)
             if brokers := _other_brokers(broker, device):
                 shared = f"broker {', '.join(brokers)}'s device too: what each of them frees is unknown"
                 text = f"by disks.devices it is {shared}"
-                found.doubts |= dict.fromkeys(together, Unknown.because("disk", text))
+                doubts |= dict.fromkeys(together, Unknown.because("disk", text))
             left = [one for one in left if one.path not in together]
     alike: list[list[_Volume]] = []
     for volume in left:
-        place = next((other for other in alike if any(volume.is_one_with(twin) for twin in other)), None)
-        if place is None:
-            alike.append([volume])
-        else:
-            place.append(volume)
+        group = next((other for other in alike if any(volume.is_one_with(twin) for twin in other)), [])
+        group.append(volume)
+        if len(group) == 1:
+            alike.append(group)
     for some in alike:
-        found.groups.append([one.path for one in some])
+        groups.append([one.path for one in some])
         named = {one.device for one in some}
         if len(some) > 1 and (len(named) > 1 or None in named):
             text = "have the same size and the same room: they are taken for one device; disks.devices says otherwise"
-            found.notes.append(Reason("disk", f"broker {broker}: {', '.join(one.path for one in some)} {text}"))
-    found.groups.sort()
+            notes.append(Reason("disk", f"broker {broker}: {', '.join(one.path for one in some)} {text}"))
     for some, other in combinations(alike, 2):
         pair = next((pair for pair in product(some, other) if pair[0].may_be_one_with(pair[1])), None)
         if pair is not None:
@@ -253,8 +245,8 @@ def _group(broker: int, dirs: Sequence[LogDirState], rules: DiskRules, devices: 
                 "or give an inventory (kretain segments scan, --inventory)"
             )
             for volume in (*some, *other):
-                found.doubts.setdefault(volume.path, Unknown.because("disk", text))
-    return found
+                doubts.setdefault(volume.path, Unknown.because("disk", text))
+    return sorted(groups), doubts, notes
 
 
 def _other_brokers(broker: int, device: Collection[str]) -> list[str]:

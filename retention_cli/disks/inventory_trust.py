@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -12,16 +12,12 @@ from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown, kn
 from retention_cli.core.units import format_bytes
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.inventory.format import ScannedReplica
-from retention_cli.observe.lineage import ask_epochs
+from retention_cli.observe.lineage import EpochEnds, ask_epochs
 
 _DENSER: Final = 2
 """Records written since the scan may be this many times as large, on average, as those before them."""
 _SLACK: Final = 1 << 16
 AGAIN: Final = "scan again"
-
-
-EpochEnd = Callable[[TopicPartition, int], int | str]
-"""Returns the end offset of a leader epoch in a partition's log, as reported by its leader, or why it is unknown."""
 
 
 def unproven(
@@ -45,26 +41,15 @@ def unproven(
         for one in scanned
         if one.tp in facts and (epoch := epoch_to_ask(one, facts[one.tp])) is not None
     }
-    answers = ask_epochs(reader, wanted, {tp: one for tp, one in leaders.items() if one.leader is not None})
-
-    def epoch_end(tp: TopicPartition, epoch: int) -> int | str:
-        match answers.get((tp, epoch)):
-            case Found(offset):
-                return offset
-            case RequestFailedError() as error:
-                return f"where leader epoch {epoch} ends, under which it was scanned, could not be asked ({error})"
-            case None:
-                return f"where leader epoch {epoch} ends, under which it was scanned, could not be asked"
-        return f"it was scanned under leader epoch {epoch}, which its log has no record of by now: it was cut"
-
-    return doubts_of(scanned, disks, facts, epoch_end)
+    led = {tp: one for tp, one in leaders.items() if one.leader is not None}
+    return doubts_of(scanned, disks, facts, ask_epochs(reader, wanted, led))
 
 
 def doubts_of(
     scanned: Iterable[ScannedReplica],
     disks: Iterable[Disk],
     facts: Mapping[TopicPartition, PartitionFacts],
-    epoch_end: EpochEnd,
+    epoch_ends: EpochEnds,
 ) -> dict[tuple[int, str, int], str]:
     """Return the replicas (broker, topic, partition) whose inventory rows are not trusted, and why.
 
@@ -72,7 +57,7 @@ def doubts_of(
         scanned: a summary per replica.
         disks: the disks as reported by the brokers, after S and H were read.
         facts: the facts of the partitions to check; others are ignored.
-        epoch_end: called for the leader epochs of scanned replicas that :func:`epoch_to_ask` returns.
+        epoch_ends: where the leader epochs of scanned replicas that :func:`epoch_to_ask` returns end now.
     """
     known_disks = [one for one in disks if one.dirs and not isinstance(one.room, Unknown)]
     on = {(one.broker, path): one for one in known_disks for path in one.dirs}
@@ -89,7 +74,7 @@ def doubts_of(
         if one.tp not in facts:
             continue
         size_bytes = None if disk is None else disk.replicas.get(one.tp, -1)
-        why = doubt(one, facts[one.tp], size_bytes) or _cut(one, facts[one.tp], epoch_end)
+        why = doubt(one, facts[one.tp], size_bytes) or _cut(one, facts[one.tp], epoch_ends)
         if why is not None:
             doubts.setdefault((one.broker, *one.tp), why)
     for disk in known_disks:
@@ -150,13 +135,13 @@ def epoch_to_ask(one: ScannedReplica, facts: PartitionFacts) -> int | None:
     return None if one.leader_epoch in (None, facts.leader_epoch) else one.leader_epoch
 
 
-def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_end: EpochEnd) -> str | None:
+def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_ends: EpochEnds) -> str | None:
     """Return why a scanned replica may be of another log than the current one, None if it is the same log (M1).
 
     Args:
         one: the replica in the inventory.
         facts: its partition's facts in the cluster.
-        epoch_end: returns where a leader epoch ends now.
+        epoch_ends: where leader epochs end now.
     """
     if one.leader_epoch is None:
         if facts.leader_epoch == 0:  # this log has had only one leader epoch
@@ -167,10 +152,16 @@ def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_end: EpochEnd) -> str
         return None
     if facts.leader_epoch is not None and asked > facts.leader_epoch:
         return f"it was scanned under leader epoch {asked}, which this log never had: {AGAIN}"
-    end = epoch_end(one.tp, asked)
-    if isinstance(end, str):
-        return f"{end}: {AGAIN}"
-    if end < one.end:
-        cut = f"leader epoch {asked} ends at {end:,} by now, and it was scanned up to {one.end:,}"
-        return f"{cut}: the log was cut since; {AGAIN}"
-    return None
+    answer = epoch_ends.get((one.tp, asked))
+    match answer:
+        case Found(end) if end >= one.end:
+            return None
+        case Found(end):
+            cut = f"leader epoch {asked} ends at {end:,} by now, and it was scanned up to {one.end:,}"
+            return f"{cut}: the log was cut since; {AGAIN}"
+        case None | RequestFailedError():
+            error = "" if answer is None else f" ({answer})"
+            why = f"where leader epoch {asked} ends, under which it was scanned, could not be asked{error}"
+        case _:
+            why = f"it was scanned under leader epoch {asked}, which its log has no record of by now: it was cut"
+    return f"{why}: {AGAIN}"

@@ -361,43 +361,25 @@ def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list
 def exact_tails(segments: Segments, start: Ints, most_bytes: Ints) -> Ints:
     """Return, per partition, the smallest offset whose tail fits, exact to the segment.
 
-    A segment's bytes are freed with its last record, so tails begin where segments do: the result is a base offset of
-    the leader replica, or ``start`` if everything fits. The active segment always stays: it frees nothing, however
-    large it is.
+    A segment's bytes are freed with its last record, so the result is where a segment ends, or ``start`` if everything
+    fits. This is :func:`exact_topic_tails` with each partition as a topic of its own, by offsets instead of times.
 
     Args:
         segments: the segments of leader replicas.
         start: each partition's log start offset. Segments wholly below it are dead, and not counted.
         most_bytes: how many bytes each partition may have, negative for any number.
     """
-    rows = np.flatnonzero((segments.next_offset > start[segments.partition]) | segments.active)
-    rows = rows[np.asarray(most_bytes)[segments.partition[rows]] >= 0]
-    found: Ints = start.copy()
-    if not len(rows):
-        return found
-    rows = rows[np.lexsort((segments.base_offset[rows], segments.partition[rows]))]
-    partition = segments.partition[rows]
-    size = segments.size_bytes[rows].astype(np.int64)
-    ends = np.flatnonzero(np.concatenate((partition[1:] != partition[:-1], [True])))
-    upto = np.cumsum(size)
-    counts = np.diff(np.concatenate(([-1], ends)))
-    tail = np.repeat(upto[ends], counts) - upto + size
-    last = np.zeros(len(rows), dtype=np.bool_)
-    last[ends] = True
-    fits = (tail <= np.asarray(most_bytes)[partition]) | last
-    earliest = np.full(len(start), np.iinfo(np.int64).max)
-    np.minimum.at(earliest, partition[fits], segments.base_offset[rows][fits])
-    known = earliest != np.iinfo(np.int64).max
-    found[known] = np.maximum(start[known], earliest[known])
-    return found
+    by_offset = replace(segments, largest_timestamp=segments.base_offset)
+    return exact_topic_tails(by_offset, start, np.arange(len(start)), most_bytes)
 
 
 def exact_topic_tails(segments: Segments, start: Ints, topic: Ints, most_bytes: Ints) -> Ints:
     """Return, per partition, where it must begin so that its topic fits: the topic's oldest segments are trimmed first.
 
     This is R6's walk with a topic in place of a disk: over leader replicas' segments by (running maximum timestamp,
-    partition, offset), until the topic has no more bytes than it may. Triggers ignore guards: records that guards keep
-    are not made up for by other partitions.
+    partition, offset), until the topic has no more bytes than it may. The active segment always stays: it frees
+    nothing, however large it is. Triggers ignore guards: records that guards keep are not made up for by other
+    partitions.
 
     Args:
         segments: the segments of leader replicas.

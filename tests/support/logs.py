@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from retention_cli.brokers.wire.batch_headers import HEADER
 from retention_cli.disks.inventory.partition import PartitionRead, read_partition
@@ -133,8 +133,15 @@ def filled(folder: Path, segments: int = 3, batches: int = 60, *, began_ms: int 
 
 
 def read(folder: Path) -> PartitionRead:
-    parent = os.open(folder.parent, os.O_RDONLY)
-    try:
-        return read_partition(parent, folder.name)
-    finally:
-        os.close(parent)
+    """Return what is read of a partition's folder."""
+    return read_partition(str(folder.parent), folder.name)
+
+
+def column(found: PartitionRead, name: str) -> list[Any]:
+    """Return a fact of each segment."""
+    return [getattr(one, name) for one in found.segments]
+
+
+def flaws(found: PartitionRead) -> dict[int, str]:
+    """Return what is unknown of segments, by their places."""
+    return {n: one.problem for n, one in enumerate(found.segments) if one.problem is not None}

@@ -63,13 +63,12 @@ def scan(
     from kretain.errors import UsageError
     from kretain.render.disks import print_scan, scan_notes
     from retention_cli.disks.inventory.scan import scan as scan_dirs
-    from retention_cli.disks.inventory.scan import unknown_tiering
     from retention_cli.policy.model import matches
 
     if tiered and no_tiered:
         raise UsageError("--tiered and --no-tiered contradict each other")
 
-    def is_tiered(topic: str) -> bool | None:
+    def is_tiered(topic: str) -> bool:
         return matches(tiered or (), topic)
 
     with common.progress() as progress:
@@ -78,7 +77,7 @@ def scan(
             None if out is None else str(out),
             now_ms=now_ms(),
             broker=broker_id,
-            tiered=is_tiered if tiered or no_tiered else unknown_tiering,
+            tiered=is_tiered if tiered or no_tiered else None,
             progress=progress,
         )
     print_scan(report, output, None if out is None else str(out))

@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar, cast
 
 from retention_cli.core.files import read_file
+from retention_cli.core.model import TopicPartition
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -52,30 +52,17 @@ class LayoutError(ValueError):
     """A small file can't be used; the text says why."""
 
 
-class Leaving(Enum):
-    """The kind of a folder without a live replica: being deleted, being moved in, or not assigned to the broker."""
+def folder_of(name: str) -> TopicPartition | Literal["delete", "future", "stray"] | None:
+    """Return the live partition whose folder in a log dir has this name, None if it is not a partition's.
 
-    delete = "delete"
-    future = "future"
-    stray = "stray"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionName:
-    """A live partition, parsed from its folder's name."""
-
-    topic: str
-    partition: int
-
-
-def folder_of(name: str) -> PartitionName | Leaving | None:
-    """Return the kind of a folder in a log dir by its name, None if it is not a partition's."""
+    A folder without a live replica is one that is being deleted, being moved in, or not assigned to the broker.
+    """
     if name.endswith(("-delete", "-future", "-stray")) and (leaving := _LEAVING.fullmatch(name)) is not None:
-        return Leaving(leaving[1])
+        return cast(Literal["delete", "future", "stray"], leaving[1])
     match = _PARTITION.fullmatch(name)
     if match is None or int(match[2]) > MAX_PARTITION:
         return None
-    return PartitionName(match[1], int(match[2]))
+    return TopicPartition(match[1], int(match[2]))
 
 
 def is_companion(name: str) -> bool:
@@ -158,11 +145,18 @@ class ScanError(Exception):
     """Dirs can't be scanned, or an inventory can't be written; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogDir:
-    """A log dir. ``device`` is its file system's number as ``major:minor``; bytes are those of the whole device.
+    """A log dir and its contents.
 
-    ``usable_bytes`` is the free space for users other than root, as brokers report it.
+    ``device`` is its file system's number as ``major:minor``; ``total_bytes`` and ``usable_bytes`` are those of the
+    whole device, usable by users other than root, as brokers report it.
+
+    ``bytes`` are the sizes of all of the segments' files, ``log_bytes`` those of the log files only. The following are
+    allocated blocks: ``pending_bytes`` of files that the broker has renamed and is about to delete, ``future_bytes`` of
+    replicas that are being moved into this dir, and ``stray_bytes`` of replicas that the cluster does not assign to the
+    broker. ``ignored`` counts files and folders that are not Kafka's, ``unread`` partitions that vanished meanwhile, or
+    could not be read completely: the bytes that were not read are in no sum.
     """
 
     path: str
@@ -170,6 +164,16 @@ class LogDir:
     directory_id: str | None
     total_bytes: int
     usable_bytes: int
+    topics: int = 0
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    log_bytes: int = 0
+    pending_bytes: int = 0
+    future_bytes: int = 0
+    stray_bytes: int = 0
+    ignored: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ class LogDirs:
 
     broker: int
     cluster_id: str | None
-    dirs: tuple[LogDir, ...]
+    dirs: list[LogDir]
 
 
 def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
@@ -201,7 +205,7 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
         if (twin := seen.setdefault((about.st_dev, about.st_ino), path)) != path or path in [one.path for one in found]:
             raise ScanError(f"{twin} and {path} are the same folder: name it once")
         meta = _meta(path)
-        if meta is None and not any(isinstance(folder_of(name), PartitionName) for name in names):
+        if meta is None and not any(isinstance(folder_of(name), TopicPartition) for name in names):
             raise ScanError(
                 f"{path} is no log dir, as log.dirs in server.properties names them: "
                 f"it holds neither {META_FILE} nor a partition"
@@ -219,7 +223,7 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
     which = brokers if brokers is not None else broker
     if which is None:
         raise ScanError(f"no {META_FILE} says which broker {found[0].path} belongs to: give --broker-id")
-    return LogDirs(which, clusters, tuple(found))
+    return LogDirs(which, clusters, found)
 
 
 def usable_in(path: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
@@ -24,7 +23,7 @@ from retention_cli.disks.inventory.log_dirs import (
     leader_epochs_in,
     topic_id_in,
 )
-from retention_cli.disks.inventory.segment import FLAGS, Segment, allocated, examine, from_indexes, size_of
+from retention_cli.disks.inventory.segment import FLAGS, Segment, allocated, examine, from_indexes, opened, size_of
 
 METADATA_FILE: Final = "partition.metadata"
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
@@ -37,96 +36,66 @@ _PAUSE_S: Final = 0.01
 
 @dataclass(slots=True)
 class PartitionRead:
-    """The segments in a partition's folder: a list per column, in the order of base offsets. Times are Unix ms.
+    """The segments in a partition's folder, in the order of base offsets.
 
-    The last segment is the active one, unless ``ends_active`` is false because it could not be read. ``flaws`` are the
-    problems of single segments, by their index in the columns. ``problems`` and ``notes`` are texts that name their
-    files; a problem means that something is unknown. ``pending`` are the bytes of files that the broker has renamed
-    and will delete. ``ignored`` counts files that are not Kafka's. ``leader_epoch`` is the last record's, or an earlier
-    one; None if unknown.
+    The last segment is the active one, unless ``ends_active`` is false because it could not be read. ``problems`` and
+    ``notes`` are texts that name their files; a problem means that something is unknown. ``pending`` are the bytes of
+    files that the broker has renamed and will delete. ``ignored`` counts files that are not Kafka's. ``leader_epoch``
+    is the last record's, or an earlier one; None if unknown.
     """
 
     topic_id: str | None = None
     leader_epoch: int | None = None
-    base_offsets: list[int] = field(default_factory=list)
-    next_offsets: list[int | None] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    log_sizes: list[int] = field(default_factory=list)
-    first_timestamps: list[int | None] = field(default_factory=list)
-    largest_timestamps: list[int | None] = field(default_factory=list)
-    mtimes: list[int] = field(default_factory=list)
-    flaws: dict[int, str] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     pending: int = 0
     ignored: int = 0
     ends_active: bool = True
 
-    def __len__(self) -> int:
-        """Return the number of segments."""
-        return len(self.base_offsets)
-
-    def add(self, stem: str, base: int, one: Segment) -> None:
-        """Add the next segment to the columns."""
-        if one.problem is not None:
-            self.flaws[len(self)] = one.problem
-            self.problems.append(f"{stem}{LOG}: {one.problem}")
-        if one.note is not None:
-            self.notes.append(f"{stem}{LOG}: {one.note}")
-        self.base_offsets.append(base)
-        self.next_offsets.append(one.next_offset)
-        self.sizes.append(one.size)
-        self.log_sizes.append(one.log_size)
-        self.first_timestamps.append(one.first_timestamp)
-        self.largest_timestamps.append(one.largest_timestamp)
-        self.mtimes.append(one.mtime)
-
 
 class GoneError(Exception):
     """The partition's folder disappeared while it was read: deleted, or moved to another disk."""
 
 
-def read_partition(log_dir: int, name: str) -> PartitionRead:
+def read_partition(log_dir: str, name: str) -> PartitionRead:
     """Return the segments in a partition's folder. If it changes meanwhile, it is read again, up to five times.
 
-    ``log_dir`` is the open log dir. Nothing is written, locked, or kept open for longer than a read. A file that can't
-    be read is a problem in the result, not an error.
+    Nothing is written, locked, or kept open for longer than a read. A file that can't be read is a problem in the
+    result, not an error.
 
     Raises:
         GoneError: the folder no longer exists.
     """
+    path = os.path.join(log_dir, name)  # noqa: PTH118  (many are read: a Path takes longer)
     try:
-        folder = os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=log_dir)
+        with opened(path, flags=FLAGS | os.O_DIRECTORY) as folder:
+            for attempt in range(_ATTEMPTS):
+                if attempt:
+                    time.sleep(_PAUSE_S)
+                found, again = _read_once(folder)
+                if again is None:
+                    break
+            else:
+                found.problems.append(f"changed while it was read, {_ATTEMPTS} times over: {again}")
+            if not _still_there(path, folder):
+                raise GoneError
+            found.topic_id = _topic_id(folder, found)
+            return found
     except FileNotFoundError:
         raise GoneError from None
     except OSError as error:
-        return _no_folder(log_dir, name, error)
-    try:
-        found, again = _look(folder)
-        attempts = 1
-        while again and attempts < _ATTEMPTS:
-            time.sleep(_PAUSE_S)
-            found, again = _look(folder)
-            attempts += 1
-        if again:
-            found.problems.append(f"changed while it was read, {attempts} times over: {again}")
-        if not _still_there(log_dir, name, folder):
-            raise GoneError
-        found.topic_id = _topic_id(folder, found)
-        return found
-    finally:
-        os.close(folder)
+        return _no_folder(path, error)
 
 
-def _no_folder(log_dir: int, name: str, error: OSError) -> PartitionRead:
+def _no_folder(path: str, error: OSError) -> PartitionRead:
     """Return a result whose problem is why the partition's folder can't be opened."""
-    with contextlib.suppress(OSError):
-        if stat.S_ISLNK(os.lstat(name, dir_fd=log_dir).st_mode):
-            return PartitionRead(problems=["is a symbolic link: what it names may be on another disk, and is not read"])
+    if os.path.islink(path):  # noqa: PTH114
+        return PartitionRead(problems=["is a symbolic link: what it names may be on another disk, and is not read"])
     return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
 
 
-def _look(folder: int) -> tuple[PartitionRead, str | None]:
+def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
     """Read all segments once; return also what was changing meanwhile, None if nothing was."""
     found = PartitionRead()
     epochs = _leader_epochs(folder)  # before the segments: if the log is cut meanwhile, the epoch ends too early
@@ -164,7 +133,7 @@ def _look(folder: int) -> tuple[PartitionRead, str | None]:
     found.ignored += len(stems) - len(segments)
     if _read_all(found, folder, segments, snapshots, transactions) and again is None:
         again = "segments vanish"
-    end = found.next_offsets[-1] if len(found) else None
+    end = found.segments[-1].next_offset if found.segments else None
     if end is not None:
         begun = max((epoch for epoch, first in epochs if first <= end), default=None)  # if the log is empty by now
         found.leader_epoch = max((epoch for epoch, first in epochs if first < end), default=begun)
@@ -187,68 +156,62 @@ def _read_all(
 
     Retention deletes from the front, but the cleaner may replace several segments by a new one anywhere.
     """
-    near, vanished = True, False
-    last = len(segments) - 1
-    for number, (stem, base) in enumerate(segments):
+    vanished = False
+    next_bases = [*(base for _, base in segments[1:]), None]
+    for (stem, base), next_base in zip(segments, next_bases, strict=False):
         more = size_of(folder, stem + SNAPSHOT) if stem in snapshots else 0
         if stem in transactions:
             more += size_of(folder, stem + TXN_INDEX)
         try:
-            next_base = segments[number + 1][1] if number < last else None
-            quick = None if next_base is None else from_indexes(folder, stem, base, next_base, more, near)
-            if quick is not None:
-                one, near = quick
-            else:
+            one = None if next_base is None else from_indexes(folder, stem, base, next_base, more)
+            if one is None:
                 one = examine(folder, stem, base, next_base, more)
-            found.add(stem, base, one)
         except FileNotFoundError:
             vanished = True
+            continue
         except OSError as error:
             found.problems.append(f"{stem}{LOG}: can't be read: {error.strerror or error}")
-    found.ends_active = bool(segments) and found.base_offsets[-1:] == [segments[-1][1]]
+            continue
+        found.segments.append(one)
+        if one.problem is not None:
+            found.problems.append(f"{stem}{LOG}: {one.problem}")
+        if one.note is not None:
+            found.notes.append(f"{stem}{LOG}: {one.note}")
+    read_last = found.segments[-1].base_offset if found.segments else None
+    found.ends_active = bool(segments) and read_last == segments[-1][1]
     return vanished
 
 
-def _still_there(log_dir: int, name: str, folder: int) -> bool:
+def _still_there(path: str, folder: int) -> bool:
     """Return whether the folder still has its name: a broker renames it before it deletes or moves it."""
     try:
-        now = os.stat(name, dir_fd=log_dir, follow_symlinks=False)
+        now = os.lstat(path)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    mine = os.fstat(folder)
-    return (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino)
+    return os.path.samestat(now, os.fstat(folder))
 
 
 def _leader_epochs(folder: int) -> list[tuple[int, int]]:
     """Return the leader epochs of a log, each with its first offset; empty if they can't be read."""
     try:
-        file = os.open(EPOCHS_FILE, FLAGS, dir_fd=folder)
-    except OSError:
-        return []
-    try:
-        content = os.read(file, _EPOCHS_MOST)
+        with opened(EPOCHS_FILE, folder) as file:
+            content = os.read(file, _EPOCHS_MOST)
         return leader_epochs_in(content) if len(content) < _EPOCHS_MOST else []
     except (OSError, LayoutError):
         return []
-    finally:
-        os.close(file)
 
 
 def _topic_id(folder: int, found: PartitionRead) -> str | None:
     """Return the topic id in ``partition.metadata``, None if there is no such file (brokers before 2.8)."""
     try:
-        file = os.open(METADATA_FILE, FLAGS, dir_fd=folder)
+        with opened(METADATA_FILE, folder) as file:
+            return topic_id_in(os.read(file, 1024))
     except FileNotFoundError:
         return None
     except OSError as error:
         found.problems.append(f"{METADATA_FILE}: can't be read: {error.strerror or error}")
-        return None
-    try:
-        return topic_id_in(os.read(file, 1024))
-    except (OSError, LayoutError) as error:
-        found.problems.append(f"{METADATA_FILE}: {getattr(error, 'strerror', None) or error}")
-        return None
-    finally:
-        os.close(file)
+    except LayoutError as error:
+        found.problems.append(f"{METADATA_FILE}: {error}")
+    return None

@@ -38,8 +38,8 @@ MOST_ROWS: Final = 25_000_000
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
 
-_Read = tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]
-"""A file: what it says of itself, its table, and the replicas that its scan could not read, with the reasons."""
+_Replica = tuple[str, str, int]
+"""A log dir, a topic and a partition."""
 
 
 def inventory_paths(policy: Policy) -> list[Path]:
@@ -102,25 +102,30 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
     """
     arrow()
     every = [name for name, _, _ in COLUMNS]
-    wanted = {*every} if columns is None else {*columns}
-    needed = [name for name in every if name in wanted | {"broker", "dir", "topic", "partition"}]
-    read: list[_Read] = []
+    wanted = every if columns is None else [name for name in every if name in {*columns}]
+    files: list[InventoryFile] = []
+    tables: list[Any] = []
     problems: list[InventoryError] = []
+    incomplete: dict[tuple[int, str, int], str] = {}
+    found: dict[tuple[int, str, int], str] = {}
     for path in _files(paths):
         try:
-            about, table, incomplete = _read(path)
-            read.append((about, table.select(needed), incomplete))  # the others go at once
+            file, table, unknown, replicas = _read(path)
         except InventoryError as error:
             problems.append(error)
-    if problems and not read:
+            continue
+        files.append(file)
+        tables.append(table.select(wanted))  # the others go at once
+        incomplete |= unknown
+        for folder, topic, partition in replicas:
+            key = (file.broker, topic, partition)
+            if (other := found.setdefault(key, folder)) != folder:  # only the broker knows which of them counts
+                incomplete[key] = f"it is in {other} and in {folder}: scan again"
+    if problems and not files:
         raise problems[0]
-    files, tables = tuple(one[0] for one in read), [one[1] for one in read]
     _check_together(files)
-    incomplete = {replica: why for one in read for replica, why in one[2].items()} | _in_two_dirs(files, tables)
     table = arrow().concat_tables(tables).unify_dictionaries()
-    return Inventory(
-        files, table.select([one for one in every if one in wanted]), incomplete, tuple(map(str, problems))
-    )
+    return Inventory(tuple(files), table, incomplete, tuple(map(str, problems)))
 
 
 def _files(paths: Sequence[str | Path]) -> list[Path]:
@@ -147,17 +152,16 @@ def _reading(path: Path) -> Iterator[None]:
         raise InventoryError(f"{path} is no Parquet file that can be read: {parquet_problem(error)}") from None
 
 
-def _read(path: Path) -> _Read:
+def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[_Replica]]:
+    """Return a file: what it says of itself, its table, what is incomplete in it and why, and its replicas."""
     parquet = arrow("pyarrow.parquet")
     with _reading(path), open_regular(path) as opened:
         metadata = parquet.read_metadata(opened)
         about, incomplete, written = _about(path, (metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(path, metadata.schema.to_arrow_schema())
         # Before it is read: equal rows take next to nothing in the file, and all of their memory here.
-        rows, size = (
-            metadata.num_rows,
-            sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)),
-        )
+        rows = metadata.num_rows
+        size = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
         if rows > MOST_ROWS:
             raise InventoryError(f"{path} has {rows:,} rows, and at most {MOST_ROWS:,} are read: scan again")
         if size > MOST_BYTES:
@@ -172,8 +176,7 @@ def _read(path: Path) -> _Read:
         for name in sorted(LATER - have):
             kind = schema().field(name)
             table = table.append_column(kind, arrow().nulls(len(table), kind.type))
-    check_rows(path, about, table)
-    return about, table, incomplete
+    return about, table, incomplete, check_rows(path, about, table)
 
 
 def _check_columns(path: Path, found: Any) -> None:
@@ -248,8 +251,8 @@ def _check_together(files: Sequence[InventoryFile]) -> None:
             seen[place] = file.path
 
 
-def check_rows(path: Path | str, about: InventoryFile, table: Any) -> None:
-    """Check that a file has no rows that a scan never writes.
+def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[_Replica]:
+    """Return a file's replicas. Check that it has no rows that a scan never writes.
 
     Raises:
         InventoryError: it has; the text names the first one.
@@ -262,12 +265,13 @@ def check_rows(path: Path | str, about: InventoryFile, table: Any) -> None:
             [row] = table.slice(int(bad.argmax()), 1).select(["topic", "partition", "base_offset"]).to_pylist()
             name = f"{row['topic']}-{row['partition']} at offset {row['base_offset']:,}"
             raise InventoryError(f"{path}: {name} {what}: scan again")
-    seen: set[tuple[str, str, int]] = set()
+    replicas: set[_Replica] = set()
     for replica in _replicas(table):
-        if replica in seen:
+        if replica in replicas:
             folder, topic, partition = replica
             raise InventoryError(f"{path}: {topic}-{partition} in {folder} stands in two places: scan again")
-        seen.add(replica)
+        replicas.add(replica)
+    return replicas
 
 
 def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
@@ -309,24 +313,12 @@ def _begins(table: Any) -> Any:
     return begins
 
 
-def _replicas(table: Any) -> Iterable[tuple[str, str, int]]:
+def _replicas(table: Any) -> Iterable[_Replica]:
     """Return (dir, topic, partition) of the rows that begin a replica."""
     if not len(table):
         return ()
     few = table.select(["dir", "topic", "partition"]).take(arrow().array(_begins(table).nonzero()[0]))
     return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
-
-
-def _in_two_dirs(files: Sequence[InventoryFile], tables: Sequence[Any]) -> dict[tuple[int, str, int], str]:
-    """Return replicas that are in two dirs of a broker, with the reason: only the broker knows which one counts."""
-    seen: dict[tuple[int, str, int], str] = {}
-    found: dict[tuple[int, str, int], str] = {}
-    for file, table in zip(files, tables, strict=True):
-        for folder, topic, partition in _replicas(table):
-            key = (file.broker, topic, partition)
-            if seen.setdefault(key, folder) != folder:
-                found[key] = f"it is in {seen[key]} and in {folder}: scan again"
-    return found
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:

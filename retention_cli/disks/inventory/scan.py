@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli import __version__
+from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import timestamp
 from retention_cli.disks.inventory.format import FORMAT
 from retention_cli.disks.inventory.log_dirs import (
     DELETED,
-    Leaving,
+    LogDir,
     LogDirs,
-    PartitionName,
     ScanError,
     find_log_dirs,
     folder_of,
@@ -27,39 +27,10 @@ from retention_cli.disks.inventory.log_dirs import (
 )
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
 from retention_cli.disks.inventory.segment import BLOCK
-from retention_cli.disks.inventory.writer import InventoryWriter
+from retention_cli.disks.inventory.writer import InventoryWriter, inventory_writer
 
 _EVERY: Final = 64
 """The number of partitions between two progress calls."""
-
-
-@dataclass(slots=True)
-class DirTotals:
-    """The contents of one log dir.
-
-    ``bytes`` are the sizes of all of the segments' files, ``log_bytes`` those of the log files only. The following are
-    allocated blocks: ``pending_bytes`` of files that the broker has renamed and is about to delete, ``future_bytes`` of
-    replicas that are being moved into this dir, and ``stray_bytes`` of replicas that the cluster does not assign to the
-    broker. ``usable_bytes`` is the larger of the values before and after the scan. ``ignored`` counts files and folders
-    that are not Kafka's, ``unread`` partitions that vanished meanwhile, or could not be read completely: the bytes that
-    were not read are in no sum.
-    """
-
-    path: str
-    device: str
-    directory_id: str | None
-    total_bytes: int
-    usable_bytes: int
-    topics: int = 0
-    partitions: int = 0
-    segments: int = 0
-    bytes: int = 0
-    log_bytes: int = 0
-    pending_bytes: int = 0
-    future_bytes: int = 0
-    stray_bytes: int = 0
-    ignored: int = 0
-    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +54,7 @@ class ScanReport:
     broker: int
     cluster_id: str | None
     scanned_at_ms: int
-    dirs: list[DirTotals]
+    dirs: list[LogDir]
     incomplete: list[Incomplete] = field(default_factory=list)
     topics: int = 0
     vanished: int = 0
@@ -92,7 +63,7 @@ class ScanReport:
     noted: list[Incomplete] = field(default_factory=list)
 
     def total(self, key: str) -> int:
-        """Return the sum of a field of :class:`DirTotals` over all dirs."""
+        """Return the sum of a field of :class:`LogDir` over all dirs."""
         return sum(getattr(one, key) for one in self.dirs)
 
     def as_json(self) -> dict[str, Any]:
@@ -118,153 +89,136 @@ class ScanReport:
 _NOTED: Final = 20
 
 
-def unknown_tiering(_topic: str) -> bool | None:
-    """Return None (unknown) for every topic: a log dir does not show whether a topic is tiered."""
-    return None
-
-
 def scan(
     paths: Sequence[str],
     out: str | None,
     *,
     now_ms: int,
     broker: int | None = None,
-    tiered: Callable[[str], bool | None] = unknown_tiering,
+    tiered: Callable[[str], bool] | None = None,
     progress: Progress = silent,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> ScanReport:
     """Read the log dirs of one broker and write their inventory, sorted by dir, topic, partition and base offset.
 
     Nothing is written to the dirs. Memory does not grow with the number of segments, but with the number of partitions
-    that have problems. ``out`` None: only the report is made, and no file is written.
+    that have problems.
+
+    Args:
+        paths: the broker's log dirs.
+        out: the file to write; None: only the report is made.
+        now_ms: the time of the scan, Unix ms.
+        broker: the broker's id, if no ``meta.properties`` has one.
+        tiered: returns whether a topic has remote storage, which a log dir does not show; None if that is unknown.
+        progress: called with what is being read.
+        clock_s: the clock that measures how long it takes.
 
     Raises:
         ScanError: the dirs can't be scanned, or the file can't be written; no file is left then.
         MissingPartError: pyarrow is not installed.
     """
     found, began = find_log_dirs(paths, broker), clock_s()
-    if out is None:
-        report = _scan(found, None, now_ms, progress)
-        report.seconds = clock_s() - began
-        return report
-    target = os.path.realpath(out)
+    target = "" if out is None else os.path.realpath(out)
     for one in found.dirs:
-        if os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
+        if target and os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
             raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
-    with InventoryWriter(out, found.broker, tiered) as writer:
+    with nullcontext() if out is None else inventory_writer(out, found.broker, tiered) as writer:
         report = _scan(found, writer, now_ms, progress)
         report.seconds = clock_s() - began
-        writer.describe(report.as_json())
+        if writer is not None:
+            writer.describe(report.as_json())
     return report
 
 
 def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress: Progress) -> ScanReport:
-    totals = [
-        DirTotals(one.path, one.device, one.directory_id, one.total_bytes, one.usable_bytes) for one in found.dirs
-    ]
-    report = ScanReport(found.broker, found.cluster_id, now_ms, totals)
-    listed: list[list[tuple[PartitionName, str]]] = []
-    everywhere: dict[PartitionName, str] = {}
-    for one in totals:
-        mine = _list(one)
-        listed.append(mine)
-        for name, _ in mine:
-            if (other := everywhere.setdefault(name, one.path)) != one.path:
+    report = ScanReport(found.broker, found.cluster_id, now_ms, found.dirs)
+    listed = [_list(one) for one in found.dirs]
+    everywhere: dict[TopicPartition, str] = {}
+    for one, live in zip(found.dirs, listed, strict=True):
+        for tp, _, _ in live:
+            if (other := everywhere.setdefault(tp, one.path)) != one.path:
                 # in the middle of a move, or left by one: only the broker knows which of the two counts
-                _incomplete(report, one.path, name, f"it is in {other} too: scan again")
-                _incomplete(report, other, name, f"it is in {one.path} too: scan again")
-    first = [
-        [_folder_bytes(Path(one.path, folder), DELETED) for _, folder in mine]
-        for one, mine in zip(totals, listed, strict=True)
-    ]
-    report.topics = len({name.topic for name in everywhere})
-    done, count = 0, sum(len(mine) for mine in listed)
-    for one, mine, before in zip(totals, listed, first, strict=True):
-        log_dir = os.open(one.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            last_topic = None
-            for (name, folder), pending in zip(mine, before, strict=True):
-                if not done % _EVERY:
-                    progress("reading partitions", done, count)
-                done += 1
-                try:
-                    read = read_partition(log_dir, folder)
-                except GoneError:
-                    report.vanished += 1
-                    one.unread += 1
-                    continue
-                # files that were pending at first and were deleted since may have made room for others' writes
-                read.pending = max(pending, read.pending)
-                _count(report, one, name, read)
-                if name.topic != last_topic:
-                    last_topic, one.topics = name.topic, one.topics + 1
-                if writer is not None:
-                    writer.add(one.path, name.topic, name.partition, read)
-        finally:
-            os.close(log_dir)
+                _incomplete(report, one.path, tp, f"it is in {other} too: scan again")
+                _incomplete(report, other, tp, f"it is in {one.path} too: scan again")
+    report.topics = len({tp.topic for tp in everywhere})
+    done, count = 0, sum(len(live) for live in listed)
+    for one, live in zip(found.dirs, listed, strict=True):
+        topics = set()
+        for tp, folder, pending in live:
+            if not done % _EVERY:
+                progress("reading partitions", done, count)
+            done += 1
+            try:
+                read = read_partition(one.path, folder)
+            except GoneError:
+                report.vanished += 1
+                one.unread += 1
+                continue
+            # files that were pending at first and were deleted since may have made room for others' writes
+            read.pending = max(pending, read.pending)
+            _count(report, one, tp, read)
+            topics.add(tp.topic)
+            if writer is not None:
+                writer.add(one.path, tp, read)
+        one.topics = len(topics)
     progress("reading partitions", done, count)
-    for one in totals:  # bytes that were deleted meanwhile are in no sum, and must not count as others'
-        with contextlib.suppress(OSError):
+    for one in found.dirs:  # bytes that were deleted meanwhile are in no sum, and must not count as others'
+        with suppress(OSError):
             one.usable_bytes = max(one.usable_bytes, usable_in(one.path))
     return report
 
 
-def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
-    """Return a log dir's live partitions and their folders, sorted, and count everything else in it."""
-    live: list[tuple[PartitionName, str]] = []
+def _list(one: LogDir) -> list[tuple[TopicPartition, str, int]]:
+    """Return a log dir's live partitions, sorted, with their folders and pending bytes; count everything else in it."""
+    live: list[tuple[TopicPartition, str, int]] = []
     try:
         with os.scandir(one.path) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False) or entry.is_symlink()) for entry in entries]
     except OSError as error:
         raise ScanError(f"{one.path} can't be read: {error.strerror or error}") from None
     for name, is_folder in names:
+        path = Path(one.path, name)
         match folder_of(name) if is_folder else None:
-            case PartitionName() as partition:
-                live.append((partition, name))
-            case Leaving.delete:
-                one.pending_bytes += _folder_bytes(Path(one.path, name))
-            case Leaving.future:
-                one.future_bytes += _folder_bytes(Path(one.path, name))
-            case Leaving.stray:
-                one.stray_bytes += _folder_bytes(Path(one.path, name))
+            case TopicPartition() as tp:
+                live.append((tp, name, _folder_bytes(path, DELETED)))
+            case "delete":
+                one.pending_bytes += _folder_bytes(path)
+            case "future":
+                one.future_bytes += _folder_bytes(path)
+            case "stray":
+                one.stray_bytes += _folder_bytes(path)
             case None:
                 one.ignored += 0 if is_beside(name) else 1
-    live.sort(key=lambda pair: (pair[0].topic, pair[0].partition))
-    return live
+    return sorted(live)
 
 
 def _folder_bytes(path: Path, ending: str = "") -> int:
+    """Return the allocated bytes of a folder's files whose names end so, but for those deleted meanwhile."""
     total = 0
-    try:
-        with os.scandir(path) as files:
-            for file in files:
-                if not file.name.endswith(ending):
-                    continue
-                try:
+    with suppress(OSError), os.scandir(path) as files:
+        for file in files:
+            if file.name.endswith(ending):
+                with suppress(OSError):
                     total += file.stat(follow_symlinks=False).st_blocks * BLOCK
-                except OSError:
-                    continue  # it was deleted meanwhile
-    except OSError:
-        return total
     return total
 
 
-def _count(report: ScanReport, one: DirTotals, name: PartitionName, read: PartitionRead) -> None:
+def _count(report: ScanReport, one: LogDir, tp: TopicPartition, read: PartitionRead) -> None:
     one.pending_bytes += read.pending
     one.ignored += read.ignored
     one.partitions += 1
-    one.segments += len(read)
-    one.bytes += sum(read.sizes)
-    one.log_bytes += sum(read.log_sizes)
+    one.segments += len(read.segments)
+    one.bytes += sum(row.size for row in read.segments)
+    one.log_bytes += sum(row.log_size for row in read.segments)
     if read.problems:
         one.unread += 1
         more = len(read.problems) - 1
-        _incomplete(report, one.path, name, read.problems[0] + (f" (and {more} more)" if more else ""))
+        _incomplete(report, one.path, tp, read.problems[0] + (f" (and {more} more)" if more else ""))
     if read.notes:
         report.notes += 1
         if len(report.noted) < _NOTED:
-            report.noted.append(Incomplete(one.path, name.topic, name.partition, read.notes[0]))
+            report.noted.append(Incomplete(one.path, *tp, read.notes[0]))
 
 
-def _incomplete(report: ScanReport, folder: str, name: PartitionName, problem: str) -> None:
-    report.incomplete.append(Incomplete(folder, name.topic, name.partition, problem))
+def _incomplete(report: ScanReport, folder: str, tp: TopicPartition, problem: str) -> None:
+    report.incomplete.append(Incomplete(folder, *tp, problem))

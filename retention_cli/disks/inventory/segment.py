@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
-from os import close, fstat, lseek, lstat, pread, read
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import close, fstat, lseek, lstat, pread
 from os import open as open_file
 from typing import Final, NamedTuple
 
@@ -34,8 +36,6 @@ FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOL
 
 MISSING: Final = "is missing"
 
-_PAGE: Final = 4096
-
 _LOOKS: Final = 3
 """How many times an index is read if it changes meanwhile: a broker truncates it once, when it rolls the segment."""
 
@@ -44,8 +44,6 @@ BLOCK: Final = 512
 
 _TAIL: Final = 8192
 """How many bytes are read from the offset index's last entry on: there is one every 4 KiB (index.interval.bytes)."""
-_NEAR: Final = 4096
-"""How many bytes are read at a log's end if its last batch is expected to be smaller."""
 _APPENDS_AWAITED: Final = 3
 
 _LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
@@ -73,9 +71,10 @@ class Segment(NamedTuple):
     not make anything unknown.
     """
 
+    base_offset: int
+    next_offset: int | None
     size: int
     log_size: int
-    next_offset: int | None
     first_timestamp: int | None
     largest_timestamp: int | None
     mtime: int
@@ -83,51 +82,42 @@ class Segment(NamedTuple):
     note: str | None = None
 
 
-def from_indexes(
-    folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False
-) -> tuple[Segment, bool] | None:
-    """Return a closed segment if its files are consistent, and whether its last batch is small; else None.
+@contextmanager
+def opened(path: str, folder: int | None = None, flags: int = FLAGS) -> Iterator[int]:
+    """Open a file for reading, in an open folder if one is given, and close it.
 
-    :func:`examine` must read it then.
+    Raises:
+        OSError: it can't be opened.
+    """
+    file = os.open(path, flags, dir_fd=folder)
+    try:
+        yield file
+    finally:
+        close(file)
+
+
+def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int) -> Segment | None:
+    """Return a closed segment if its files are consistent; else None: :func:`examine` must read it then.
 
     The time index's last entry is the largest timestamp of a closed segment. It is trusted if the log's last batch
-    has that timestamp, at that offset or later. ``more`` is the size of its other files. ``near`` skips reading the
-    offset index: the last batch is searched in the log's last bytes.
+    has that timestamp, at that offset or later. ``more`` is the size of its other files.
     """
-    file = -1
     try:
-        file = open_file(stem + TIME_INDEX, FLAGS, dir_fd=folder)
-        times = lseek(file, -12, 2) + 12
-        entry = read(file, 12)
-        close(file)
-        file = -1
-        if near:
-            offsets = lstat(stem + INDEX, dir_fd=folder).st_size
-        else:
-            file = open_file(stem + INDEX, FLAGS, dir_fd=folder)
-            offsets = lseek(file, 0, 2)
-            start = OFFSET_ENTRY.unpack(pread(file, 8, offsets - 8))[1] if offsets else 0
-            close(file)
-            file = -1
+        times, entry = _last_bytes(folder, stem + TIME_INDEX, TIME_ENTRY.size)
+        offsets, pointer = _last_bytes(folder, stem + INDEX, OFFSET_ENTRY.size)
+        start = OFFSET_ENTRY.unpack(pointer)[1] if offsets else 0
+        _, relative = TIME_ENTRY.unpack(entry)
         file = open_file(stem + LOG, FLAGS, dir_fd=folder)
-        about = fstat(file)
-        size = about.st_size
-        if near:
-            start = size - _NEAR
-        if start > 0:
+        try:
+            about = fstat(file)
             tail, head = pread(file, _TAIL, start), pread(file, HEADER_BYTES, 0)
-        else:
-            start = 0
-            head = tail = pread(file, _TAIL, 0)
+        finally:
+            close(file)
     except (OSError, struct.error):
         return None
-    finally:
-        if file >= 0:
-            close(file)
+    size = about.st_size
     at = tail.rfind(entry[:8]) - MAX_TIMESTAMP_AT
-    if at < 0:
-        return from_indexes(folder, stem, base, next_base, more) if near else None
-    if len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8:
+    if at < 0 or len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8:
         return None
     offset, length, magic, delta, largest = _LAST.unpack_from(tail, at)
     last = offset + delta
@@ -136,37 +126,26 @@ def from_indexes(
         or largest <= 0
         or delta < 0
         or offset < base
-        or not base <= base + TIME_ENTRY.unpack(entry)[1] <= last < next_base
+        or not base <= base + relative <= last < next_base
         or start + at + OVERHEAD + length != size
     ):
         return None
-    small = length < _NEAR - OVERHEAD
     offset, length, magic, attributes, delta, first, maximum = _FIRST.unpack_from(head)
     if magic != 2 or not base <= offset <= offset + delta <= last or maximum > largest or OVERHEAD + length > size:
         return None
-    told = first_timestamp(attributes, first, maximum)
+    earliest = first_timestamp(attributes, first, maximum)
     every = size + times + offsets + more
-    return Segment(every, size, next_base, told, largest, about.st_mtime_ns // 1_000_000), small
+    return Segment(base, next_base, every, size, earliest, largest, about.st_mtime_ns // 1_000_000)
 
 
-class _Log:
-    """An open log file, up to its size at the last :meth:`look`."""
-
-    def __init__(self, file: int) -> None:
-        self._file, self._block, self._at = file, b"", 0
-        self.look()
-
-    def look(self) -> None:
-        self.about = fstat(self._file)
-        self.size = self.about.st_size
-        self._block = b""
-
-    def read(self, size: int, at: int) -> bytes:
-        """Return ``size`` bytes at a position. At least 4 KiB are read and cached, for the reads that follow."""
-        place = at - self._at
-        if place < 0 or place + size > len(self._block):
-            self._block, self._at, place = pread(self._file, max(size, _NEAR), at), at, 0
-        return self._block[place : place + size]
+def _last_bytes(folder: int, name: str, count: int) -> tuple[int, bytes]:
+    """Return a file's size, and its last bytes."""
+    file = open_file(name, FLAGS, dir_fd=folder)
+    try:
+        size = lseek(file, 0, 2)
+        return size, pread(file, count, max(0, size - count))
+    finally:
+        close(file)
 
 
 def examine(folder: int, stem: str, base: int, next_base: int | None, more: int) -> Segment:
@@ -180,29 +159,26 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, more: int)
     # The indexes first: the records that they point to are then in the log when it is read.
     offsets = read_end(folder, stem + INDEX, OFFSET_ENTRY.size)
     times = read_end(folder, stem + TIME_INDEX, TIME_ENTRY.size)
+    about = lstat(stem + LOG, dir_fd=folder)
+    facts: _Facts = next_base, None, None, None
+    notes: list[str] = []
     try:
-        file = os.open(stem + LOG, FLAGS, dir_fd=folder)
+        with opened(stem + LOG, folder) as file:
+            if MISSING in (offsets.flaw, times.flaw):
+                os.stat(stem + LOG, dir_fd=folder)  # FileNotFoundError: the whole segment is being deleted
+            log = _Log(file, folder, stem, base, next_base, offsets, times)
+            facts, notes, about = log.facts(), log.notes, log.about
     except FileNotFoundError:
         raise
     except OSError as error:
-        about = os.stat(stem + LOG, dir_fd=folder, follow_symlinks=False)
-        return _unread(about, offsets, times, more, next_base, error)
-    try:
-        log = _Log(file)
-        if MISSING in (offsets.flaw, times.flaw):
-            os.stat(stem + LOG, dir_fd=folder)  # FileNotFoundError: the whole segment is being deleted
-        try:
-            found = _Look(log, base, next_base, offsets, times, (folder, stem)).facts()
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            return _unread(log.about, offsets, times, more, next_base, error)
-    finally:
-        os.close(file)
-    next_offset, first, largest, problem, note = found
-    size, log_size = _sizes(log.about, offsets, times, more, closed=next_base is not None)
-    mtime = log.about.st_mtime_ns // 1_000_000
-    return Segment(size, log_size, next_offset, first, largest, mtime, problem, note)
+        facts = next_base, None, None, f"its log can't be read: {error.strerror or error}"
+    next_offset, first, largest, problem = facts
+    if next_base is None:  # the last segment's files have preallocated space that is not used
+        size = min(about.st_size, about.st_blocks * BLOCK) + offsets.on_disk + times.on_disk + more
+    else:
+        size = about.st_size + offsets.size + times.size + more
+    mtime = about.st_mtime_ns // 1_000_000
+    return Segment(base, next_offset, size, about.st_size, first, largest, mtime, problem, "; ".join(notes) or None)
 
 
 def size_of(folder: int, name: str) -> int:
@@ -221,46 +197,26 @@ def allocated(folder: int, name: str) -> int:
         return 0
 
 
-def _unread(
-    about: os.stat_result, offsets: IndexEnd, times: IndexEnd, more: int, next_base: int | None, error: OSError
-) -> Segment:
-    size, log_size = _sizes(about, offsets, times, more, closed=next_base is not None)
-    problem = f"its log can't be read: {error.strerror or error}"
-    return Segment(size, log_size, next_base, None, None, about.st_mtime_ns // 1_000_000, problem)
+_Facts = tuple[int | None, int | None, int | None, str | None]
+"""A segment's next offset, its first and largest timestamp, and the problem."""
 
 
-def _sizes(about: os.stat_result, offsets: IndexEnd, times: IndexEnd, more: int, *, closed: bool) -> tuple[int, int]:
-    """Return the bytes of all files and of the log; the last segment's without preallocated, unused bytes."""
-    if closed:
-        return about.st_size + offsets.size + times.size + more, about.st_size
-    log = min(about.st_size, about.st_blocks * 512)
-    return log + offsets.on_disk + times.on_disk + more, about.st_size
+class _Log:
+    """The open log of a segment that is the last one, or whose files are inconsistent.
 
-
-class _Look:
-    """Reads a segment that is the last one, or whose files are inconsistent."""
+    ``about`` is its state at the last :meth:`_look`, ``notes`` are the flaws found so far.
+    """
 
     def __init__(
-        self,
-        log: _Log,
-        base: int,
-        next_base: int | None,
-        offsets: IndexEnd,
-        times: IndexEnd,
-        place: tuple[int, str],
+        self, file: int, folder: int, stem: str, base: int, next_base: int | None, offsets: IndexEnd, times: IndexEnd
     ) -> None:
-        self._log, self._base, self._next_base, self._place = log, base, next_base, place
-        self._offsets = offsets
-        self._times_flawed = times.flaw is not None
-        self._notes: list[str] = []
+        self._file, self._folder, self._stem, self._base, self._next_base = file, folder, stem, base, next_base
+        self._offsets, self._times_flawed = offsets, times.flaw is not None
+        self.notes: list[str] = []
+        self._look()
         for name, index in (("offset index", offsets), ("time index", times)):
-            if index.flaw is not None and (log.size or index.flaw != MISSING):
-                self._notes.append(f"its {name} {index.flaw}")
-        self._from_index: int | None = None
-        if offsets.last is not None:
-            relative, position = OFFSET_ENTRY.unpack(offsets.last)
-            if relative >= 0 and position > 0:
-                self._from_index, self._indexed_offset = position, base + relative
+            if index.flaw is not None and (self._size or index.flaw != MISSING):
+                self.notes.append(f"its {name} {index.flaw}")
         self._time: tuple[int, int] | None = None
         if times.last is not None:
             stamp, relative = TIME_ENTRY.unpack(times.last)
@@ -268,88 +224,91 @@ class _Look:
                 self._time = stamp, base + relative
             else:
                 self._times_flawed = True
-                self._notes.append("its time index's last entry makes no sense")
+                self.notes.append("its time index's last entry makes no sense")
 
-    def facts(self) -> tuple[int | None, int | None, int | None, str | None, str | None]:
-        """Return the next offset, the first and largest timestamp, the problem and the note."""
-        log, base = self._log, self._base
-        if log.size == 0:
-            return (base if self._next_base is None else self._next_base), None, None, None, self._note()
-        head = parse(log.read(HEADER_BYTES, 0), 0, base, base)
-        first = head.first_timestamp if isinstance(head, Batch) and head.size <= log.size else None
+    def facts(self) -> _Facts:
+        """Return what its batches and indexes show."""
+        if self._size == 0:
+            return (self._base if self._next_base is None else self._next_base), None, None, None
+        head = self._batch_at(0)
+        first = head.first_timestamp if isinstance(head, Batch) and head.size <= self._size else None
         tail, start = self._tail()
         if self._next_base is not None and tail.last_offset is not None and tail.last_offset >= self._next_base:
-            return self._next_base, first, None, "it holds offsets of the next segment", self._note()
+            return self._next_base, first, None, "it holds offsets of the next segment"
         if not tail.whole:
-            where = f"its batches can't be read from byte {tail.end} on: {tail.stop.value}"
-            return self._next_base, first, None, where, self._note()
+            return self._next_base, first, None, _unreadable(tail)
         if tail.stop is Stop.torn:
-            self._notes.append(f"its last batch is cut off at byte {tail.end} of {log.size}")
-        next_offset: int | None = self._next_base
+            self.notes.append(f"its last batch is cut off at byte {tail.end} of {self._size}")
+        next_offset = self._next_base
         if next_offset is None:
-            next_offset = base if tail.last_offset is None else tail.last_offset + 1
-        if not isinstance(head, Batch) and start > 0:
-            return next_offset, None, None, "its first batch can't be read", self._note()
-        largest, problem = self._largest(tail, start, head)
-        return next_offset, first, largest, problem, self._note()
+            next_offset = self._base if tail.last_offset is None else tail.last_offset + 1
+        if start == 0:
+            return next_offset, first, self._compared(tail), None
+        if not isinstance(head, Batch):
+            return next_offset, None, None, "its first batch can't be read"
+        stamps = [one for one in (tail.max_timestamp, head.max_timestamp) if one is not None]
+        if (largest := self._by_time_index(max(stamps, default=None))) is not None:
+            return next_offset, first, largest, None
+        walked = self._walk(0)
+        if not walked.whole:
+            return next_offset, first, None, _unreadable(walked)
+        return next_offset, first, self._compared(walked), None
+
+    def _look(self) -> None:
+        self.about = fstat(self._file)
+        self._size = self.about.st_size
+
+    def _read(self, size: int, at: int) -> bytes:
+        return pread(self._file, size, at)
+
+    def _batch_at(self, at: int) -> Batch | Stop:
+        return parse(self._read(HEADER_BYTES, at), 0, self._base, self._base)
 
     def _tail(self) -> tuple[Walked, int]:
         """Walk from the offset index's last entry, else from the start; return also the position walked from."""
-        if (start := self._from_index) is not None and start < self._log.size:
-            one = parse(self._log.read(HEADER_BYTES, start), 0, self._base, self._base)
-            if isinstance(one, Batch) and one.base_offset <= self._indexed_offset:
+        relative, start = (-1, 0) if self._offsets.last is None else OFFSET_ENTRY.unpack(self._offsets.last)
+        if relative >= 0 and start > 0:
+            one, indexed_offset = self._batch_at(start), self._base + relative
+            if isinstance(one, Batch) and one.base_offset <= indexed_offset:
                 walked = self._walk(start)
-                if walked.whole and walked.batches and self._indexed_offset <= (walked.last_offset or 0):
+                if walked.whole and walked.batches and indexed_offset <= (walked.last_offset or 0):
                     return walked, start
-        if self._from_index is not None:
-            self._notes.append("its offset index doesn't fit its log")
-        self._offsets = IndexEnd()
+            self.notes.append("its offset index doesn't fit its log")
         return self._walk(0), 0
 
     def _walk(self, start: int) -> Walked:
         """Walk to the end; walk again if the end was being written meanwhile."""
-        walked = walk(self._log.read, start, self._log.size, self._base)
+        walked = walk(self._read, start, self._size, self._base)
         for _ in range(_APPENDS_AWAITED):
             if walked.stop is not Stop.torn:
                 break
-            self._log.look()
-            walked = walk(self._log.read, start, self._log.size, self._base)
+            self._look()
+            walked = walk(self._read, start, self._size, self._base)
         return walked
 
-    def _largest(self, tail: Walked, start: int, head: Batch | Stop) -> tuple[int | None, str | None]:
-        """Return the largest timestamp, or None and why it is unknown."""
-        if start == 0:  # the whole log was walked
-            self._compare(tail.max_timestamp)
-            return tail.max_timestamp, None
-        stamps = (tail.max_timestamp, head.max_timestamp if isinstance(head, Batch) else None)
-        seen = max((one for one in stamps if one is not None), default=None)
-        if self._time is not None:
-            stamp, offset = self._time
-            if seen is not None and (stamp == seen or (stamp < seen and self._next_base is None)):
-                return seen, None
-            if (seen is None or stamp > seen) and self._stands_at(stamp, offset):
-                return stamp, None
-        walked = self._walk(0)
-        if not walked.whole:
-            return None, f"its batches can't be read from byte {walked.end} on: {walked.stop.value}"
-        self._compare(walked.max_timestamp)
-        return walked.max_timestamp, None
+    def _by_time_index(self, seen: int | None) -> int | None:
+        """Return the largest timestamp if the time index shows that it is ``seen``, or one that the log has."""
+        if self._time is None:
+            return None
+        stamp, offset = self._time
+        if seen is not None and (stamp == seen or (stamp < seen and self._next_base is None)):
+            return seen
+        if seen is not None and stamp < seen:
+            return None
+        start = position_before(self._folder, self._stem + INDEX, self._offsets.entries, offset - self._base)
+        found = walk(self._read, start, self._size, self._base, until=offset)
+        return stamp if found.stop is Stop.found and found.max_timestamp == stamp else None
 
-    def _compare(self, largest: int | None) -> None:
-        """Add a note if the time index contradicts the largest timestamp of all batches."""
-        said = None if self._time is None else self._time[0]
+    def _compared(self, walked: Walked) -> int | None:
+        """Return the largest timestamp of all batches; add a note if the time index contradicts it."""
+        largest, said = walked.max_timestamp, None if self._time is None else self._time[0]
         if said != largest and (self._next_base is not None or (said or 0) > (largest or 0)) and not self._times_flawed:
-            self._notes.append("its time index doesn't fit its log")
+            self.notes.append("its time index doesn't fit its log")
+        return largest
 
-    def _stands_at(self, stamp: int, offset: int) -> bool:
-        """Return whether the batch that contains an offset has this largest timestamp."""
-        folder, stem = self._place
-        start = position_before(folder, stem + INDEX, self._offsets.entries, offset - self._base)
-        found = walk(self._log.read, start, self._log.size, self._base, until=offset)
-        return found.stop is Stop.found and found.max_timestamp == stamp
 
-    def _note(self) -> str | None:
-        return "; ".join(self._notes) or None
+def _unreadable(walked: Walked) -> str:
+    return f"its batches can't be read from byte {walked.end} on: {walked.stop.value}"
 
 
 # -- indexes, also preallocated with zeros by the broker -----------------------------------------------------
@@ -358,32 +317,37 @@ class _Look:
 def read_end(folder: int, name: str, width: int) -> IndexEnd:
     """Return the end of an index file in an open folder; a file that is missing or can't be read has a flaw."""
     try:
-        file = os.open(name, FLAGS, dir_fd=folder)
+        with opened(name, folder) as file:
+            for _ in range(_LOOKS):
+                about = os.fstat(file)
+                end = _end(file, about, width)
+                if os.fstat(file).st_size == about.st_size:
+                    return end
+            return IndexEnd(end.size, end.on_disk, flaw="changes while it is read")
     except FileNotFoundError:
         return IndexEnd(flaw=MISSING)
     except OSError as error:
-        return IndexEnd(*_sizes_of(folder, name), flaw=_said(error))
-    try:
-        for _ in range(_LOOKS):
-            about = os.fstat(file)
-            end = _end(file, about, width)
-            if os.fstat(file).st_size == about.st_size:
-                return end
-        return IndexEnd(end.size, end.on_disk, flaw="changes while it is read")
-    except OSError as error:
-        return IndexEnd(flaw=_said(error))
-    finally:
-        os.close(file)
+        size = size_of(folder, name)
+        return IndexEnd(size, min(size, allocated(folder, name)), flaw=f"can't be read: {error.strerror or error}")
 
 
 def _end(file: int, about: os.stat_result, width: int) -> IndexEnd:
-    """Return the end of an index. It is wrong if a broker truncates the file to its entries meanwhile (a roll)."""
-    size, on_disk = about.st_size, min(about.st_size, about.st_blocks * 512)
+    """Return the end of an index. It is wrong if a broker truncates the file to its entries meanwhile (a roll).
+
+    The broker appends entries one by one. Zeros follow the last one, usually a hole in the file.
+    """
+    size, on_disk = about.st_size, min(about.st_size, about.st_blocks * BLOCK)
     if size % width:
         return IndexEnd(size, on_disk, flaw="is cut off")
-    count = size // width
-    if count and (on_disk < size or not any(os.pread(file, width, size - width))):
-        count = _used(file, count, width, on_disk)
+
+    def is_unused(place: int) -> bool:
+        return not any(os.pread(file, width, place * width))
+
+    count, allocated_entries = size // width, -(-on_disk // width)
+    if allocated_entries < count and is_unused(allocated_entries):  # (a compressing file system may have used it)
+        count = allocated_entries
+    if count and is_unused(count - 1):
+        count = bisect_left(range(count), True, key=is_unused)
     return IndexEnd(size, on_disk, count, os.pread(file, width, (count - 1) * width) if count else None)
 
 
@@ -393,65 +357,14 @@ def position_before(folder: int, name: str, entries: int, relative_offset: int) 
     Raises:
         OSError: it can't be read.
     """
-    file = os.open(name, FLAGS, dir_fd=folder)
-    try:
-        low, high, position = 0, entries, 0
-        while low < high:
-            middle = (low + high) // 2
-            entry = os.pread(file, OFFSET_ENTRY.size, middle * OFFSET_ENTRY.size)
-            if len(entry) < OFFSET_ENTRY.size:
-                return 0
-            offset, at = OFFSET_ENTRY.unpack(entry)
-            if offset <= relative_offset:
-                low, position = middle + 1, at
-            else:
-                high = middle
-        return max(0, position)
-    finally:
-        os.close(file)
+    with opened(name, folder) as file:
 
+        def entry(place: int) -> tuple[int, int]:
+            offset, position = OFFSET_ENTRY.unpack(os.pread(file, OFFSET_ENTRY.size, place * OFFSET_ENTRY.size))
+            return offset, position
 
-def _used(file: int, count: int, width: int, on_disk: int) -> int:
-    """Return how many entries precede the zeros that pad an index: the broker appends them one by one.
-
-    Usually all but the first pages are a hole, so the last entry is near the end of the allocated bytes.
-    """
-    high = min(count, -(-on_disk // width))
-    low = max(0, high - _PAGE // width)
-    zeros = bytes(width)
-    block = os.pread(file, (high - low + 1) * width, low * width)
-
-    def in_block(place: int) -> bool:
-        return block[(place - low) * width : (place - low + 1) * width] != zeros
-
-    def in_file(place: int) -> bool:
-        return os.pread(file, width, place * width) != zeros
-
-    if low and not in_block(low):
-        return _first_unused(0, low, in_file)
-    if high < count and in_block(high):  # entries beyond the allocated bytes: a compressing file system, for example
-        return _first_unused(high, count, in_file)
-    return _first_unused(low, high, in_block)
-
-
-def _first_unused(low: int, high: int, is_used: Callable[[int], bool]) -> int:
-    """Return the first unused entry: all before ``low`` are used, none from ``high`` on is."""
-    while low < high:
-        middle = (low + high) // 2
-        if is_used(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _sizes_of(folder: int, name: str) -> tuple[int, int]:
-    try:
-        about = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return 0, 0
-    return about.st_size, min(about.st_size, about.st_blocks * 512)
-
-
-def _said(error: OSError) -> str:
-    return f"can't be read: {error.strerror or error}"
+        try:
+            place = bisect_right(range(entries), relative_offset, key=lambda place: entry(place)[0])
+            return max(0, entry(place - 1)[1]) if place else 0
+        except struct.error:  # the index is shorter by now
+            return 0

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.inventory.format import ScannedReplica
@@ -20,10 +22,6 @@ ID: Any = FACTS.topic.topic_id
 GOOD = ScannedReplica(1, "/a", TP, ID, 1, 80, 0, 80, 100, 10 * MIB, 8 * MIB, MIB // 2, 0, 0, 5)
 EPOCH = 5
 NOW = FACTS._replace(leader_epoch=EPOCH)
-
-
-def never(tp: TopicPartition, epoch: int) -> int | str:
-    raise AssertionError((tp, epoch))
 
 
 def test_the_facts_are_as_the_tests_want_them() -> None:
@@ -68,21 +66,23 @@ def test_what_was_written_since_is_no_doubt() -> None:
 def test_a_replica_that_came_later_is_named_and_what_is_nobodys_business_is_not() -> None:
     disks = [Disk(n, ("/a",), Room(100, 50, 50), {TP: 10 * MIB}) for n in (1, 2)]
     other = ScannedReplica(2, "/a", TopicPartition("other", 0), "x", 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, None)
-    assert set(doubts_of([GOOD, other], disks, {TP: NOW}, never)) == {(2, "orders", 0)}
-    assert doubts_of([GOOD], disks, {TP: NOW}, never) == {}, "nothing was scanned on broker 2"
+    assert set(doubts_of([GOOD, other], disks, {TP: NOW}, {})) == {(2, "orders", 0)}
+    assert doubts_of([GOOD], disks, {TP: NOW}, {}) == {}, "nothing was scanned on broker 2"
     offline = Disk(1, ("/a",), Unknown.because("disk", "offline"), {})
-    assert doubts_of([GOOD], [offline], {TP: NOW}, never) == {}
+    assert doubts_of([GOOD], [offline], {TP: NOW}, {}) == {}
 
 
 @pytest.mark.parametrize(
     ("one", "now", "end", "said"),
     [
         (GOOD, 5, None, None),
-        (GOOD, 7, 100, None),
-        (GOOD, 7, 120, None),
-        (GOOD, 7, 99, "leader epoch 5 ends at 99 by now, and it was scanned up to 100"),
-        (GOOD, 7, "not asked", "not asked"),
-        (GOOD, None, 99, "ends at 99"),
+        (GOOD, 7, Found(100), None),
+        (GOOD, 7, Found(120), None),
+        (GOOD, 7, Found(99), "leader epoch 5 ends at 99 by now, and it was scanned up to 100"),
+        (GOOD, 7, None, "could not be asked: scan again"),
+        (GOOD, 7, RequestFailedError("timed out", retriable=True), "could not be asked (timed out)"),
+        (GOOD, 7, NotFound(), "has no record of by now: it was cut"),
+        (GOOD, None, Found(99), "ends at 99"),
         (GOOD, 4, None, "under leader epoch 5, which this log never had"),
         (GOOD._replace(leader_epoch=None), 0, None, None),
         (GOOD._replace(leader_epoch=None), 1, None, "does not say under which leader epoch"),
@@ -90,17 +90,13 @@ def test_a_replica_that_came_later_is_named_and_what_is_nobodys_business_is_not(
     ],
 )
 def test_a_scan_is_of_the_log_that_has_its_last_record(
-    one: ScannedReplica, now: int | None, end: int | str | None, said: str | None
+    one: ScannedReplica, now: int | None, end: Answer | None, said: str | None
 ) -> None:
     """A log that was cut and has grown again has the same offsets, and other records (M1)."""
     disks = [Disk(1, ("/a",), Room(100, 50, 50), {TP: 10 * MIB})]
 
-    def epoch_end(tp: TopicPartition, epoch: int) -> int | str:
-        assert (tp, epoch) == (TP, 5)
-        assert end is not None
-        return end
-
-    found = doubts_of([one], disks, {TP: FACTS._replace(leader_epoch=now)}, epoch_end)
+    ends = {} if end is None else {(TP, 5): end}
+    found = doubts_of([one], disks, {TP: FACTS._replace(leader_epoch=now)}, ends)
     assert (said is None) == (not found)
     if said is not None:
         assert said in found[1, "orders", 0]

@@ -19,10 +19,10 @@ from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, most
 from retention_cli.disks.pending_deletes import Leaving
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
-from tests.support.disk_reads import CLICKS, ORDERS, R6
-from tests.support.disks import log_dir, replica, view_of
+from tests.support.disks import ORDERS, log_dir, replica, view_of
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
 
+CLICKS, R6 = TopicPartition("clicks", 0), DiskRules(percent=50)
 FREE = Limit(1000, Code.G1, "the high watermark")
 
 
@@ -321,68 +321,58 @@ def test_a_disk_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, 
     assert bar(DiskOutcome(Disk(1, ("/a",), Room(1000, used, kafka), {}), percent), width=10) == drawn
 
 
-def test_space_is_waited_for_until_the_files_are_gone() -> None:
+class Brokers:
+    """One broker with one dir: each look at it returns the next of these states."""
+
+    def __init__(self, *dirs: LogDirState) -> None:
+        self.dirs = iter(dirs)
+
+    def brokers(self) -> list[int]:
+        return [1]
+
+    def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
+        return {1: [next(self.dirs)]}
+
+
+def orders_in(usable_bytes: int, orders_bytes: int, clicks_bytes: int) -> LogDirState:
+    """A dir with a replica of each topic."""
+    return log_dir("/a", 1000, usable_bytes, [replica(ORDERS, orders_bytes), replica(CLICKS, clicks_bytes)])
+
+
+SHRINKS = [orders_in(500, *sizes) for sizes in ((500, 10), (390, 50), (480, 90), (470, 130))]
+"""A replica fell by 110, then as much was written to another and to it: what is written is not netted off."""
+
+
+@pytest.mark.parametrize(
+    ("dirs", "at_most_s", "delay_s", "pauses", "said"),
+    [
+        ([orders_in(400, 380, 10), orders_in(400, 380, 10), orders_in(520, 380, 10)], 60, 60, 2, ()),
+        ([orders_in(400, 380, 10)], 60, 0, None, ("at 60.0 %, 100 B above its ceiling of 50 %", "written meanwhile")),
+        (
+            [orders_in(400, 380, 10)],
+            0,
+            60,
+            None,
+            ("100 B above its ceiling of 50 %", "files that are yet to be removed"),
+        ),
+        ([orders_in(500, 500, 10), orders_in(500, 500, 10), orders_in(500, 380, 10)], 60, 0, 2, ()),
+        ([orders_in(500, 500, 10)], 0, 0, None, ("of 120 B that are to go, back are 0 B",)),
+        (SHRINKS, 60, 0, None, ()),
+    ],
+    ids=["files gone", "writers took it", "files still there", "replica smaller", "time is up", "written meanwhile"],
+)
+def test_trim_waits_until_the_space_is_back_or_says_what_is_missing(
+    dirs: list[LogDirState], at_most_s: float, delay_s: float, pauses: int | None, said: tuple[str, ...]
+) -> None:
     """``trim --wait``: brokers count segments no more before their files are deleted (``file.delete.delay.ms``)."""
-    usable = iter([400, 400, 520])
-    pauses: list[float] = []
-
-    class Brokers:
-        def brokers(self) -> list[int]:
-            return [1]
-
-        def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
-            return {1: [log_dir("/a", 1000, next(usable), replicas=(replica(ORDERS, 380),))]}
-
-    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
-    reader: Any = Brokers()
-    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append, delay_s=60) == []
-    assert len(pauses) == 2
-    usable = iter([400])  # writers took it: nobody waits longer than files stay, and says that it is above the ceiling
-    [above] = wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append, delay_s=0)
-    assert "at 60.0 %, 100 B above its ceiling of 50 %" in above.text
-    assert "written meanwhile" in above.text
-    usable = iter([400])  # time is up while files are still there
-    [full] = wait_for_space(reader, [before], R6, 0, pause=pauses.append, delay_s=60)
-    assert "100 B above its ceiling of 50 %" in full.text
-    assert "files that are yet to be removed" in full.text
-
-
-def test_space_is_waited_for_until_the_replicas_are_smaller() -> None:
-    """``trim --wait``: two looks show the old size, the third the new one; nobody waits for ever."""
-    sizes = iter([500, 500, 380])
-    pauses: list[float] = []
-
-    class Brokers:
-        def brokers(self) -> list[int]:
-            return [1]
-
-        def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
-            return {1: [log_dir("/a", usable_bytes=500, replicas=(replica(ORDERS, next(sizes)),))]}
-
-    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
-    reader: Any = Brokers()
-    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append) == []
-    assert len(pauses) == 2
-    sizes = iter([500])
-    [late] = wait_for_space(reader, [before], R6, 0, pause=pauses.append)
-    assert "of 120 B that are to go, back are 0 B" in late.text
-
-
-def test_what_is_written_while_space_is_waited_for_is_not_netted_off() -> None:
-    """``trim --wait``: a replica fell by 120, and as much was written to another and to it."""
-    sizes = iter([(500, 10), (390, 50), (480, 90), (470, 130)])
-
-    class Brokers:
-        def brokers(self) -> list[int]:
-            return [1]
-
-        def log_dirs(self, _: list[int]) -> dict[int, list[LogDirState]]:
-            orders, clicks = next(sizes)
-            return {1: [log_dir("/a", usable_bytes=500, replicas=(replica(ORDERS, orders), replica(CLICKS, clicks)))]}
-
+    paused: list[float] = []
     before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 510), {ORDERS: 500, CLICKS: 10}), 50, freed_bytes=120)
-    reader: Any = Brokers()
-    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=lambda _: None) == []
+    reader: Any = Brokers(*dirs)
+    until = time.monotonic() + at_most_s if at_most_s else 0
+    found = wait_for_space(reader, [before], R6, until, pause=paused.append, delay_s=delay_s)
+    assert len(found) == bool(said)
+    assert all(text in found[0].text for text in said)
+    assert pauses in (None, len(paused))
 
 
 def test_r6_goes_where_it_was_measured_and_holds_where_it_could_not_be() -> None:

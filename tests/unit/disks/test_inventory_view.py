@@ -44,7 +44,7 @@ ROWS = [
     row(1, T0, 20, 50, 40, active=True),
     row(1, T1, 0, 100, 20),
     row(1, T1, 10, 30, 50, active=True),
-    row(2, T0, 0, 100, 10),
+    row(2, T0, 0, 100, 10, next_offset=15),
     row(2, T0, 15, 150, 40, active=True),
 ]
 
@@ -125,8 +125,7 @@ def test_an_inventory_of_another_cluster_is_refused() -> None:
         ((3, 20), 1, (170, False)),
         ((4, 6), 1, (20, False)),
         ((0, 31), 1, None),  # written after the scan
-        ((0, 10), 2, (100, True)),
-        ((0, 25), 2, None),  # 10 to 15 are not in it
+        ((0, 15), 2, (100, True)),
         ((0, 10), 3, None),
         ((0, 10), None, None),
     ],

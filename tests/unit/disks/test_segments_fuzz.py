@@ -101,11 +101,11 @@ def test_broken_indexes_change_nothing_that_the_log_says(
             harm.do(folder / f"{made[which].base:020d}{suffix}")
         found = read(folder)
         assert found.problems == []
-        assert found.next_offsets == [one.next_offset for one in made]
-        assert found.first_timestamps == [one.first for one in made]
+        assert logs.column(found, "next_offset") == [one.next_offset for one in made]
+        assert logs.column(found, "first_timestamp") == [one.first for one in made]
         if ordered or not harms:
-            assert found.largest_timestamps == [one.largest for one in made]
-        for one, largest in zip(made, found.largest_timestamps, strict=True):
+            assert logs.column(found, "largest_timestamp") == [one.largest for one in made]
+        for one, largest in zip(made, logs.column(found, "largest_timestamp"), strict=True):
             assert largest in one.stamps
 
 
@@ -133,18 +133,21 @@ def test_broken_logs_are_never_made_up_for(
         for suffix, which, harm in harms:
             harm.do(folder / f"{made[which].base:020d}{suffix}")
         found = read(folder)
-        bases = found.base_offsets
+        bases = logs.column(found, "base_offset")
         assert set(bases) <= {one.base for one in made}
         for number, base in enumerate(bases):
             log = (folder / f"{base:020d}.log").read_bytes()
             ends, stamps = shown(log)
-            following = found.next_offsets[number]
+            following = logs.column(found, "next_offset")[number]
             if number + 1 < len(bases):
                 assert following == bases[number + 1]
             else:
                 assert following is None or following == base or following in ends
-            assert found.largest_timestamps[number] is None or found.largest_timestamps[number] in stamps
-            assert (number in found.flaws) >= (following is None)
+            assert (
+                logs.column(found, "largest_timestamp")[number] is None
+                or logs.column(found, "largest_timestamp")[number] in stamps
+            )
+            assert (number in logs.flaws(found)) >= (following is None)
 
 
 @settings(max_examples=40, deadline=None)
@@ -156,8 +159,8 @@ def test_a_cut_off_log_ends_at_its_last_whole_batch(parts: list[list[list[int]]]
         (folder / f"{7:020d}.log").write_bytes(bytes(made[0].log[:kept]))
         whole = parts[0][: kept // 100]
         found = read(folder)
-        assert found.next_offsets == [7 + sum(len(one) for one in whole)]
-        assert found.largest_timestamps == [max((max(one) for one in whole), default=None)]
+        assert logs.column(found, "next_offset") == [7 + sum(len(one) for one in whole)]
+        assert logs.column(found, "largest_timestamp") == [max((max(one) for one in whole), default=None)]
         assert found.problems == []
 
 

@@ -103,101 +103,27 @@ def test_no_bound_is_beyond_its_limit_or_frees_nothing_and_what_stays_is_named(c
         assert sum(one.size_bytes for one in named if one.disk == disk) == (stays if short else 0)
 
 
-def test_many_at_random() -> None:
-    """Larger clusters than hypothesis draws: dozens of partitions and disks."""
-    chance = random.Random(7)
-    for _ in range(20):
-        disks, partitions = chance.randint(2, 9), chance.randint(5, 25)
-        rows = []
-        for partition in range(partitions):
-            for disk in chance.sample(range(disks), min(3, disks)):
-                base, clock = 0, chance.randint(0, 30)
-                for number in range(chance.randint(1, 8)):
-                    following = base + (10 if partition % 2 else chance.randint(1, 20))
-                    clock += chance.randint(-3, 8)
-                    rows.append(
-                        Row(disk, partition, base, following, chance.randint(1, 100), max(0, clock), number == 7)
-                    )
-                    base = following
-        chance.shuffle(rows)
-        limit = [chance.choice([1000, 1000, 40, -1]) for _ in range(partitions)]
-        start = [chance.choice([0, 0, 13]) for _ in range(partitions)]
-        excess = [chance.randint(-100, 2500) for _ in range(disks)]
-        found = Cluster(rows, start, limit, excess).level()
-        world, _ = simulate(rows, dict(enumerate(start)), dict(enumerate(limit)), dict(enumerate(excess)))
-        assert found.bound.tolist() == list(world.bounds.values())
-        assert found.short.tolist() == [max(0, world.above[disk]) for disk in range(disks)]
+def test_level_is_the_running_maximum_of_what_goes() -> None:
+    """A partition's segments go as a prefix: an old one behind a young one counts as young."""
+    rows = [Row(0, 0, 0, 10, 7, 90, False), Row(0, 0, 10, 20, 7, 1, False), Row(0, 1, 0, 10, 7, 50, False)]
+    found = Cluster(rows, [0, 0], [100, 100], [1]).level()
+    assert (found.bound.tolist(), found.level_ms.tolist()) == ([0, 10], [50])
 
 
-def one_disk(excess: int, *rows: Row, start: int = 0, limit: int = 100) -> WaterLevel:
-    partitions = 1 + max(row.partition for row in rows)
-    return Cluster(list(rows), [start] * partitions, [limit] * partitions, [excess]).level()
-
-
-def test_the_oldest_goes_first_and_no_more_than_needed() -> None:
-    old, young = Row(0, 1, 0, 10, 100, 5, False), Row(0, 0, 0, 10, 100, 9, False)
-    assert one_disk(1, young, old).bound.tolist() == [0, 10]
-    assert one_disk(100, young, old).bound.tolist() == [0, 10]
-    assert one_disk(101, young, old).bound.tolist() == [10, 10]
-    assert one_disk(0, young, old).bound.tolist() == [0, 0]
-
-
-def test_of_equally_old_segments_the_first_partitions_goes() -> None:
-    rows = [Row(0, partition, 0, 10, 100, 5, False) for partition in (2, 1, 0)]
-    assert one_disk(150, *rows).bound.tolist() == [10, 10, 0]
-
-
-def test_an_old_segment_behind_a_young_one_waits_for_it() -> None:
-    """A partition's segments go as a prefix: the running maximum is what an old one behind a young one counts as."""
-    found = one_disk(1, Row(0, 0, 0, 10, 7, 90, False), Row(0, 0, 10, 20, 7, 1, False), Row(0, 1, 0, 10, 7, 50, False))
-    assert found.bound.tolist() == [0, 10]
-    assert found.level_ms.tolist() == [50]
-
-
-def test_an_active_segment_frees_nothing_and_stands_in_the_way() -> None:
-    rows = [Row(0, 0, 0, 10, 40, 1, False), Row(0, 0, 10, 20, 60, 2, True)]
-    found = one_disk(70, *rows)
+@pytest.mark.parametrize(
+    ("limit", "behind", "why"),
+    [
+        (100, Row(0, 0, 10, 20, 60, 2, True), "active"),
+        (100, Row(0, 0, 10, 20, 60, -1, False), "undated"),
+        (19, Row(0, 0, 10, 20, 60, 3, False), "limit"),
+    ],
+)
+def test_segment_that_stays_on_a_short_disk_is_named_with_its_reason(limit: int, behind: Row, why: str) -> None:
+    rows = [Row(0, 0, 0, 10, 40, 1, False), behind]
+    found = Cluster(rows, [0], [limit], [70]).level()
     assert (found.bound.tolist(), found.freed.tolist(), found.short.tolist()) == ([10], [40], [30])
-    [left] = in_the_way(segments_of([tuple(row) for row in rows]), found, np.array([100]))
-    assert (left.why, left.size_bytes) == ("active", 60)
-
-
-def test_an_active_segment_that_other_rules_trimmed_past_frees_nothing_either() -> None:
-    """After a trim to H its file stays: its bytes are not on their way."""
-    found = one_disk(30, Row(0, 0, 0, 10, 40, 1, True), start=10)
-    assert (found.already_freed.tolist(), found.freed.tolist(), found.short.tolist()) == ([0], [0], [30])
-
-
-def test_what_the_other_rules_free_and_dead_bytes_count_as_already_on_their_way() -> None:
-    rows = [Row(0, 0, 0, 10, 40, 1, False), Row(0, 0, 10, 20, 60, 2, False)]
-    found = one_disk(40, *rows, start=10)
-    assert (found.bound.tolist(), found.already_freed.tolist(), found.freed.tolist()) == ([10], [40], [0])
-
-
-def test_a_trim_frees_on_every_disk_with_a_replica_and_by_its_own_boundaries() -> None:
-    rows = [
-        Row(0, 0, 0, 20, 5, 1, False),
-        Row(1, 0, 0, 15, 3, 1, False),
-        Row(1, 0, 15, 25, 3, 1, False),
-    ]
-    found = Cluster(rows, [0], [100], [1, 0]).level()
-    assert (found.bound.tolist(), found.freed.tolist()) == ([20], [5, 3])
-
-
-def test_a_segment_of_unknown_time_stops_its_partition_and_says_so() -> None:
-    rows = [Row(0, 0, 0, 10, 4, 1, False), Row(0, 0, 10, 20, 5, -1, False), Row(0, 0, 20, 30, 6, 2, False)]
-    found = one_disk(100, *rows)
-    assert found.bound.tolist() == [10]
-    left = in_the_way(segments_of([tuple(row) for row in rows]), found, np.array([100]))
-    assert [(one.why, one.size_bytes) for one in left] == [("undated", 11)]
-
-
-def test_a_hold_stands_in_the_way() -> None:
-    rows = [Row(0, 0, 0, 10, 4, 1, False), Row(0, 0, 10, 20, 5, 3, False)]
-    found = one_disk(9, *rows, limit=19)
-    left = in_the_way(segments_of([tuple(row) for row in rows]), found, np.array([19]))
-    assert [(one.why, one.size_bytes) for one in left] == [("limit", 5)]
-    assert found.short.tolist() == [5]
+    [left] = in_the_way(segments_of([tuple(row) for row in rows]), found, np.array([limit]))
+    assert (left.why, left.size_bytes) == (why, 60)
 
 
 def test_nothing_at_all() -> None:
