@@ -14,10 +14,9 @@ from pyarrow import parquet
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.units import format_bytes
-from tests.support.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.volumes import MIB, RECORD, scan_all
+from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
 
-MIB = 1 << 20
-RECORD = 10_000
 CEILING = 60
 
 
@@ -53,13 +52,6 @@ class Stuffed:
         path = folder / "policy.yaml"
         path.write_text("\n".join([*lines, ""]))
         return path
-
-    def inventory(self, folder: Path) -> Path:
-        for node in self.kafka.nodes:
-            out = folder / "inventory" / f"{node.node_id}.parquet"
-            out.parent.mkdir(exist_ok=True)
-            run_cli("segments", "scan", *map(str, node.log_dirs), "--out", str(out), "--no-tiered", check=0)
-        return folder / "inventory"
 
     def starts(self) -> dict[str, int]:
         return {name: self.world.ends(name)[0] for name in self.topics}
@@ -117,7 +109,7 @@ def bounds_of(plan: Cli) -> dict[str, int]:
 
 def test_disk_estimate_frees_80_to_120_percent_of_the_inventorys_trim(stuffed: Stuffed, tmp_path: Path) -> None:
     """The issue's figure, on each disk of a real cluster; and the plan says that it is estimated."""
-    policy, inventory = stuffed.policy(tmp_path, "unconsumed: trim"), stuffed.inventory(tmp_path)
+    policy, inventory = stuffed.policy(tmp_path, "unconsumed: trim"), scan_all(stuffed.kafka, tmp_path / "inventory")
     exact = stuffed.world.cli("plan", "-p", str(policy), "--inventory", str(inventory), "-o", "json", check=0)
     guess = stuffed.world.cli("plan", "-p", str(policy), "-o", "json", check=0)
     assert bounds_of(guess)

@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.disks.inventory.format import METADATA_KEY
-from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, trimmed
-from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, scan_all, trimmed
+from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 
 def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
@@ -192,11 +192,7 @@ def test_broker_that_is_down_is_named_and_its_partitions_hold(tmp_path: Path) ->
         world = World(kafka.bootstrap, tmp_path / "state")
         everywhere = world.topic("everywhere", replicas=3, segment_bytes=str(MIB), min_insync_replicas="1")
         world.produce_at(everywhere, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=50)
-        inventory = tmp_path / "inventory"
-        inventory.mkdir()
-        for node in kafka.nodes:
-            out = str(inventory / f"{node.node_id}.parquet")
-            run_cli("segments", "scan", *map(str, node.log_dirs), "--out", out, "--no-tiered", check=0)
+        inventory = scan_all(kafka, tmp_path / "inventory")
         policy = tmp_path / "policy.yaml"
         ceiling = "disks: {log.retention.disk.usage.percent: 50, capacity: 6MiB}"
         policy.write_text(f"version: 1\n{ceiling}\ntopics:\n  - {{match: everywhere-*, unconsumed: trim}}\n")

@@ -19,8 +19,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from kretain.embedded import EmbeddedError, EmbeddedKafka
-from tests.support.volumes import MIB, RECORD, volume
-from tests.support.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
+from tests.support.volumes import MIB, RECORD, scan_all, volume
+from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
 MINUTES = float(os.environ.get("LOOP_MINUTES", "10"))
 ROOM_MIB = 128
@@ -94,12 +94,7 @@ class Loop:
             began = time.monotonic()
             more = []
             if scan:
-                folder = self.root / f"inventory-{number}"
-                folder.mkdir()
-                for node in self.kafka.nodes:
-                    out = str(folder / f"{node.node_id}.parquet")
-                    run_cli("segments", "scan", *map(str, node.log_dirs), "--out", out, "--no-tiered")
-                more = ["--inventory", str(folder)]
+                more = ["--inventory", str(scan_all(self.kafka, self.root / f"inventory-{number}"))]
             done = world.cli("trim", *options, *more)
             self.exits[done.code] += 1
             (self.root / f"{machine}-{number}.txt").write_text(f"{began:.0f} {done.code}\n{done.err}\n{done.out}")

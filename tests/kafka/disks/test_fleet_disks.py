@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from tests.support.volumes import MIB, scan_all
 from tests.support.world import HOUR, World, now_ms, run_cli
 
-MIB = 1 << 20
 ENGINES = [(), pytest.param(("--spark", "--master", "local[2]"), marks=pytest.mark.long)]
 
 
@@ -33,10 +33,7 @@ def fleet(pair: tuple[EmbeddedKafka, EmbeddedKafka], tmp_path: Path) -> tuple[li
     for number, (world, kafka) in enumerate(zip(worlds, pair, strict=True)):
         for size in (100_000, 200_000):
             world.produce_at(topic, [now_ms() - 5 * HOUR] * 10, value=partial(os.urandom, size), batch=1)
-        folder = tmp_path / f"inventory-{number}"
-        folder.mkdir()
-        dirs = map(str, kafka.nodes[0].log_dirs)
-        run_cli("segments", "scan", *dirs, "--out", str(folder / "1.parquet"), "--no-tiered", check=0)
+        scan_all(kafka, tmp_path / f"inventory-{number}")
         (tmp_path / f"policy-{number}.yaml").write_text(policy(topic, f"inventory-{number}"))
         lines.append(f"  - {{name: c{number}, bootstrap-server: '{world.bootstrap}', policy: policy-{number}.yaml}}")
     (tmp_path / "fleet.yaml").write_text("\n".join(lines) + "\n")
