@@ -46,7 +46,7 @@ ELSEWHERE: Final = {
     "looks since the scan say nothing": "tests/unit/disks/test_leaving.py",
     "an inventory is always believed": "tests/unit/disks/test_borne_out.py",
     "files are gone once they are swept": "tests/unit/disks/test_disk_sizes.py",
-    "the estimate's segments are all that is closed": "test_what_was_found_once_is_mended[704]",
+    "the estimate's segments are all that is closed": "test_kept_disk_sequence_breaks_no_rule[704]",
     "one segment too many": "tests/unit/disks/test_water_level.py",
 }
 """Which test finds those that random sequences meet too seldom."""

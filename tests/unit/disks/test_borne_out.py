@@ -24,13 +24,8 @@ EPOCH = 5
 NOW = FACTS._replace(leader_epoch=EPOCH)
 
 
-def test_the_facts_are_as_the_tests_want_them() -> None:
-    assert (FACTS.log_start, FACTS.high_watermark) == (10, 100)
-    assert isinstance(ID, str)
-
-
 @pytest.mark.parametrize("size", [17 * MIB // 2, 10 * MIB, None])
-def test_what_fits_is_believed(size: int | None) -> None:
+def test_inventory_that_fits_the_cluster_is_trusted(size: int | None) -> None:
     assert doubt(GOOD, FACTS, size) is None
 
 
@@ -51,19 +46,19 @@ def test_what_fits_is_believed(size: int | None) -> None:
         (GOOD._replace(first_base=11), 10 * MIB, "begin at offset 11, its log at 10"),
     ],
 )
-def test_what_the_cluster_does_not_bear_out_is_not_believed(one: ScannedReplica, size: int, said: str) -> None:
+def test_inventory_that_contradicts_the_cluster_is_doubted(one: ScannedReplica, size: int, said: str) -> None:
     why = doubt(one, FACTS, size)
     assert why is not None
     assert said in why
     assert "scan again" in why
 
 
-def test_what_was_written_since_is_no_doubt() -> None:
+def test_records_written_since_the_scan_raise_no_doubt() -> None:
     """An inventory of half of what the log has by now, in offsets as in bytes."""
     assert doubt(GOOD._replace(end=50, last_base=40, active_base=40), FACTS, 20 * MIB) is None
 
 
-def test_a_replica_that_came_later_is_named_and_what_is_nobodys_business_is_not() -> None:
+def test_replica_that_came_after_the_scan_is_doubted_and_unmanaged_ones_are_not() -> None:
     disks = [Disk(n, ("/a",), Room(100, 50, 50), {TP: 10 * MIB}) for n in (1, 2)]
     other = ScannedReplica(2, "/a", TopicPartition("other", 0), "x", 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, None)
     assert set(doubts_of([GOOD, other], disks, {TP: NOW}, {})) == {(2, "orders", 0)}

@@ -48,6 +48,6 @@ def test_partition_numbers_with_holes_are_numbered_all_the_same() -> None:
     assert found.segments.partition.tolist() == [1, 0]
 
 
-def test_an_empty_inventory_is_one() -> None:
+def test_empty_inventory_has_no_segments_partitions_or_dirs() -> None:
     found = encoded()
     assert (len(found.segments), list(found.partitions), list(found.dirs)) == (0, [], [])

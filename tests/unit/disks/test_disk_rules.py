@@ -130,7 +130,7 @@ def test_the_oldest_segments_of_a_disk_go_and_the_outcome_adds_up() -> None:
     assert one.notes() == []
 
 
-def test_what_other_rules_free_and_what_is_dead_is_not_freed_again() -> None:
+def test_dead_bytes_and_those_other_rules_free_are_not_freed_again() -> None:
     assert walked(700, decided={CLICKS: 20}).bounds == {}
     dead = walked(700, log_starts={CLICKS: 10, ORDERS: 0})
     assert dead.bounds == {ORDERS: 10}
@@ -144,7 +144,7 @@ def test_dead_segments_of_an_old_inventory_that_are_swept_by_now_are_not_counted
     assert swept.bounds == {ORDERS: 10}
 
 
-def test_what_was_swept_lately_is_in_use_until_its_files_are_deleted() -> None:
+def test_bytes_swept_lately_are_in_use_until_their_files_are_deleted() -> None:
     """A run between a sweep and ``file.delete.delay.ms``: the replica is smaller, and the disk as full as before."""
     swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200}, leaving=100)
     assert swept.outcomes[0].dead_bytes == 100
@@ -191,7 +191,7 @@ def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:
     ],
     ids=["not managed", "floor unknown", "inventory incomplete", "another topic of that name"],
 )
-def test_what_is_not_known_to_be_free_is_not_touched_and_stands_in_the_way(change: dict) -> None:
+def test_partition_that_may_not_be_free_is_not_trimmed_and_stands_in_the_way(change: dict) -> None:
     found = walked(750, **change)
     assert found.bounds == {ORDERS: 10}
     [one] = found.outcomes
@@ -301,7 +301,7 @@ def test_nothing_goes_in_the_stead_of_what_may_be_leaving_and_the_plan_says_what
     assert free.notes() == []
 
 
-def test_what_has_a_replica_on_a_broker_that_is_down_is_left_alone() -> None:
+def test_partition_with_a_replica_on_a_down_broker_is_left_alone() -> None:
     """R6: the next oldest goes in its stead."""
     why = Unknown.because("disk", "broker 3 is down")
     found = walked(600, held={CLICKS: why})

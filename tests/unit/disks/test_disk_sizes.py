@@ -9,7 +9,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.disks.replica_sizes import Sizes
+from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
 from tests.support.facts import Log
@@ -91,7 +91,7 @@ def test_a_replica_on_its_way_to_another_dir_is_not_trusted_and_starts_anew_ther
     assert there.doubt(other, ORDERS, "R6") is not None
 
 
-def test_what_could_not_be_read_is_no_time_to_wait() -> None:
+def test_unread_sweep_settings_give_no_time_to_wait() -> None:
     for brokers in (Brokers(check=FAILED), Brokers(topic=FAILED), Brokers(check={}), Brokers(topic={})):
         memory = PartitionMemory()
         looked(memory, 0, 50, 1_000, brokers)
@@ -106,3 +106,17 @@ def test_a_replica_that_was_not_seen_is_not_trusted() -> None:
     why = looked(PartitionMemory(), 0, 0, 1_000).doubt(elsewhere, ORDERS, "R6")
     assert why is not None
     assert "could not be laid beside" in why.reasons[0].text
+
+
+def test_a_replica_that_is_smaller_by_more_than_two_segments_is_behind() -> None:
+    room, first, second = Room(10_000, 5_000, 5_000), TopicPartition("a", 0), TopicPartition("b", 0)
+    disks = [Disk(1, ("/d",), room, {first: 1_000, second: 900}), Disk(2, ("/d",), room, {first: 799, second: 700})]
+    found = smaller_replicas(disks, {first, second}, {"a": 100, "b": 100})
+    assert found.keys() == {(1, first)}
+    [reason] = found[1, first].reasons
+    assert reason.code == "R6"
+    assert reason.text.startswith("its replica on broker 2 takes 799 B, another 1000 B: it lags, or is being filled")
+    assert smaller_replicas(disks, {second}, {"a": 100, "b": 100}) == {}
+    assert smaller_replicas(disks, {first, second}, {}).keys() == {(1, first), (1, second)}, (
+        "how large segments are is not known"
+    )

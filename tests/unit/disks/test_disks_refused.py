@@ -56,12 +56,12 @@ def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
         policy_with(entry="granularity: segment"),
     ],
 )
-def test_what_needs_disks(policy: Policy) -> None:
+def test_policy_with_a_ceiling_watermarks_sizes_or_segments_needs_disks(policy: Policy) -> None:
     assert policy.needs_disks
 
 
 @pytest.mark.parametrize("disks", ["", "{capacity: 1TiB}", "{log.retention.disk.usage.percent: 100}"])
-def test_what_only_describes_disks_and_a_ceiling_that_is_off_are_no_rules(disks: str) -> None:
+def test_policy_that_only_describes_disks_does_not_need_them(disks: str) -> None:
     assert not policy_with(disks).needs_disks
 
 
@@ -101,7 +101,7 @@ ONE = "is for one cluster: name it with --cluster NAME"
         ("trim -b localhost:1 -p p.yaml --wait --dry-run", "--wait has nothing to wait for in a --dry-run"),
     ],
 )
-def test_what_does_not_go_together_is_a_usage_error(here: Path, arguments: str, says: str) -> None:
+def test_disk_options_that_contradict_each_other_are_a_usage_error(here: Path, arguments: str, says: str) -> None:
     code, said = ran(here, *arguments.split())
     assert code == 2
     assert says in said
@@ -147,7 +147,7 @@ def test_a_wrong_inventory_is_an_error_with_its_line(named: str) -> None:
         policy_with(f"{{inventory: {named}}}")
 
 
-def test_one_of_a_fleet_may_have_an_inventory(here: Path) -> None:
+def test_one_cluster_of_a_fleet_accepts_an_inventory(here: Path) -> None:
     """It goes on to the inventory, which is not there."""
     code, said = ran(here, "plan", "--fleet", "fleet.yaml", "--cluster", "eu", "--inventory", "nowhere.parquet")
     assert code == 1
@@ -170,6 +170,6 @@ def test_a_plan_with_disks_is_saved_whole_and_read_back_without_them(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fleets_plan_with_disks_likewise(tmp_path: Path, kind: str) -> None:
+def test_fleet_plan_with_disks_is_saved_and_read_back_without_them(tmp_path: Path, kind: str) -> None:
     fleet = FleetPlan(MADE.created_at_ms, "fleet.yaml", None, {"eu": MADE})
     assert read_fleet(saved(tmp_path, fleet, kind)).plans["eu"]() == EVERY

@@ -103,7 +103,7 @@ def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(seed: i
     assert bool((bounds <= limit).all())
 
 
-def test_what_cannot_be_reached_is_said_and_all_that_frees_something_goes() -> None:
+def test_disk_that_stays_too_full_is_short_after_all_that_frees_something_goes() -> None:
     """Of 15 records that may go the first ten are a segment, and a quarter of one may go for good measure."""
     rows, stamps = cluster(random.Random(1), 6, 2)
     found = estimated(rows, stamps, [20, 0, 0, 15, 0, 0], [10**6, -1])

@@ -96,7 +96,7 @@ def test_the_same_facts_give_the_same_bounds_whenever_they_are_asked() -> None:
     assert {time % 512 for time in one.times} == {0}
 
 
-def test_what_an_earlier_answer_tells_is_not_asked_again() -> None:
+def test_times_that_an_earlier_answer_covers_are_not_asked_again() -> None:
     """Of ``new`` all is younger than the level, of ``old`` a part: few of the 32 rounds have anything to ask."""
     brokers = Brokers()
     assert walked(15_000, brokers).bounds == {OLD: 53}
@@ -123,7 +123,7 @@ def test_a_record_in_the_wrong_order_ends_what_goes() -> None:
     ],
     ids=["not managed", "floor unknown", "segments of unknown size", "perhaps dead bytes in it"],
 )
-def test_what_is_not_known_to_be_free_is_not_touched(change: dict[str, Any], why: str | None) -> None:
+def test_partition_that_may_not_be_free_is_not_estimated(change: dict[str, Any], why: str | None) -> None:
     found = walked(**change)
     assert OLD not in found.bounds
     assert [reason.code for one in found.unknown.values() for reason in one.reasons] == ([] if why is None else [why])
@@ -133,7 +133,7 @@ def test_what_is_not_known_to_be_free_is_not_touched(change: dict[str, Any], why
     assert sum(row.size_bytes for row in one.in_the_way if row.tp == NEW) == 1_000
 
 
-def test_never_past_a_limit() -> None:
+def test_estimate_never_trims_past_a_limit() -> None:
     """G2."""
     held = Limit(35, Code.G2, "group:a has read up to 35")
     found = walked(limits={OLD: held, NEW: held})
@@ -144,7 +144,7 @@ def test_never_past_a_limit() -> None:
 
 
 @pytest.mark.parametrize("way", ["dead", "doubtful", "leaving"])
-def test_what_is_on_its_way_or_may_be_is_not_taken_from_others_instead(way: str) -> None:
+def test_bytes_that_leave_or_may_leave_are_not_trimmed_from_other_topics(way: str) -> None:
     """R5, R6: else each pass would trim again what the last one has."""
     more: dict[str, Any] = {way: 5_000} if way == "leaving" else {"doubts": {NEW: DOUBT}, way: 5_000}
     found = walked(15_000, **more)
@@ -155,7 +155,7 @@ def test_what_is_on_its_way_or_may_be_is_not_taken_from_others_instead(way: str)
     assert walked(10_000, **more).unknown == {}  # R6 asks for nothing there
 
 
-def test_what_other_rules_trim_is_not_freed_again() -> None:
+def test_bytes_that_other_rules_trim_are_not_freed_again() -> None:
     found = walked(15_000, decided={NEW: 50})
     assert found.bounds == {}
     assert found.outcomes[0].other_rules_bytes == 5_000
@@ -174,7 +174,7 @@ def test_segments_that_roll_by_time_go_by_other_rules_though_none_is_as_large_as
     "answer", [NotFound(), RequestFailedError("moved", retriable=True)], ids=["minus one", "an error"]
 )
 @pytest.mark.parametrize("silent", [True, False])
-def test_minus_one_is_never_taken_at_its_word(answer: Answer, *, silent: bool) -> None:
+def test_offset_minus_one_is_no_end_of_the_log(answer: Answer, *, silent: bool) -> None:
     """docs/rules.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
     brokers = Brokers({OLD: answer}, frozenset({OLD} if silent else ()))
     # after its newest record its end is known without an answer; where that is not known either, others must do

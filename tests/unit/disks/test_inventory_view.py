@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
+from retention_cli.disks import inventory_view as view_module
 from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, schema
 from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.policy.settings import Settings
@@ -80,7 +84,7 @@ def test_a_leader_that_was_not_scanned_is_unknown(leader: int | None) -> None:
     assert found[T1] == [0, 10]
 
 
-def test_what_a_scan_could_not_read_and_another_topic_of_that_name_are_unknown() -> None:
+def test_bases_of_an_unread_replica_or_another_topic_are_unknown() -> None:
     broken = view(incomplete={(1, "orders", 0): "an index is broken"}).bases({T0: 1, T1: 1}, IDS)
     why = broken[T0]
     assert isinstance(why, Unknown)
@@ -130,14 +134,24 @@ def test_an_inventory_of_another_cluster_is_refused() -> None:
         ((0, 10), None, None),
     ],
 )
-def test_what_a_trim_takes_of_the_leaders_log(
+def test_trimmed_bytes_are_those_of_the_leaders_log(
     trim: tuple[int, int], leader: int | None, told: tuple[int, bool] | None
 ) -> None:
     assert view().log_bytes({T0: trim}, {T0: leader}, IDS).get(T0) == told
 
 
-def test_what_a_trim_takes_is_not_told_by_a_broken_replica_nor_by_another_topics() -> None:
+def test_trimmed_bytes_are_unknown_for_a_broken_replica_or_another_topic() -> None:
     assert view(incomplete={(1, "orders", 0): "broken"}).log_bytes({T0: (0, 10)}, {T0: 1}, IDS) == {}
     assert view().log_bytes({T0: (0, 10)}, {T0: 1}, {T0: "id-2"}) == {}
     open_end = [one | {"next_offset": None} if one["active"] else one for one in ROWS]
     assert view(open_end).log_bytes({T0: (0, 20), T1: (0, 15)}, {T0: 1, T1: 1}, IDS) == {T0: (200, True)}
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(1, 7))
+def test_slabs_of_replicas_are_whole_replicas_in_order(sizes: list[int], most: int) -> None:
+    first = np.cumsum([0, *sizes])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_module, "SLAB", most)
+        found = list(view_module.replica_slabs(first))
+    assert [n for some in found for n in range(some.start, some.stop)] == list(range(len(sizes)))
+    assert all(some.stop - some.start == 1 or first[some.stop] - first[some.start] <= most for some in found)

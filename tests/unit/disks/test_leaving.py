@@ -11,8 +11,17 @@ from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.devices import all_disks, disks_of
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.disks.inventory.format import InventoryFile
-from retention_cli.disks.pending_deletes import SAYS_FOR_MS, Leaving, Scanned, leaving, stays, stays_by_scan
+from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
+from retention_cli.disks.pending_deletes import (
+    SAYS_FOR_MS,
+    Leaving,
+    Scanned,
+    doubted_bytes,
+    indexes_gone,
+    leaving,
+    stays,
+    stays_by_scan,
+)
 from retention_cli.disks.usage import stays_bytes
 from retention_cli.memory.disk import DiskMemory, Look, lowest
 from retention_cli.memory.ledger import Ledger
@@ -41,14 +50,14 @@ def file_of(broker: int, scanned_at_ms: int, *dirs: dict[str, Any]) -> Inventory
     return InventoryFile("a.parquet", broker, None, scanned_at_ms, dirs)
 
 
-def test_what_no_live_replica_explains_may_be_leaving_until_something_says_that_it_stays() -> None:
+def test_unexplained_bytes_may_be_leaving_unless_known_to_stay() -> None:
     assert leaving(DISK, 0, 0) == Leaving(0, 300)
     assert leaving(DISK, 100, 0) == Leaving(100, 200)
     assert leaving(DISK, 100, 150) == Leaving(100, 50)
     assert leaving(DISK, 0, 10_000) == Leaving(0, 0)
 
 
-def test_an_inventory_says_what_stays_whatever_was_swept_since() -> None:
+def test_inventory_shows_what_stays_whatever_was_swept_since() -> None:
     """700 were in use at the scan: 450 logs', 120 + 30 leaving, so 100 are others'. What left logs since, leaves."""
     file = file_of(1, NOW - MINUTE, FOLDER)
     assert stays_by_scan(DISK, [file], {}, NOW) == (100, file.scanned_at_ms)
@@ -69,7 +78,7 @@ def test_an_inventory_says_what_stays_whatever_was_swept_since() -> None:
         file_of(1, NOW, {**FOLDER, "unread": 1}),
     ],
 )
-def test_an_inventory_that_can_not_know_says_nothing(file: InventoryFile) -> None:
+def test_inventory_that_is_old_or_incomplete_shows_nothing_that_stays(file: InventoryFile) -> None:
     assert stays_by_scan(DISK, [file], {}, NOW) is None
 
 
@@ -77,7 +86,7 @@ def looks(*pairs: tuple[int, int]) -> list[Look]:
     return [Look(minute * MINUTE, used, 1000) for minute, used in pairs]
 
 
-def test_the_least_that_was_seen_for_long_enough_stays() -> None:
+def test_lowest_usage_seen_for_long_enough_stays() -> None:
     now = Look(100 * MINUTE, 300, 1000)
     assert lowest(looks((99, 280)), now, 6 * MINUTE) is None
     assert lowest(looks((90, 280), (99, 290)), now, 6 * MINUTE) == 280
@@ -180,7 +189,59 @@ def test_a_broker_that_is_down_is_a_disk_of_which_nothing_is_known() -> None:
         (Scanned(90, NOW - 360_000), 70, 360_000, 90),
     ],
 )
-def test_the_newer_word_says_what_stays(
+def test_newer_of_scan_and_ledger_decides_what_stays(
     scanned: Scanned | None, ledger: int | None, over_ms: int | None, found: int
 ) -> None:
     assert stays(scanned, ledger, NOW, over_ms) == found
+
+
+ABOVE, BELOW = DiskRules(percent=50), DiskRules(percent=90)
+SIZE = 1000
+SCANNED = ScannedReplica(1, "/a", ORDERS, "id", 1, 80, 0, 80, 100, 600, 400, 100, 9, 4, 0)
+"""Closed segments of 500 up to 80, of which 100 lay below S; an active one of 100; 400 bytes came after the scan."""
+
+
+@pytest.mark.parametrize(
+    ("scanned", "start", "decided", "doubted"),
+    [
+        (SCANNED, 0, 0, 0),
+        (SCANNED, 20, 0, 0),
+        (SCANNED, 20, 80, 0),
+        (SCANNED, 20, 99, 0),  # what was active at the scan reaches up to 100 at least
+        (SCANNED, 20, 100, SIZE - 500),  # the walk counts the closed segments, and nobody what came after them
+        (SCANNED._replace(end=200, log_bytes=SIZE), 200, 0, 0),  # nothing was written since
+        (SCANNED._replace(end=200), 200, 0, SIZE - 500),  # the log goes on beyond H, which a follower holds up
+        (SCANNED._replace(end=-1), 20, 80, 0),
+        (SCANNED._replace(end=-1), 20, 81, SIZE - 500),
+        (SCANNED, 150, 0, SIZE - 500),
+        (SCANNED._replace(live_bytes=0), 150, 0, SIZE - 500),
+        (None, 0, 0, 0),
+        (None, 1, 0, SIZE),
+        (None, 0, 1, SIZE),
+        (SCANNED, None, 0, SIZE),
+    ],
+)
+def test_bytes_that_may_be_dead_and_are_in_no_row_are_doubted(
+    scanned: ScannedReplica | None, start: int | None, decided: int, doubted: int
+) -> None:
+    disk = Disk(1, ("/a",), Room(2000, 1500, SIZE), {ORDERS: SIZE})
+    known = {} if scanned is None else {(0, ORDERS): scanned}
+    starts = {} if start is None else {ORDERS: start}
+    ends = {ORDERS: 200}
+    assert doubted_bytes([disk], ABOVE, known, starts, ends, {ORDERS: decided}) == [doubted]
+    assert doubted_bytes([disk], BELOW, known, starts, ends, {ORDERS: decided}) == [0], "nothing is asked of that disk"
+
+
+def test_bytes_swept_since_the_scan_are_not_counted() -> None:
+    """Of 500 closed bytes 400 were swept, and 200 came after them: all 300 that the replica has may be dead."""
+    disk = Disk(1, ("/a",), Room(2000, 1500, 300), {ORDERS: 300})
+    dead = SCANNED._replace(live_bytes=0)
+    assert doubted_bytes([disk], ABOVE, {(0, ORDERS): dead}, {ORDERS: 150}, {ORDERS: 200}, {}) == [300 - 200]
+
+
+def test_indexes_go_with_their_segments_and_all_of_a_replica_s_with_it() -> None:
+    disk = Disk(1, ("/a",), Room(2000, 1500, SIZE), {ORDERS: SIZE})
+    deleted = SCANNED._replace(tp=TopicPartition("deleted", 0))
+    elsewhere = SCANNED._replace(broker=2)
+    assert indexes_gone([SCANNED, deleted, elsewhere], [disk], ()) == {disk.name: 4 + 9}
+    assert indexes_gone([SCANNED], [disk], {(1, *ORDERS)}) == {disk.name: 9}, "it is not believed"

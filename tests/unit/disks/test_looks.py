@@ -28,7 +28,7 @@ class Answers:
         return {one: [LogDirState("/a", 1_000, 500)] if one == 1 else silent for one in brokers}
 
 
-def test_what_has_a_replica_on_a_silent_broker_stays_held_after_a_second_look() -> None:
+def test_partition_with_a_replica_on_a_silent_broker_stays_held_after_a_second_look() -> None:
     """R6 holds every partition with a replica there, not those alone that were read again."""
     state = DiskRun(DiskRules())
     leaders = {tp: PartitionMetadata(1, 0, (1, 2)) for tp in (FIRST, AGAIN)}

@@ -202,16 +202,6 @@ def test_broken_index_costs_only_time(folder: Path, stem: str, suffix: str, harm
     assert logs.column(found, "largest_timestamp") == [one.largest for one in made]
 
 
-@pytest.mark.parametrize("keep", [0, 1, 2])
-def test_truncated_time_index_does_not_age_a_closed_segment(folder: Path, keep: int) -> None:
-    made = three(folder)
-    file = folder / (CLOSED + ".timeindex")
-    file.write_bytes(file.read_bytes()[: 12 * keep])
-    found = read(folder)
-    assert logs.column(found, "largest_timestamp")[0] == made[0].largest
-    assert len(found.notes) == 1
-
-
 @pytest.mark.parametrize("by", [-1, 1, 10**9])
 def test_time_index_entry_without_a_batch_is_rejected(folder: Path, by: int) -> None:
     made = three(folder)
@@ -235,18 +225,6 @@ def test_torn_tail_ends_at_the_last_complete_batch(folder: Path, left: int) -> N
     assert found.problems == []
     if left > 5:  # the first bytes of an offset are zeros, as preallocated space is
         assert "cut off at byte 11800" in found.notes[0]
-
-
-@pytest.mark.parametrize("left", [0, 1, 60, 100, 199])
-def test_active_segment_without_a_complete_batch_is_empty(folder: Path, left: int) -> None:
-    made = three(folder)
-    for suffix in (".index", ".timeindex"):
-        (folder / (ACTIVE + suffix)).write_bytes(b"")
-    (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[:left]))
-    found = read(folder)
-    assert logs.column(found, "next_offset")[2] == 240
-    assert (logs.column(found, "first_timestamp")[2], logs.column(found, "largest_timestamp")[2]) == (None, None)
-    assert found.problems == []
 
 
 def test_empty_closed_segment_has_no_times(folder: Path) -> None:

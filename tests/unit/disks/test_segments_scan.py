@@ -68,13 +68,6 @@ def test_an_inventory_reads_back_as_it_was_written(dirs: list[Path], tmp_path: P
     assert only.column_names == ["topic", "bytes"]
 
 
-def test_two_scans_of_the_same_dirs_are_the_same_rows(dirs: list[Path], tmp_path: Path) -> None:
-    scan_all(dirs, tmp_path / "1.parquet")
-    scan_all(dirs, tmp_path / "2.parquet")
-    one, other = (read_inventory([tmp_path / name]) for name in ("1.parquet", "2.parquet"))
-    assert one.table.equals(other.table)
-
-
 def test_nothing_is_written_into_log_dirs(dirs: list[Path], tmp_path: Path) -> None:
     def state() -> list[tuple[str, int, int, int]]:
         found = [one for folder in dirs for one in (folder, *folder.rglob("*"))]
@@ -93,7 +86,7 @@ def test_row_groups_fill_up_over_partitions(dirs: list[Path], tmp_path: Path, mo
     assert len(read_inventory([tmp_path / "out.parquet"]).table) == 12
 
 
-def test_what_else_lies_there_is_counted_and_has_no_rows(dirs: list[Path], tmp_path: Path) -> None:
+def test_folders_without_live_replicas_are_counted_and_have_no_rows(dirs: list[Path], tmp_path: Path) -> None:
     first = dirs[0]
     for kind in ("delete", "future", "stray"):
         logs.filled(logs.partition(first, f"gone-0{GONE}-{kind}"), segments=1)
@@ -110,7 +103,7 @@ def test_what_else_lies_there_is_counted_and_has_no_rows(dirs: list[Path], tmp_p
     assert report.incomplete == []
 
 
-def test_what_was_pending_when_a_scan_began_counts_though_it_goes_meanwhile(dirs: list[Path], tmp_path: Path) -> None:
+def test_bytes_pending_when_a_scan_began_count_though_they_go_meanwhile(dirs: list[Path], tmp_path: Path) -> None:
     """What others write into the room would else seem to stay: the volume is as full as before."""
     swept = dirs[0] / "orders-0" / f"{7:020d}.log.deleted"
     swept.write_bytes(b"x" * 100_000)
@@ -136,7 +129,7 @@ def test_a_partition_in_two_dirs_counts_in_neither(dirs: list[Path], tmp_path: P
     assert set(apart.incomplete) == {(1, "orders", 0)}
 
 
-def test_what_is_unknown_of_a_partition_is_in_the_file(dirs: list[Path], tmp_path: Path) -> None:
+def test_unknown_facts_of_a_partition_are_in_the_file(dirs: list[Path], tmp_path: Path) -> None:
     (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
     report = scan_all(dirs, tmp_path / "out.parquet")
     inventory = read_inventory([tmp_path / "out.parquet"])
@@ -300,7 +293,7 @@ def test_a_file_that_says_something_else_of_itself_is_refused(
     assert what in str(caught.value)
 
 
-def test_what_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_path: Path) -> None:
+def test_file_that_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     scan_all(dirs, out)
     whole = out.read_bytes()
@@ -323,7 +316,7 @@ def test_what_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_path:
         assert "\n" not in str(caught.value)
 
 
-def test_what_says_of_itself_without_end_is_refused(dirs: list[Path], tmp_path: Path) -> None:
+def test_nested_metadata_without_end_is_refused(dirs: list[Path], tmp_path: Path) -> None:
     scan_all(dirs, tmp_path / "out.parquet")
     nested = pq.read_table(tmp_path / "out.parquet").replace_schema_metadata({METADATA_KEY: b"[" * 100_000})
     pq.write_table(nested, tmp_path / "nested.parquet")
@@ -332,7 +325,7 @@ def test_what_says_of_itself_without_end_is_refused(dirs: list[Path], tmp_path: 
 
 
 @pytest.mark.parametrize(("limit", "what"), [("MOST_ROWS", "has 12 rows, and at most 11"), ("MOST_BYTES", "MiB unco")])
-def test_what_is_too_large_is_refused_before_it_is_read(
+def test_inventory_that_is_too_large_is_refused_before_it_is_read(
     dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
 ) -> None:
     """Equal rows take next to nothing in a file: 100 million were 5.5 MB there, and 11 GiB here."""
@@ -400,7 +393,7 @@ def test_files_that_dont_go_together_are_refused(dirs: list[Path], tmp_path: Pat
         read_inventory([tmp_path / "1.parquet", tmp_path / "3.parquet"])
 
 
-def test_a_folder_of_inventories_is_all_of_them(tmp_path: Path) -> None:
+def test_folder_of_inventories_is_read_with_all_its_files(tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     for broker in (1, 2, 3):
         one = logs.log_dir(tmp_path / str(broker), broker=broker)
@@ -426,7 +419,7 @@ def kretain(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_the_command_says_what_lies_where(dirs: list[Path], tmp_path: Path) -> None:
+def test_segments_commands_show_dirs_and_topics(dirs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     done = kretain("segments", "scan", *map(str, dirs), "--out", str(out), "--tiered", "pay*")
     assert done.stderr == ""
@@ -453,7 +446,7 @@ def report_bytes(dirs: list[Path]) -> int:
     return sum(one.stat().st_size for one in files)
 
 
-def test_what_is_unknown_leaves_with_5_and_what_fails_with_1(dirs: list[Path], tmp_path: Path) -> None:
+def test_segments_commands_exit_5_if_incomplete_and_1_if_refused(dirs: list[Path], tmp_path: Path) -> None:
     (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
     out = str(tmp_path / "out.parquet")
     done = kretain("segments", "scan", *map(str, dirs), "--out", out, code=5)

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retention_cli.disks import segments as segments_module
+from retention_cli.disks import water_level as water_level_module
 from retention_cli.disks.segments import Segments
 from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, in_the_way, water_level
 from tests.support.disk_oracle import Row, simulate
@@ -126,7 +128,7 @@ def test_segment_that_stays_on_a_short_disk_is_named_with_its_reason(limit: int,
     assert (left.why, left.size_bytes) == (why, 60)
 
 
-def test_nothing_at_all() -> None:
+def test_disk_without_segments_is_short_by_its_excess() -> None:
     found = water_level(segments_of([]), np.array([0]), np.array([9]), np.array([5]))
     assert (found.bound.tolist(), found.short.tolist(), found.level_ms.tolist()) == ([0], [5], [NO_LEVEL])
 
@@ -155,3 +157,28 @@ def test_columns_of_unequal_length_are_refused() -> None:
         water_level(wrong, np.array([0]), np.array([9]), np.array([5]))
     with pytest.raises(ValueError, match="limits"):
         water_level(one, np.array([0]), np.array([9, 9]), np.array([5]))
+
+
+NUMBERS = st.integers(0, 40)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 4), NUMBERS, NUMBERS, st.integers(-1, 9), st.integers(0, 9)),
+    max_size=40,
+)
+
+
+@given(rows=ROWS, bounds=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=5, max_size=5), excess=st.integers(0, 400))
+def test_the_water_level_is_the_same_however_small_the_slabs(
+    rows: list[tuple[int, ...]], bounds: list[tuple[int, int]], excess: int
+) -> None:
+    drawn = [(disk, tp, base, base + more, 7 * size, time, size > 8) for disk, tp, base, more, time, size in rows]
+    table: Segments = segments_of(drawn)
+    start, limit = (np.array(one) for one in zip(*bounds, strict=True))
+    above = np.array([excess, excess // 2, 0])
+    whole = water_level(table, start, limit, above)
+    for size in (1, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (segments_module, water_level_module):
+                patch.setattr(module, "SLAB", size)
+            cut = water_level(table, start, limit, above)
+        for name in whole.__slots__:
+            assert getattr(cut, name).tolist() == getattr(whole, name).tolist(), name

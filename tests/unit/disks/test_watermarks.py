@@ -61,7 +61,7 @@ T = Settings(consumed_after_ms=10 * HOUR)
 LOG = Log(0, [NOW - age * HOUR for age in (12, 11, 8, 6, 4, 2)], floor=3)
 
 
-def test_what_a_watermark_adds_is_guarded_by_the_floor() -> None:
+def test_trim_that_a_watermark_adds_stops_at_the_floor() -> None:
     """R4 alone is forced and takes two records; the shorter age would take four, the floor allows three."""
     found = decided(LOG, A, FULL)
     assert (found.trim_to, found.rule, found.limited_by) == (3, "forced-age", "G2")
