@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
 from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command
-
-
-class Outcome(StrEnum):
-    """What may happen to a partition in a run, as the report counts it."""
-
-    trimmed = "trimmed"
-    held = "held"
-    failed = "failed"
-    unverified = "unverified"
 
 
 @single_command
@@ -39,7 +29,8 @@ def history(
     ] = None,
     limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="The last N runs.")] = None,
     outcome: Annotated[
-        Outcome | None, option("--outcome", help="The runs in which this happened to a partition.")
+        Literal["trimmed", "held", "failed", "unverified"] | None,
+        option("--outcome", help="The runs in which this happened to a partition."),
     ] = None,
     all_rows: Annotated[bool, option("--all", help="Each of the runs that trimmed nothing, too.")] = False,
     verify: Annotated[
@@ -77,9 +68,7 @@ def history(
     past = read_history(settings.state_dir)
     if run is None:
         print_runs(
-            select(
-                past, None if since is None else now_ms() - since, None if outcome is None else outcome.value, limit
-            ),
+            select(past, None if since is None else now_ms() - since, outcome, limit),
             output,
             every_row=all_rows,
         )

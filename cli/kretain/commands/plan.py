@@ -40,15 +40,15 @@ def plan(
     from kretain.render.plan import print_plan
     from retention_cli.core.commands import kretain
 
-    asked = rules.asked(topics)
-    one_off = flags.for_topics(asked.topics)
+    named = rules.topic_arguments(topics)
+    one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
         check_one(how.inventory)
-        asked.check_one_cluster()
-        return plan_fleet(settings, asked.topics, one_off, spark, how, quiet=common.quiet)
+        named.check_one_cluster()
+        return plan_fleet(settings, named.topics, one_off, spark, how, quiet=common.quiet)
     shared = SharedSpark(spark)
-    selection = rules.selection(settings.policy, asked.topics, one_off, asked.partitions)
+    selection = rules.selection(settings.policy, named.topics, one_off, named.partitions)
     engine = planner(shared, InventoryOption(how.inventory, selection.policy))
     with shared, settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, selection.policy.state)

@@ -56,7 +56,7 @@ def trim(
 
     if how.wait and how.dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
-    named = rules.asked(topics)
+    named = rules.topic_arguments(topics)
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_origin, get_type_hints
 
 import typer
 
@@ -38,13 +38,6 @@ class Output(StrEnum):
     json = "json"
     yaml = "yaml"
     csv = "csv"
-
-
-class Errors(StrEnum):
-    """Forms of an error on stderr."""
-
-    text = "text"
-    json = "json"
 
 
 class PlanOutput(StrEnum):
@@ -185,8 +178,9 @@ class Common:
     ] = None
     quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="No progress, no warnings.")] = False
     errors: Annotated[
-        Errors, option("--errors", panel=COMMON, help="How an error is printed on stderr; json: one line, for scripts.")
-    ] = Errors.text
+        Literal["text", "json"],
+        option("--errors", panel=COMMON, help="How an error is printed on stderr; json: one line, for scripts."),
+    ] = "text"
     verbose: Annotated[
         int,
         option(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,13 +21,6 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
 ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
 _LAST_MS = 2**63 - 1
 _LONGEST_NUMBER = 10
-
-
-class Unconsumed(StrEnum):
-    """What to do with records that a counting consumer has not read."""
-
-    hold = "hold"
-    trim = "trim"
 
 
 def group_patterns(given: list[str] | None) -> list[str] | None:
@@ -77,7 +69,7 @@ PartedTopics = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TopicArguments:
     """TOPIC arguments: names and patterns, and the partitions that stand behind some names (None: no arguments)."""
 
     topics: list[str] | None
@@ -89,18 +81,18 @@ class Asked:
             raise UsageError("TOPIC:PARTITION is for one cluster: name it with --cluster NAME, or --context")
 
 
-def asked(given: list[str] | None) -> Asked:
+def topic_arguments(given: list[str] | None) -> TopicArguments:
     """Return the TOPIC and TOPIC:PARTITION arguments. A topic that is also given as a whole is meant as a whole.
 
     Raises:
         UsageError: what stands behind a colon is no partition's number, or before it no name.
     """
     if given is None:
-        return Asked(None)
+        return TopicArguments(None)
     parsed = [(text, None) if text.startswith("re:") else topic_partition(text) for text in given]
     whole = {name for name, partition in parsed if partition is None}
     parted = {TopicPartition(name, number) for name, number in parsed if number is not None and name not in whole}
-    return Asked(list(dict.fromkeys(name for name, _ in parsed)), frozenset(parted))
+    return TopicArguments(list(dict.fromkeys(name for name, _ in parsed)), frozenset(parted))
 
 
 def topic_partition(text: str) -> tuple[str, int | None]:
@@ -164,7 +156,7 @@ class RuleFlags(OptionGroup):
         ),
     ] = None
     unconsumed: Annotated[
-        Unconsumed | None,
+        Literal["hold", "trim"] | None,
         option("--unconsumed", panel=ONE_OFF, help="trim: also what nobody has read yet. Default: hold."),
     ] = None
 
@@ -182,7 +174,7 @@ class RuleFlags(OptionGroup):
             older_than_ms=self.older_than,
             event_time_ms=self.event_time,
             before_ms=self.before,
-            unconsumed=None if self.unconsumed is None else self.unconsumed.value,
+            unconsumed=self.unconsumed,
         )
 
 

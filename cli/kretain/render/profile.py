@@ -95,7 +95,7 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
         yield "no records" + (" in that time" if windowed else ""), None
         return
     yield _order(topic, summary), None
-    yield from _odd(topic, summary)
+    yield from _implausible(topic, summary)
     if summary.tombstones:
         yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
     if kept := kept_of(found, topic, summary):
@@ -114,7 +114,7 @@ def _order(topic: TopicHours, summary: Summary) -> str:
     return f"out of order: {least}{count(summary.late, 'record')} ({percent}) older than one before them{lag}"
 
 
-def _odd(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
+def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
     if (far := summary.furthest) is not None:
         ahead = f"stamped more than {span(topic.frame.max_ahead_ms)} ahead of now"
         future = count(summary.of_kind("future").records, "record")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kretain.errors import UsageError
-from kretain.options.rules import asked
+from kretain.options.rules import topic_arguments
 from kretain.render.trim import question
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
@@ -55,7 +55,7 @@ def test_confirmation_names_records_topics_and_unread_groups() -> None:
 
 
 def wanting(*given: str, limits: Limits = Limits()) -> Selection:  # noqa: B008  (a frozen value)
-    named = asked(list(given))
+    named = topic_arguments(list(given))
     return Selection(Policy("p.yaml", "sha256:x", limits=limits), tuple(named.topics or ()), named.partitions)
 
 
@@ -162,10 +162,10 @@ def test_partition_arguments_are_kept_as_given(
 @pytest.mark.parametrize("text", ["a:", "a:x", "a:-1", "a:1:2", "a:²", "*:1", ":1", "a:" + "1" * 5000])
 def test_invalid_partition_argument_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not a partition's number|of one topic"):
-        asked([text])
+        topic_arguments([text])
 
 
 def test_partition_filter_needs_one_cluster() -> None:
-    asked(["a"]).check_one_cluster()
+    topic_arguments(["a"]).check_one_cluster()
     with pytest.raises(UsageError, match="for one cluster"):
-        asked(["a:1"]).check_one_cluster()
+        topic_arguments(["a:1"]).check_one_cluster()
