@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark import profile as spark_profile
@@ -72,7 +71,7 @@ def test_spark_profile_equals_the_local_one(
     }[how]
     told = []
     for found in (profiled(world, wanted), profiled(world, wanted, Sender(local_spark, tmp_path), 170)):
-        for output in (Output.table, Output.json):
+        for output in ("table", "json"):
             print_profile(found, output, of_bytes=False)
         file = tmp_path / "profile.parquet"
         write_parquet(file, head(found), all_rows(found.topics.values()))

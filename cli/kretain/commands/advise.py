@@ -43,7 +43,7 @@ def advise(
             help="The smallest segment.ms that may be advised; managed clusters often allow no less than 1d.",
         ),
     ] = "1m",  # type: ignore[assignment]  # typer parses it like a typed value
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     all_rows: Annotated[bool, option("--all", help="Every topic and line, however many there are.")] = False,
 ) -> Exit:
     """Say how long brokers really keep data, at most and in normal traffic, what endangers it, and better settings.

@@ -40,7 +40,7 @@ Where = Annotated[
 def list_(
     common: Common,
     where: Where = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """List what archives hold: partitions, offsets, records, times, and what is missing in between.
 
@@ -60,7 +60,7 @@ def list_(
 def verify(
     common: Common,
     where: Where = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Read every file of archives again, and compare counts and checksums with the manifests.
 
@@ -81,7 +81,7 @@ def compact(
     where: Where = None,
     dry_run: Annotated[bool, option("--dry-run", help="Say what would be joined, and change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Don't ask.")] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Join small segments of archives into larger ones: the same records in fewer files.
 

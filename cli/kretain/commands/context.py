@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autoco
 
 
 @command(app, name="list")
-def list_all(common: Common, output: OutputOption = Output.table) -> Exit:
+def list_all(common: Common, output: OutputOption = "table") -> Exit:
     """List the contexts of the configuration file. Needs no cluster.
 
     [bold]Examples[/bold]
@@ -50,7 +50,7 @@ def show(
             metavar="NAME", help="The context; by default, the default one.", autocompletion=complete_contexts
         ),
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = "table",
 ) -> Exit:
     """Show what a context sets, without its secrets. Needs no cluster.
 

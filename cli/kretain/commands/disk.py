@@ -17,7 +17,7 @@ from retention_cli.core.codes import Code
 def disk(
     common: Common,
     inventory: Inventories = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """How full each disk is: by Kafka, by others, its ceiling, and what is left after the plan. Changes nothing.

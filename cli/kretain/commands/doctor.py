@@ -13,7 +13,7 @@ from kretain.options.rules import Topics
 def doctor(
     common: Common,
     topics: Topics = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Check permissions, broker versions and the clock: what works, and what is missing for which command.
 

@@ -25,7 +25,7 @@ def explain(
     ],
     flags: RuleFlags,
     inventory: Inventories = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
     """Draw a partition's log, with the floor and each rule's bound on it, and say what happens and why.

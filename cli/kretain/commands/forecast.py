@@ -40,7 +40,7 @@ def forecast(
             help="The least time that a rate is measured over; what was seen for less is unknown.",
         ),
     ] = "1h",  # type: ignore[assignment]
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     all_rows: Annotated[bool, option("--all", help="Every topic and group, however many there are.")] = False,
 ) -> Exit:
     """What the policy keeps in steady state beside what brokers keep alone, when disks are full, who loses data next.

@@ -28,7 +28,7 @@ _ASKED = 5
 def groups(
     common: Common,
     group: GroupsOption = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """The consumer groups of every protocol: which of them count, how far they are behind, what they hold.
 

@@ -36,7 +36,7 @@ def history(
     verify: Annotated[
         bool, option("--verify", help="Is the log as it was written? Names each edited, missing or moved line.")
     ] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Past trims, from the audit log of this machine's state directory. Needs no cluster.
 

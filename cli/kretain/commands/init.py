@@ -22,7 +22,7 @@ def init(
         ),
     ] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Say what would be made, and make nothing.")] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Make the two topics that live settings and state: cluster need; say what is there already.
 

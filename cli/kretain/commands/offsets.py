@@ -27,7 +27,7 @@ def offsets(
             help="What each consumer has yet to read of each topic, and since when. With --groups: of each partition.",
         ),
     ] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
 ) -> Exit:
     """Where consumers stand: per partition the floor (the smallest committed offset that counts), who sets it, the lag.

@@ -77,7 +77,7 @@ def show(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     flags: RuleFlags,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Show what the policy comes to for one topic, and where each value comes from; with one-off rules, in their run.
 
@@ -123,7 +123,7 @@ def set_(
             autocompletion=complete_live_pairs,
         ),
     ],
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Move a topic's live settings: write them into the policy topic, over what is in force there.
 
@@ -170,7 +170,7 @@ def unset(
             autocompletion=complete_live_keys,
         ),
     ] = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """Take a topic's live settings back, some or all, out of the policy topic.
 
@@ -198,7 +198,7 @@ def unset(
 @command(app, "list")
 def list_(
     common: Common,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
 ) -> Exit:
     """List what the policy topic says of each topic, whether the policy file lets it count, and what is wrong in it.
 

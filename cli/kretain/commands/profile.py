@@ -98,7 +98,7 @@ def profile(
     out: Annotated[
         Path | None, option("--out", of="profile", metavar="FILE", help="Save every partition's hours as Parquet.")
     ] = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Read topics' records and draw them over time: how many an hour, what is out of order, what is of the future.

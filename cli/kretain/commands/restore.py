@@ -68,9 +68,7 @@ def restore(
     yes: Annotated[
         bool, option("--yes", "-y", help="Don't ask. Without a terminal, restore refuses unless this is given.")
     ] = False,
-    output: Annotated[
-        Output, option("--output", "-o", panel=COMMON, help="How to print what was done.")
-    ] = Output.table,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print what was done.")] = "table",
 ) -> Exit:
     """Republish archived records into a topic: the same partitions, keys, values, headers and timestamps.
 

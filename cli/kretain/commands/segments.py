@@ -46,7 +46,7 @@ def scan(
         ),
     ] = None,
     no_tiered: Annotated[bool, option("--no-tiered", help="No topic has remote storage.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = "table",
 ) -> Exit:
     """Look through a broker's log dirs, on its machine, and write down every segment.
 
@@ -91,7 +91,7 @@ def show(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="Inventories, or folders of them.", show_default=False)
     ],
-    output: OutputOption = Output.table,
+    output: OutputOption = "table",
 ) -> Exit:
     """Check inventories, and show what is in them: dirs, and the topics that take most.
 

@@ -18,7 +18,7 @@ def show(
     cluster: Annotated[
         str | None, option("--cluster", metavar="NAME", help="Of a fleet's plan: this cluster alone.")
     ] = None,
-    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
+    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
     """Show a saved plan as plan showed it. Needs no cluster, and changes nothing.

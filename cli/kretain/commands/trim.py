@@ -11,7 +11,7 @@ from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
 from kretain.options import rules
-from kretain.options.common import Common, Output, PlanOutput, now_ms, single_command
+from kretain.options.common import Common, now_ms, single_command
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags
@@ -98,7 +98,7 @@ def trim(
             asked = within_limits(settings.state_dir, made, how.max_partitions, today.policy.limits, whole)
             confirm(
                 lambda: question(asked),
-                lambda: print_plan(asked, PlanOutput.table, every_row=False),
+                lambda: print_plan(asked, "table", every_row=False),
                 settings.typed,
             )
         with common.progress() as progress:
@@ -128,7 +128,7 @@ def trim(
         told = len(memories.notes)
         with common.deeds.behind(common.verbose):
             memories.save(now_ms())
-        if how.output is Output.table:  # the copies of the audit log may take a minute
+        if how.output == "table":  # the copies of the audit log may take a minute
             print_report(report, how.output, every_row=how.all_rows)
         report = shipped(job, report)
     if report.stopped_by is not None:
@@ -136,7 +136,7 @@ def trim(
     common.warn(*memories.notes[told:])
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
-    if how.output is not Output.table:
+    if how.output != "table":
         print_report(report, how.output, every_row=how.all_rows)
     for note in report.short if saved is not None or not made.disks else ():
         warn(note.text)

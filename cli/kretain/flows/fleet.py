@@ -13,7 +13,7 @@ from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error,
 from kretain.flows.plans import save_plan
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
-from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, now_ms, option
+from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
 from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 
@@ -189,7 +189,7 @@ def plan_fleet(
     from kretain.render.output import warn
     from kretain.render.plan import print_fleet_plan
 
-    if flags.output == PlanOutput.delete_records:
+    if flags.output == "delete-records":
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
     with SharedSpark(spark) as shared:
         made = planned(fleet, fleet.members(topics, one_off), now_ms(), shared, quiet=quiet)

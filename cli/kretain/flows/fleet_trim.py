@@ -13,7 +13,7 @@ from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log, within_limits
 from kretain.options import rules
-from kretain.options.common import Common, PlanOutput, now_ms
+from kretain.options.common import Common, now_ms
 from kretain.options.trim import TrimFlags
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
-    return FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
+    return FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, "table", every_row=False))
 
 
 def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_origin, get_type_hints
 
@@ -31,26 +30,10 @@ CONNECTION = "Connection"
 COMMON = "Common"
 
 
-class Output(StrEnum):
-    """Formats that every command can print."""
-
-    table = "table"
-    json = "json"
-    yaml = "yaml"
-    csv = "csv"
-
-
-class PlanOutput(StrEnum):
-    """Formats of a plan."""
-
-    table = "table"
-    json = "json"
-    yaml = "yaml"
-    csv = "csv"
-    jsonl = "jsonl"
-    markdown = "markdown"
-    delete_records = "delete-records"
-
+Output = Literal["table", "json", "yaml", "csv"]
+"""Formats that every command can print."""
+PlanOutput = Literal["table", "json", "yaml", "csv", "jsonl", "markdown", "delete-records"]
+"""Formats of a plan."""
 
 FLAG_ONLY: Final = frozenset(
     {"--yes", "--trim", "--no-policy", "--unconsumed", "--consumed-after", "--event-time", "--before", "--older-than"}

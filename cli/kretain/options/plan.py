@@ -24,7 +24,7 @@ class PlanFlags(OptionGroup):
         ),
     ] = None
     inventory: Inventories = None
-    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table
+    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table"
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False
     detailed_exitcode: Annotated[bool, option("--detailed-exitcode", help="Exit with 3 if the plan has changes.")] = (
         False

@@ -63,5 +63,5 @@ class TrimFlags(OptionGroup):
     ] = "15m"  # type: ignore[assignment]  # (the option's parser reads it)
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions were held.")] = False
     inventory: Inventories = None
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = "table"
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False

@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 
 from kretain.embedded import EmbeddedKafka
 from kretain.embedded.flights import flights
-from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
@@ -203,7 +202,7 @@ def test_profile_names_implausible_timestamps_without_widening_the_chart(
     world.produce_at(topic, [now - HOUR] * 50, 1)
     world.produce_at(topic, [now + 2 * HOUR, now * 1000, now // 1000, now * 1_000_000, now - 1], 1)
     done = profiled(world, topic)
-    print_profile(done, Output.json, of_bytes=False)
+    print_profile(done, "json", of_bytes=False)
     told = json.loads(capsys.readouterr().out)
     one = told["topics"][0]
     assert (one["records"], one["future"], one["before_2000"], one["out_of_order"]) == (55, 3, 1, 1)

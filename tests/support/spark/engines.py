@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kretain.options.rules import asked
+from kretain.options.rules import topic_arguments
 from retention_cli.core.clock import SYSTEM
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.inventory.read import read_inventory
@@ -44,7 +44,7 @@ class Engines:
     """TOPIC and TOPIC:PARTITION arguments."""
 
     def selection(self, policy: str) -> Selection:
-        given = asked(list(self.named))
+        given = topic_arguments(list(self.named))
         return replace(self.world.selection(policy), topics=tuple(given.topics or ()), partitions=given.partitions)
 
     @cached_property

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kretain import errors as exits
-from kretain.options.common import Output, PlanOutput
 from kretain.render import output
 from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
@@ -40,7 +39,7 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:
     """Return the lines of a plan in a terminal of that width."""
     out = terminal_of(monkeypatch, width)
-    print_plan(plan(*decisions), PlanOutput.table, every_row=False)
+    print_plan(plan(*decisions), "table", every_row=False)
     return out.getvalue().splitlines()
 
 
@@ -101,7 +100,7 @@ def test_who_holds_a_partition_back(decision: Decision, held_by: str) -> None:
 
 def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     odd = row(min_commit_by="group:a|b", trim_to=60, min_commit=60, high_watermark=100)
-    print_plan(plan(odd, HOLD._replace(partition=1)), PlanOutput.markdown, every_row=False)
+    print_plan(plan(odd, HOLD._replace(partition=1)), "markdown", every_row=False)
     text = capsys.readouterr().out
     assert "a\\|b" in text
     assert "\n### On hold\n\n- orders 1\n  - G7  on hold: x" in text
@@ -110,7 +109,7 @@ def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture
 def test_what_is_never_touched_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = HOLD._replace(action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
     internal = skipped._replace(topic="__consumer_offsets")
-    print_plan(plan(internal, skipped), PlanOutput.table, every_row=False)
+    print_plan(plan(internal, skipped), "table", every_row=False)
     text = capsys.readouterr().out
     assert "Never touched\n  orders 0\n    G5  cleanup.policy=compact" in text
     assert "__consumer_offsets 0" not in text
@@ -183,7 +182,7 @@ def test_a_report_says_of_what_was_gone_before_that_it_was_not_this_trim(capsys:
         row_of(TopicPartition("t", 0), "unchanged", 8, 9, (gone,)),
         row_of(TopicPartition("t", 1), "unchanged", log_start=3),
     ]
-    print_report(TrimReport("r", "c", "b", rows), Output.table, every_row=False)
+    print_report(TrimReport("r", "c", "b", rows), "table", every_row=False)
     said = capsys.readouterr().out
     assert "2 partitions: 2 unchanged.\n" in said
     assert f"Gone before this trim\n  t 0\n    gone  {gone.text}\n" in said
@@ -255,14 +254,14 @@ def group(name: str, days: int | None, lag: int | None = 5, counts: str = "count
 def test_who_stands_still_with_records_to_read(
     groups: list[GroupSummary], said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_groups(GroupList("c1", "b:9092", groups, None), Output.table, NOW, first_look=False)
+    print_groups(GroupList("c1", "b:9092", groups, None), "table", NOW, first_look=False)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Not moved")]
     assert lines == ([] if said is None else [f"Not moved for a day or longer, with records to read: {said}."])
 
 
 @pytest.mark.parametrize("first_look", [True, False])
 def test_a_first_look_is_said_in_the_table_alone(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in (Output.table, Output.json):
+    for form in ("table", "json"):
         print_groups(GroupList("c1", "b:9092", [], None), form, NOW, first_look=first_look)
         said = "Nothing is remembered of this cluster yet" in capsys.readouterr().out
-        assert said == (first_look and form is Output.table)
+        assert said == (first_look and form == "table")

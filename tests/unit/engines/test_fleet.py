@@ -19,7 +19,7 @@ from kretain.flows import fleet as fleets
 from kretain.flows import fleet_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
-from kretain.options.common import Common, Output, PlanOutput
+from kretain.options.common import Common
 from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 from kretain.options.trim import TrimFlags
@@ -355,7 +355,7 @@ def test_delete_records_is_of_one_cluster() -> None:
             None,
             OneOff(),
             SparkFlags(),
-            PlanFlags(output=PlanOutput.delete_records),
+            PlanFlags(output="delete-records"),
         )
 
 
@@ -384,7 +384,7 @@ def trimmed_in_turn(
         return answer
 
     monkeypatch.setattr(fleet_trim, "trim_one", trim)
-    flags = TrimFlags(yes=True, max_age=0, wait_lock=0, output=Output.json)
+    flags = TrimFlags(yes=True, max_age=0, wait_lock=0, output="json")
     how = fleet_trim.FleetTrim(flags, Common(quiet=True), SharedSpark(SparkFlags()))
     wishes = fleet_trim.FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
     members = [member("eu"), member("ap"), member("us")]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kretain.errors import UsageError
-from kretain.options.common import PlanOutput
 from kretain.options.rules import RuleFlags
 from kretain.render.plan import print_fleet_plan, print_plan
 from retention_cli.core.model import Unknown
@@ -239,16 +238,16 @@ def test_the_plans_json_says_whose_rules_it_goes_by(flags: dict[str, Any], rules
 
 
 def test_the_table_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_plan(planned(ONE_OFF), PlanOutput.table, every_row=False)
+    print_plan(planned(ONE_OFF), "table", every_row=False)
     assert SAID in capsys.readouterr().out
     for quiet in (planned(OneOff(unconsumed="trim")), planned(OneOff(older_than_ms=5), "flags")):
-        print_plan(quiet, PlanOutput.table, every_row=False)
+        print_plan(quiet, "table", every_row=False)
         assert "One-off" not in capsys.readouterr().out
 
 
 def test_a_fleets_table_says_it_once(capsys: pytest.CaptureFixture[str]) -> None:
     clusters = {"eu": planned(ONE_OFF), "us": planned(ONE_OFF, "us.yaml"), "ap": planned(ONE_OFF)}
-    print_fleet_plan(FleetPlan(0, "fleet.yaml", None, clusters), PlanOutput.table, every_row=False)
+    print_fleet_plan(FleetPlan(0, "fleet.yaml", None, clusters), "table", every_row=False)
     said = capsys.readouterr().out
     assert said.count("One-off rules") == 1
     assert "The rules of prod.yaml, us.yaml are off for this run; their guards" in said

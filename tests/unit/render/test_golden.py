@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -165,7 +165,7 @@ def every_format(name: str, seed: str, show: Print | None = None) -> str:
     hint, ours = COMMANDS[name]
     value = positions(seed) if hint is Positions else made(hint, seed)
     parts = []
-    for output in PlanOutput if name in ("plan", "fleet-plan", "fleet-plan-all") else Output:
+    for output in get_args(PlanOutput if name in ("plan", "fleet-plan", "fleet-plan-all") else Output):
         for terminal in (False, True) if output == "table" else (False,):
             text = printed(show or ours, value, output, terminal=terminal)
             parts.append(f"==== {output}{' in a terminal' if terminal else ''}\n{text}")
@@ -201,4 +201,4 @@ def test_each_format_of_a_command_is_as_it_was(name: str) -> None:
 )
 def test_long_table_has_the_rows_that_matter_most(name: str, seed: str) -> None:
     hint, show = COMMANDS[name]
-    check(printed(show, made(hint, seed), Output.table, terminal=False), f"{name}-long")
+    check(printed(show, made(hint, seed), "table", terminal=False), f"{name}-long")
