@@ -35,13 +35,17 @@ def shop(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[World
 Shop = tuple[World, str, str, Path]
 
 
+@pytest.fixture
+def world(shop: Shop) -> World:
+    return shop[0]
+
+
 @pytest.mark.thorough
-def test_plan_delete_records_format_is_accepted_by_kafkas_tool(shop: Shop, tmp_path: Path) -> None:
+def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp_path: Path) -> None:
     """Read by Kafka's own parser, against the cluster, for a topic of its own."""
     from kretain.embedded import DEFAULT_VERSION, jars
     from kretain.embedded.java import find_java
 
-    world, *_ = shop
     topic = world.filled(OLD, {"a": 6})
     wanted = tmp_path / "delete.json"
     wanted.write_text(world.cli("plan", topic, "--consumed-after", "1h", "-o", "delete-records", check=0).out)
@@ -67,8 +71,7 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(shop: Shop, tmp_p
     assert world.ends(topic) == (6, 10)
 
 
-def test_plan_without_changes_exits_0_with_detail(shop: Shop) -> None:
-    world, *_ = shop
+def test_plan_without_changes_exits_0_with_detail(world: World) -> None:
     topic = world.topic()
     assert world.cli("plan", topic, "--consumed-after", "1h", "--detailed-exitcode", check=0).out.count("keep") == 2
 
@@ -101,9 +104,8 @@ def test_plan_without_changes_exits_0_with_detail(shop: Shop) -> None:
     ],
 )
 def test_error_is_reported_once_on_stderr_with_its_exit_code(
-    shop: Shop, arguments: tuple[str, ...], code: int, said: str
+    world: World, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    world, *_ = shop
     done = world.cli(*arguments)
     assert done.code == code, done.err
     assert said in " ".join(done.err.split()).replace("│ ", "").replace(" │", "")
@@ -144,19 +146,16 @@ def trim_in_a_terminal(world: World, *arguments: str) -> Terminal:
 
 class TestTrim:
     @pytest.fixture
-    def topic(self, shop: Shop) -> str:
-        world, *_ = shop
+    def topic(self, world: World) -> str:
         return world.filled(OLD, {"a": 8})
 
-    def test_trim_without_a_terminal_needs_yes(self, shop: Shop, topic: str) -> None:
-        world, *_ = shop
+    def test_trim_without_a_terminal_needs_yes(self, world: World, topic: str) -> None:
         done = world.cli("trim", topic, "--consumed-after", "1h", check=6)
         assert "--yes" in done.err
         assert done.out == ""
         assert world.ends(topic) == (0, 10)
 
-    def test_dry_run_needs_no_yes_and_sends_nothing(self, shop: Shop, topic: str) -> None:
-        world, *_ = shop
+    def test_dry_run_needs_no_yes_and_sends_nothing(self, world: World, topic: str) -> None:
         report = world.cli("trim", topic, "--consumed-after", "1h", "--dry-run", "-o", "json", check=0).json()
         assert report["format"] == "kretain.trim/v1"
         assert report["totals"]["would-trim"] == 1
@@ -174,8 +173,7 @@ class TestTrim:
         ]
         assert world.ends(topic) == (0, 10)
 
-    def test_saved_plan_is_trimmed_end_to_end(self, shop: Shop, topic: str, tmp_path: Path) -> None:
-        world, *_ = shop
+    def test_saved_plan_is_trimmed_end_to_end(self, world: World, topic: str, tmp_path: Path) -> None:
         rules = (topic, "--consumed-after", "1h")
         saved = str(tmp_path / "plan.json")
         world.cli("plan", *rules, "--out", saved, check=0)
@@ -190,8 +188,7 @@ class TestTrim:
         one = world.cli("history", "--run", done["run"], "-o", "json", check=0).json()
         assert [(row["from"], row["target"], row["outcome"]) for row in one["partitions"]] == [(0, 8, "trimmed")]
 
-    def test_saved_plan_needs_its_policy_file(self, shop: Shop, topic: str, tmp_path: Path) -> None:
-        world, *_ = shop
+    def test_saved_plan_needs_its_policy_file(self, world: World, topic: str, tmp_path: Path) -> None:
         policy = tmp_path / "p.yaml"
         policy.write_text(consumed(topic))
         saved = str(tmp_path / "plan.json")
@@ -207,9 +204,8 @@ class TestTrim:
 
     @pytest.mark.parametrize(("answer", "code", "start"), [("y\n", 0, 8), ("n\n", 6, 0), ("\n", 6, 0), ("\x04", 6, 0)])
     def test_trim_in_a_terminal_asks_and_names_unread_records(
-        self, shop: Shop, topic: str, answer: str, code: int, start: int
+        self, world: World, topic: str, answer: str, code: int, start: int
     ) -> None:
-        world, *_ = shop
         with trim_in_a_terminal(world, topic, "--consumed-after", "1h") as terminal:
             terminal.read_until("[y/N]")
             terminal.type(answer)
@@ -288,15 +284,13 @@ def test_offsets_by_floor_and_by_group(shop: Shop) -> None:
     assert "3 partitions: 2 with a floor, 1 unknown." in table
 
 
-def test_offsets_of_all_topics_leaves_out_internal_ones(shop: Shop) -> None:
-    world, *_ = shop
+def test_offsets_of_all_topics_leaves_out_internal_ones(world: World) -> None:
     rows = world.cli("offsets", "-o", "csv", check=0).out
     assert "__consumer_offsets" not in rows
     assert "__consumer_offsets" in world.cli("offsets", "__consumer_offsets", "-o", "csv", check=0).out
 
 
-def test_offsets_includes_compacted_topics(shop: Shop) -> None:
-    world, *_ = shop
+def test_offsets_includes_compacted_topics(world: World) -> None:
     topic = world.filled(3, {"a": 2}, cleanup_policy="compact")
     assert world.cli("offsets", topic, "-o", "json", check=0).json()["partitions"][0]["min_commit"] == 2
 
