@@ -69,7 +69,7 @@ def test_no_number_is_ever_cut_and_no_line_is_longer_than_the_terminal(
     assert max(len(line) for line in lines) <= width
 
 
-def test_a_terminal_that_is_too_narrow_even_so_gets_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_narrow_terminal_gets_entire_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(shown(monkeypatch, 40, row(log_start=1_234_567, high_watermark=9_999_999, trim_to=2_345_678)))
     assert re.search(r" 1,234,567 →.*\n +2,345,678 ", text)
 
@@ -92,7 +92,7 @@ def test_a_terminal_that_is_too_narrow_even_so_gets_whole_numbers(monkeypatch: p
         (HOLD, "G7"),
     ],
 )
-def test_who_holds_a_partition_back(decision: Decision, held_by: str) -> None:
+def test_held_back_by_names_a_consumer_at_the_floor_or_a_guard(decision: Decision, held_by: str) -> None:
     if decision.min_commit_by is not None:
         decision = decision._replace(min_commit_by="group:billing")
     assert ", ".join(held_back_by(decision)) == held_by
@@ -106,7 +106,7 @@ def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture
     assert "\n### On hold\n\n- orders 1\n  - G7  on hold: x" in text
 
 
-def test_what_is_never_touched_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_partition_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = HOLD._replace(action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
     internal = skipped._replace(topic="__consumer_offsets")
     print_plan(plan(internal, skipped), "table", every_row=False)
@@ -153,7 +153,7 @@ def test_a_message_is_one_line_in_a_pipe_and_broken_at_words_in_a_terminal(
     assert " ".join(line.strip() for line in lines) == text.strip()
 
 
-def test_each_problem_of_a_policy_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_error_prints_a_line_per_problem(capsys: pytest.CaptureFixture[str]) -> None:
     exits.report(PolicyError([PolicyProblem("p.yaml", n, "key", "is wrong") for n in (1, 2)]), 0)
     assert capsys.readouterr().err == "kretain: p.yaml:1: key: is wrong\nkretain: p.yaml:2: key: is wrong\n"
 
@@ -251,7 +251,7 @@ def group(name: str, days: int | None, lag: int | None = 5, counts: str = "count
         ),
     ],
 )
-def test_who_stands_still_with_records_to_read(
+def test_groups_unmoved_for_a_day_with_a_lag_are_named(
     groups: list[GroupSummary], said: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_groups(GroupList("c1", "b:9092", groups, None), "table", NOW, first_look=False)
@@ -260,7 +260,7 @@ def test_who_stands_still_with_records_to_read(
 
 
 @pytest.mark.parametrize("first_look", [True, False])
-def test_a_first_look_is_said_in_the_table_alone(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_look_note_is_only_in_the_table(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("table", "json"):
         print_groups(GroupList("c1", "b:9092", [], None), form, NOW, first_look=first_look)
         said = "Nothing is remembered of this cluster yet" in capsys.readouterr().out

@@ -30,13 +30,13 @@ WHY = {FULL: "No space left on device", CLOSED: "stdout is closed"}
 
 @pytest.mark.parametrize("outlet", [FULL, CLOSED])
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_what_can_not_be_printed_is_one_line_and_exit_1(command: list[str], outlet: str) -> None:
+def test_unprintable_result_is_one_line_and_exit_1(command: list[str], outlet: str) -> None:
     done = run_into(outlet, *command)
     assert (done.code, done.err) == (1, f"kretain: the result could not be printed: {WHY[outlet]}\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_reader_that_has_seen_enough_changes_nothing(command: list[str]) -> None:
+def test_pipe_whose_reader_ended_keeps_exit_code_0(command: list[str]) -> None:
     done = run_into(UNREAD, *command)
     assert (done.code, done.err) == (0, "")
 
@@ -48,7 +48,7 @@ def test_a_failure_keeps_its_code_and_its_line_where_stdout_is_gone_too(tmp_path
         assert "none.yaml" in done.err
 
 
-def test_nobody_on_stderr_is_no_failure() -> None:
+def test_closed_or_full_stderr_changes_nothing() -> None:
     for where in ("2>/dev/full", "2>&-", "2>&- <&-"):
         command = f'exec "$@" {where}'
         done = subprocess.run(
@@ -153,7 +153,7 @@ class _Pipe:
         monkeypatch.setattr(sys, "stdout", stdio.stream_of(self.write, sys.stdout))
 
 
-def test_rows_that_nobody_reads_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_pipe_ends_the_making_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = _Pipe(monkeypatch)
     os.close(pipe.read)
     endless = ({"number": number} for number in itertools.count())
@@ -164,7 +164,7 @@ def test_rows_that_nobody_reads_are_not_made(monkeypatch: pytest.MonkeyPatch) ->
     os.close(pipe.write)
 
 
-def test_a_pipe_that_was_set_not_to_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonblocking_pipe_gets_the_entire_output(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = _Pipe(monkeypatch)
     os.set_blocking(pipe.write, False)
     found: list[bytes] = []
@@ -194,7 +194,7 @@ def test_a_pipe_that_was_set_not_to_block_is_waited_for(monkeypatch: pytest.Monk
     ("error", "code"),
     [(RuntimeError("x"), Exit.PARTIAL), (RefusedError("x"), Exit.PARTIAL), (KeyboardInterrupt(), Exit.INTERRUPTED)],
 )
-def test_no_failure_behind_a_delete_says_that_nothing_was_trimmed(
+def test_failure_after_a_delete_never_exits_as_if_nothing_was_trimmed(
     error: BaseException, code: Exit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deeds = Deeds()
@@ -209,7 +209,7 @@ def test_no_failure_behind_a_delete_says_that_nothing_was_trimmed(
     )
 
 
-def test_what_fails_behind_a_delete_is_said_and_the_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_after_a_delete_is_reported_and_the_command_continues(capsys: pytest.CaptureFixture[str]) -> None:
     deeds = Deeds()
 
     def wait() -> None:
@@ -234,7 +234,7 @@ class _Interrupted:
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_within_an_import_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_during_an_import_exits_130(capsys: pytest.CaptureFixture[str]) -> None:
     """Commands import as they go; Python 3.11 makes a RuntimeError of an interrupt while a class is made."""
 
     def work() -> Exit:

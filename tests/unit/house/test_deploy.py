@@ -119,7 +119,7 @@ def test_the_pages_metrics_and_kinds_are_the_real_ones() -> None:
 
 
 @pytest.mark.parametrize("unit", ["kretain-watch", "kretain-trim"])
-def test_the_units_command_line_parses(unit: str) -> None:
+def test_systemd_unit_has_a_command_that_parses(unit: str) -> None:
     text = (DEPLOY / f"{unit}.service").read_text()
     line = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
     assert line is not None

@@ -304,7 +304,7 @@ def test_every_module_that_a_fact_names_exists() -> None:
         assert (ROOT / "retention_cli" / module).exists(), module
 
 
-def test_the_house_that_development_describes_stands() -> None:
+def test_folders_that_development_names_exist() -> None:
     plan = next(block for block in BLOCKS if block.page.name == "development.md" and "cli/kretain/" in block.text)
     wing = ROOT
     for line in plan.text.splitlines():

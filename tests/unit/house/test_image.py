@@ -41,7 +41,7 @@ def test_a_watch_is_asked_where_it_listens_and_nothing_else_is(command: str, whe
     assert address(command.split()) == where
 
 
-def test_a_watch_that_does_not_answer_is_not_healthy(tmp_path: Path) -> None:
+def test_silent_watch_is_unhealthy(tmp_path: Path) -> None:
     (tmp_path / "cmdline").write_bytes(b"kretain\0watch\0--listen\x00127.0.0.1:1\0")
     assert main(tmp_path) == 1
     (tmp_path / "cmdline").write_bytes(b"kretain\0plan\0")
@@ -89,7 +89,7 @@ def root_with(environment: Path, state: Path, folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
-def test_its_steps_make_a_kretain_that_runs_without_rights_and_without_a_shell(tmp_path: Path) -> None:
+def test_image_steps_make_a_kretain_that_runs_without_rights_or_a_shell(tmp_path: Path) -> None:
     assert os.geteuid() == 0, "this makes mounts"
     source, environment, state = tmp_path / "src", tmp_path / "environment", tmp_path / "state"
     for line in steps("COPY"):
