@@ -170,6 +170,12 @@ MUTANTS: Final = (
         "recalled",
     ),
     Mutant(
+        "F5: what one of two sources has not met is forgotten",
+        _OUTSIDE,
+        "{*one.unreadable, *one.unread}",
+        "{*one.unreadable}",
+    ),
+    Mutant(
         "F7: a source that failed is let be",
         _OUTSIDE,
         "        fold.fail(key_of(source.kind, source.name), text, held)",
