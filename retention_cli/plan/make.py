@@ -24,7 +24,7 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.open_transactions import tell_owners
+from retention_cli.plan.open_transactions import with_owners
 from retention_cli.plan.unread import losing, unread_by_group
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
@@ -169,7 +169,7 @@ class LocalPlanner:
         if inventory is not None:
             unknown = "Without it, what lies on that broker's disks is unknown"
             notes += [Reason(Code.R6, f"{one}. {unknown}") for one in inventory.inventory.unread]
-        decisions = tell_owners(reader, decide_all(reader, observation, now_ms, disks))
+        decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
         if job.observed is not None:
             where = () if disks is None else disks.disks
             job.observed(PlanInputs(observation, decisions, where, seen.keys()))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.transactions import OpenTransaction
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.log_end import OPEN
 
@@ -17,32 +17,24 @@ _MOST: Final = 1_000
 """So many partitions are asked about; the others' rows say where the transaction begins."""
 
 
-def tell_owners(reader: ClusterReader, decisions: Sequence[Decision]) -> Sequence[Decision]:
+def with_owners(reader: ClusterReader, decisions: Sequence[Decision]) -> Sequence[Decision]:
     """Return the decisions, with the owners of open transactions in their reasons, where brokers name them."""
-    stopped = {one.tp: index for index, one in enumerate(decisions) if any(map(_is_open, one.reasons))}
+    stopped = [index for index, one in enumerate(decisions) if any(map(_is_open, one.reasons))][:_MOST]
     if not stopped:
         return decisions
-    asked = dict(list(stopped.items())[:_MOST])
     try:
-        owners = reader.open_transactions(asked)
+        owners = reader.open_transactions([decisions[index].tp for index in stopped])
     except BrokerError:
         return decisions
-    return with_owners(decisions, asked, owners)
-
-
-def with_owners(
-    decisions: Sequence[Decision], asked: Mapping[TopicPartition, int], owners: Mapping[TopicPartition, OpenTransaction]
-) -> list[Decision]:
-    """Return the decisions with these owners told. ``asked`` has each partition's index in ``decisions``. Pure."""
-    told = list(decisions)
-    for tp, index in asked.items():
-        if (owner := owners.get(tp)) is not None:
+    found = list(decisions)
+    for index in stopped:
+        if (owner := owners.get(found[index].tp)) is not None:
             reasons = tuple(
                 Reason(one.code, f"{one.text}, {owner_text(owner)}") if _is_open(one) else one
-                for one in told[index].reasons
+                for one in found[index].reasons
             )
-            told[index] = told[index]._replace(reasons=reasons)
-    return told
+            found[index] = found[index]._replace(reasons=reasons)
+    return found
 
 
 def owner_text(owner: OpenTransaction) -> str:

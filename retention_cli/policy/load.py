@@ -14,7 +14,6 @@ from retention_cli.core.file_problems import schema_problem
 from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
-from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
@@ -23,6 +22,7 @@ from retention_cli.policy.schema import (
     DisksModel,
     EntryModel,
     FileModel,
+    FloorModel,
     GroupsModel,
     LimitsModel,
     WatermarkModel,

@@ -41,7 +41,7 @@ from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.request import Prepared, Request
 from retention_cli.plan.make import decide_all, managed_records
-from retention_cli.plan.open_transactions import tell_owners
+from retention_cli.plan.open_transactions import with_owners
 from retention_cli.plan.rows import as_parquet
 from retention_cli.plan.value import Totals
 from retention_cli.state.handover import Handed, HandedMemories
@@ -273,7 +273,7 @@ def plan_slice(
         prepared=Prepared(one.metadata, floors, one.configs),
     )
     observation = observe(reader, request)
-    decisions = tell_owners(reader, decide_all(reader, observation, giant.now_ms, None))
+    decisions = with_owners(reader, decide_all(reader, observation, giant.now_ms, None))
     yield {"kind": "rows", "content": as_parquet(decisions)}
     runs = frozenset(run for run, _ in arrived)
     report = SliceReport(runs, Totals.of(decisions), managed_records(observation), observation.sizes_problem)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import ANCIENT_MS, LookUp, PartitionFacts, Reason, Unknown
+from retention_cli.core.model import ANCIENT_MS, LookUp, PartitionFacts, Unknown
 from retention_cli.decide.decision import decide
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
@@ -89,22 +89,11 @@ def test_lower_end_limits_whichever_was_read_first() -> None:
     assert decide(facts._replace(high_watermark=8, last_stable_offset=5), R1, NOW).trim_to == 5
 
 
-def test_unknown_last_stable_offset_stops_every_trigger() -> None:
-    facts = Log(0, [OLD] * 5, None, 5).facts(R1)._replace(last_stable_offset=Unknown.because("offsets", "time-out"))
-    decision = decide(facts, R1, NOW)
-    assert (decision.action, decision.reasons) == ("hold", (Reason("offsets", "time-out"),))
-
-
 def test_unknown_look_up_holds_r1_only_if_the_floor_needs_it() -> None:
     blind = Unknown.because("lookup", "time-out")
     for floor, action in ((3, "hold"), (0, "keep")):
         facts = Log(0, [OLD] * 5, None, floor).facts(R1, lookups={NOW - 24 * HOUR: blind, ANCIENT_MS: LookUp(0)})
         assert decide(facts, R1, NOW).action == action
-
-
-def test_unknown_log_front_stops_rules_by_time() -> None:
-    facts = Log(0, [OLD] * 3, None, 3).facts(R1, lookups={ANCIENT_MS: Unknown.because("lookup", "no READ")})
-    assert decide(facts, R1, NOW).reasons == (Reason("lookup", "no READ"),)
 
 
 def test_unknown_facts_are_listed_beside_a_trim() -> None:

@@ -24,9 +24,17 @@ from retention_cli.engines.fleet.report import fleet_report_head
 from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetModel, parse_fleet
-from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.schema import AuditModel, DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.schema import (
+    AuditModel,
+    DisksModel,
+    EntryModel,
+    FileModel,
+    FloorModel,
+    GroupsModel,
+    LimitsModel,
+    keys_of,
+)
 from retention_cli.reports import offsets as offset_rows
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of

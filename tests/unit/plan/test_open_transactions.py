@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from retention_cli.brokers.transactions import OpenTransaction
@@ -34,6 +37,7 @@ def test_only_the_reason_about_the_transaction_changes() -> None:
     held = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark"))
     other = kept(1, HELD)
     owner = OpenTransaction(5, 1_000, "orders")
-    told = with_owners([held, other], {held.tp: 0, other.tp: 1}, {held.tp: owner})
-    assert [one.text for one in told[0].reasons] == [f"{HELD.text}, {owner_text(owner)}", held.reasons[1].text]
-    assert told[1] == other
+    reader: Any = SimpleNamespace(open_transactions=lambda _partitions: {held.tp: owner})
+    named = with_owners(reader, [held, other])
+    assert [one.text for one in named[0].reasons] == [f"{HELD.text}, {owner_text(owner)}", held.reasons[1].text]
+    assert named[1] == other

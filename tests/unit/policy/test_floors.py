@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import jsonschema
 import pytest
 import yaml
@@ -137,11 +135,3 @@ def test_invalid_floor_is_refused(floors: str, said: str) -> None:
     [problem] = error.value.problems
     assert str(problem) == said
     assert "hunter2" not in str(problem)
-
-
-def test_one_off_flags_keep_floors(tmp_path: Path) -> None:
-    del tmp_path
-    from retention_cli.policy.settings import OneOff
-
-    loaded = parse_policy(policy("  - {file: a, name: a}"), "policy.yaml", "sha256:0")
-    assert loaded.with_one_off(OneOff(("orders",), older_than_ms=1)).groups.sources == loaded.groups.sources
