@@ -13,7 +13,7 @@ from typing import Any, Final
 from retention_cli.core.codes import Code
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Decision
-from retention_cli.plan.columns import COLUMNS, decision_of, row_as_json, schema
+from retention_cli.plan.columns import COLUMNS, decision_of, schema
 
 IN_MEMORY: Final = 50_000
 """At most this many decisions are held in memory: about 60 MB."""
@@ -95,9 +95,12 @@ def tables_of(decisions: Iterable[Decision], rows: int = _ROWS_AT_A_TIME) -> Ite
     if isinstance(decisions, StoredDecisions):
         yield from decisions.tables(rows)
         return
-    columns, waiting = schema(COLUMNS), iter(decisions)
+    pa, columns, waiting = arrow(), schema(COLUMNS), iter(decisions)
     while some := list(islice(waiting, rows)):
-        yield arrow().Table.from_pylist([{**row_as_json(one), "bytes_exact": one.size_exact} for one in some], columns)
+        values: dict[str, Sequence[Any]] = dict(zip(Decision._fields, zip(*some, strict=True), strict=True))
+        values["reasons"] = [[{"code": one.code, "text": one.text} for one in why] for why in values["reasons"]]
+        arrays = [pa.array(values[one.field], kind) for one, kind in zip(COLUMNS, columns.types, strict=True)]
+        yield pa.Table.from_arrays(arrays, schema=columns)
 
 
 def as_parquet(decisions: Iterable[Decision]) -> bytes:
