@@ -125,7 +125,7 @@ def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Dang
         return None
     limit, count = certain(retention_bytes(topic)), len(topic.partitions)
     if demand.topic_bytes is not None:
-        return _against_the_word(topic, limit, demand.topic_bytes)
+        return _against_topic_bytes(topic, limit, demand.topic_bytes)
     if limit is None or count < 2:
         return None
     sizes = [one.size_bytes for one in topic.partitions]
@@ -140,7 +140,7 @@ def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Dang
     return Danger("bytes-per-partition", "larger", text, remedy=remedy)
 
 
-def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) -> Danger | None:
+def _against_topic_bytes(topic: TopicState, limit: int | None, topic_bytes: int) -> Danger | None:
     demand, count = f"the topic is to stay within {format_bytes(topic_bytes)}", len(topic.partitions)
     remedy = None
     if topic_bytes < (least := count * 2 * SMALLEST_SEGMENT_BYTES):

@@ -136,18 +136,18 @@ def _settings(
     brokers: Mapping[int, Values | RequestFailedError],
     offsets_retention_ms: Maybe[int],
 ) -> TopicSettings:
-    def word(key: str) -> Maybe[str]:
+    def text(key: str) -> Maybe[str]:
         if isinstance(values, RequestFailedError):
             return Unknown.because("topic-settings", f"the topic's settings can't be read: {values}")
         value = values.get(key)
         return Unknown.because("topic-settings", f"the brokers name no {key}") if value is None else value
 
     def number(key: str) -> Maybe[int]:
-        value = word(key)
+        value = text(key)
         return value if isinstance(value, Unknown) else int(value)
 
     def limit(*keys: str) -> Maybe[int | None]:
-        found = [one for one in map(word, keys) if not isinstance(one, Unknown)]
+        found = [one for one in map(text, keys) if not isinstance(one, Unknown)]
         if not found:
             return number(keys[0])
         limits = [int(one) for one in found if one not in _NO_LIMIT]
@@ -155,21 +155,21 @@ def _settings(
 
     @or_unknown
     def cleanup_policy() -> frozenset[str]:
-        return frozenset(one.strip() for one in certain(word("cleanup.policy")).split(",") if one.strip())
+        return frozenset(one.strip() for one in certain(text("cleanup.policy")).split(",") if one.strip())
 
     @or_unknown
     def check_interval() -> int:
         key = _CLEANER if "compact" in certain(cleanup_policy()) else _CHECK
         return certain(_of_brokers(brokers, key, max))
 
-    policy, tiered = cleanup_policy(), word("remote.storage.enable")
+    policy, tiered = cleanup_policy(), text("remote.storage.enable")
     return TopicSettings(
         cleanup_policy=policy,
         retention_ms=limit("retention.ms"),
         retention_bytes=limit("retention.bytes"),
         segment_ms=number("segment.ms"),
         segment_bytes=number("segment.bytes"),
-        timestamp_type=word("message.timestamp.type"),
+        timestamp_type=text("message.timestamp.type"),
         before_max_ms=limit(*_BEHIND),
         after_max_ms=limit(*_AHEAD),
         delete_delay_ms=number("file.delete.delay.ms"),

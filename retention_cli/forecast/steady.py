@@ -64,7 +64,7 @@ class Flow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Retained:
     """How many records are kept, and by which rule's word (``R1`` to ``R5``, else :data:`BROKERS`).
 
     ``notes`` say which rules can't act, and why.
@@ -98,7 +98,7 @@ class PartitionForecast(NamedTuple):
     rate: Maybe[Rate]
     each: Maybe[Span]
     alone: Maybe[Span]
-    kept: Maybe[Kept]
+    kept: Maybe[Retained]
     active_bytes: float
 
 
@@ -136,7 +136,7 @@ def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionFor
     """Return a topic's forecast. One unknown partition makes its sums unknown."""
     reasons = list[Reason]()
     for one in parts:
-        reasons += one.kept.notes if isinstance(one.kept, Kept) else ()
+        reasons += one.kept.notes if isinstance(one.kept, Retained) else ()
         for value in (one.rate, one.each, one.alone, one.kept):
             reasons += value.reasons if isinstance(value, Unknown) else ()
     return TopicForecast(
@@ -146,7 +146,7 @@ def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionFor
         rate=_topic_rate(parts),
         alone=_sum((one.alone, _product(one.alone, one.each)) for one in parts),
         policy=_sum((keeps, _product(keeps, one.each)) for one in parts for keeps in (_kept_records(one),)),
-        by=", ".join(sorted({one.kept.by for one in parts if isinstance(one.kept, Kept)})) or BROKERS,
+        by=", ".join(sorted({one.kept.by for one in parts if isinstance(one.kept, Retained)})) or BROKERS,
         reasons=tuple(dict.fromkeys(reasons)),
     )
 
@@ -222,7 +222,7 @@ def brokers_keep(flow: Flow, limits: TopicSettings) -> Span:
     return found
 
 
-def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms: int) -> Maybe[Kept]:
+def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms: int) -> Maybe[Retained]:
     """Return how many records a policy keeps that trims every so often (ms); brokers go on deleting, too.
 
     Where what brokers keep is unknown, a rule's own word may be enough; but nothing bounds what no rule lets go of.
@@ -233,7 +233,7 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
         unbounded = Unknown.because("brokers", "what brokers keep is unknown, and no rule lets go of it")
         brokers = ENDLESS
     if standing.untouched is not None:
-        return unbounded or Kept(brokers, BROKERS, (standing.untouched,))
+        return unbounded or Retained(brokers, BROKERS, (standing.untouched,))
     if settings.unsettled is not None:
         return settings.unsettled
     best, by, notes = brokers, BROKERS, list[Reason]()
@@ -257,7 +257,7 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
     notes = list(dict.fromkeys(notes))
     if unbounded is not None and by == BROKERS:
         return Unknown((*unbounded.reasons, *notes))
-    return Kept(best, by, tuple(notes))
+    return Retained(best, by, tuple(notes))
 
 
 def guarded(code: str, settings: Settings) -> bool:

@@ -26,7 +26,7 @@ class At(NamedTuple):
     time_ms: int
 
 
-class Kept(NamedTuple):
+class Retained(NamedTuple):
     """The records and bytes not older than ``retention_ms``, to the hour."""
 
     retention_ms: int
@@ -70,7 +70,7 @@ class Summary:
         """Return the amount of one kind of records without an hour."""
         return self.kinds.get(kind, Amount())
 
-    def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> list[Kept]:
+    def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> list[Retained]:
         """Return what each retention would keep. The hour that contains the cutoff is counted in full.
 
         Records stamped in the future or without a time are kept; those stamped before 2000 are not.
@@ -79,7 +79,7 @@ class Summary:
         found = []
         for retention in retentions_ms:
             young = [one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention] + stays
-            found.append(Kept(retention, sum(one.records for one in young), sum(one.size_bytes for one in young)))
+            found.append(Retained(retention, sum(one.records for one in young), sum(one.size_bytes for one in young)))
         return found
 
 

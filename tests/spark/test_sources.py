@@ -37,10 +37,6 @@ def notebook(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         stop_session(session)
 
 
-def over_connect() -> bool:
-    return ELSEWHERE in os.environ and is_connect(_at()[0])
-
-
 def _at() -> tuple[str, str]:
     master, bootstrap = os.environ[ELSEWHERE].split("|")
     return master, bootstrap

@@ -11,7 +11,7 @@ from retention_cli.advise.format import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.profile.reading import Profile, TopicHours
 from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head
-from retention_cli.profile.summary import RETENTIONS_MS, At, Kept, Summary, binned, summarize
+from retention_cli.profile.summary import RETENTIONS_MS, At, Retained, Summary, binned, summarize
 
 HEIGHT: Final = 5
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
@@ -149,7 +149,7 @@ def _unit(record: At, topic: TopicHours) -> str:
     return ""
 
 
-def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> list[Kept]:
+def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> list[Retained]:
     """Return what each retention would keep, as far as the records that were read show it."""
     wanted, since = found.wanted, found.wanted.now_ms
     if topic.by_event_time:  # R2's clock is the newest event time

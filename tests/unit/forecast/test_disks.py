@@ -13,7 +13,7 @@ from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import R6, Queued, queue_of
 from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span
-from retention_cli.forecast.steady import Kept, PartitionForecast
+from retention_cli.forecast.steady import PartitionForecast, Retained
 from tests.support.forecasts import HERE, NOW, OTHER, disk, queued
 
 UNKNOWN = Unknown.because("rate", "not measured")
@@ -21,7 +21,7 @@ UNKNOWN = Unknown.because("rate", "not measured")
 
 def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionForecast:
     rate: Maybe[Rate] = UNKNOWN if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, 1000)
-    return PartitionForecast(rate, Span.of(1.0), ENDLESS, Kept(kept), 0.0)
+    return PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(kept), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from retention_cli.core.model import Sample
 from retention_cli.forecast.disks import R6, queue_of
 from retention_cli.forecast.loss import Place
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
-from retention_cli.forecast.steady import Kept, PartitionForecast, Seen, Terms
+from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.positions import Position, Positions
 from retention_cli.policy.settings import Settings
@@ -18,7 +18,7 @@ from tests.support.forecasts import disk, limits, queued
 
 LOG = Log(start=3, stamps=[NOW - 5 * HOUR + number for number in range(30)])
 FACTS = LOG.facts(Settings(forced_age_ms=6 * HOUR, unconsumed="trim"))
-PART = PartitionForecast(Rate(0.1, 0.2, 0.3, HOUR), Span(10, 20), ENDLESS, Kept(ENDLESS), 0.0)
+PART = PartitionForecast(Rate(0.1, 0.2, 0.3, HOUR), Span(10, 20), ENDLESS, Retained(ENDLESS), 0.0)
 
 
 def place() -> Place:

@@ -13,7 +13,7 @@ from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import (
     Flow,
-    Kept,
+    Retained,
     Standing,
     brokers_keep,
     bytes_per_record,
@@ -37,7 +37,7 @@ def flow(low: float = 1.0, high: float | None = None, each: Maybe[Span] = A_HUND
     return Flow(records, rate(low, high), each)
 
 
-def kept(settings: Settings, brokers: Maybe[Span] = ENDLESS, lag: Maybe[int] = 0, **more: object) -> Maybe[Kept]:
+def kept(settings: Settings, brokers: Maybe[Span] = ENDLESS, lag: Maybe[int] = 0, **more: object) -> Maybe[Retained]:
     return policy_keeps(flow(), Standing(settings, lag=lag, **more), brokers, 1000)  # type: ignore[arg-type]
 
 
@@ -91,7 +91,7 @@ def test_policy_keeps_what_its_first_rule_leaves_and_guards_hold(
     settings: Settings, lag: Maybe[int], low: float, high: float, by: str
 ) -> None:
     found = kept(settings, lag=lag)
-    assert isinstance(found, Kept)
+    assert isinstance(found, Retained)
     assert (found.records, found.by) == ((low, high), by)
     assert bool(found.notes) == isinstance(lag, Unknown)
 
@@ -103,24 +103,24 @@ OLD, SLOW, HOLD = Unknown.because("G9", "an old stamp"), Reason("G2", "group:dea
     ("settings", "brokers", "more", "expected"),
     [
         # never more than brokers keep
-        (Settings(consumed_after_ms=5000), Span(100, 200), {}, Kept(Span(100, 200), "brokers")),
+        (Settings(consumed_after_ms=5000), Span(100, 200), {}, Retained(Span(100, 200), "brokers")),
         # a consumer that falls behind holds without end
         (
             Settings(consumed_after_ms=5000),
             ENDLESS,
             {"lag": 9000, "falls_behind": SLOW},
-            Kept(Span(9000, math.inf), "brokers", (SLOW,)),
+            Retained(Span(9000, math.inf), "brokers", (SLOW,)),
         ),
-        (Settings(forced_age_ms=1), Span(5, 6), {"untouched": HOLD}, Kept(Span(5, 6), "brokers", (HOLD,))),
+        (Settings(forced_age_ms=1), Span(5, 6), {"untouched": HOLD}, Retained(Span(5, 6), "brokers", (HOLD,))),
         (Settings(forced_age_ms=1), NEVER_READ, {"untouched": HOLD}, None),
-        (Settings(forced_age_ms=1), Span(5, 6), {"stopped": {"R4": OLD}}, Kept(Span(5, 6), "brokers", OLD.reasons)),
+        (Settings(forced_age_ms=1), Span(5, 6), {"stopped": {"R4": OLD}}, Retained(Span(5, 6), "brokers", OLD.reasons)),
         # where what brokers keep is unknown, a rule is enough
         (Settings(), NEVER_READ, {}, None),
-        (Settings(forced_age_ms=7000), NEVER_READ, {}, Kept(Span(7000, 8000), "R4")),
+        (Settings(forced_age_ms=7000), NEVER_READ, {}, Retained(Span(7000, 8000), "R4")),
     ],
 )
 def test_policy_keeps_what_guards_hold_and_no_more_than_brokers(
-    settings: Settings, brokers: Maybe[Span], more: dict, expected: Kept | None
+    settings: Settings, brokers: Maybe[Span], more: dict, expected: Retained | None
 ) -> None:
     found = kept(settings, brokers, **more)
     assert (None if isinstance(found, Unknown) else found) == expected
@@ -171,7 +171,7 @@ def test_a_simulated_log_stays_within_what_was_foretold(
     alone = brokers_keep(of, brokers)
     assert isinstance(alone, Span)
     foretold = policy_keeps(of, Standing(settings, lag=lag), alone, every)
-    assert isinstance(foretold, Kept)
+    assert isinstance(foretold, Retained)
     records: list[int] = []  # when each was written
     bases, begun = [0], 0
     start = by_brokers = 0

@@ -10,7 +10,7 @@ from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import R6, Queue, queue_of
 from retention_cli.forecast.loss import Place
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
-from retention_cli.forecast.steady import Kept, PartitionForecast, Seen, Terms, forecast_partitions
+from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms, forecast_partitions
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.watch.losses import seconds_left
 from tests.support.ceilings import row
@@ -28,7 +28,7 @@ def r6(bytes_per_ms: float | None) -> R6:
     rate: Maybe[Rate] = (
         Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
     )
-    part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Kept(ENDLESS), 0.0)
+    part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
     return R6([(FULL_SOON, queue_of(FULL_SOON, 50, {TP: part}, []))])
 
 
