@@ -135,7 +135,7 @@ def test_killed_executors_are_one_line(held: Held, tmp_path: Path) -> None:
 def test_killed_connect_server_is_one_line(held: Held, tmp_path: Path) -> None:
     with connect_server(tmp_path) as spark:
         running = held.start(spark.url)
-        spark.server.kill()
+        spark.workers[0].kill()
         said = held.said(running)
     assert said.startswith("kretain: Spark could not carry it out: failed to connect to all addresses")
     assert "look whether Spark is up, then run again" in said

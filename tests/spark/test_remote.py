@@ -15,7 +15,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, reader_of
 from tests.support.fleet import Fleet
 from tests.support.spark.clusters import (
-    Standalone,
+    SparkServer,
     spark_connect,
     spark_standalone,
     standalone,
@@ -66,7 +66,7 @@ def test_remote_spark_disk_plan_equals_the_local_one(
     assert [one["broker"] for one in plan["disks"]] == [1, 2, 3]
 
 
-def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standalone: Standalone) -> None:
+def test_password_reaches_executors_only_in_a_file(tmp_path: Path, spark_standalone: SparkServer) -> None:
     """Not into Spark's event log, which has every plan, job and setting; nor into any log or output."""
     with cluster_with_a_password(tmp_path) as (world, client):
         topic = world.filled([5 * HOUR] * 4, {"g": 3})
@@ -107,7 +107,7 @@ class OneOutOfReach(EmbeddedKafka):
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["one task", "in parts"])
 def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
-    tmp_path: Path, spark_standalone: Standalone, in_parts: bool
+    tmp_path: Path, spark_standalone: SparkServer, in_parts: bool
 ) -> None:
     """All partitions: that broker did not list its groups (F9)."""
     with cluster_with_a_password(tmp_path, OneOutOfReach, 3) as (world, far):
@@ -159,7 +159,7 @@ def coordinator(world: World, group: str) -> int:
 
 
 @pytest.mark.long  # Spark tries a task four times before it gives up
-def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
+def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spark_standalone: SparkServer) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
     topic = world.filled([5 * HOUR] * 3)
     policy = tmp_path / "policy.yaml"
@@ -174,7 +174,7 @@ def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spa
 
 
 @pytest.mark.long  # it installs everything anew
-def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
+def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: SparkServer) -> None:
     """As docs/spark.md says."""
     topic = world.filled([5 * HOUR] * 3, {"g": 2})
     policy = tmp_path / "policy.yaml"
@@ -213,7 +213,7 @@ def test_killed_worker_holds_nothing_in_a_plan(
     assert rows[0] == rows[1]
 
 
-def kill_one(spark: Standalone, after_s: float) -> None:
+def kill_one(spark: SparkServer, after_s: float) -> None:
     """Kill the worker that was busy last, some seconds after tasks of a plan have begun."""
 
     def busy() -> bool:

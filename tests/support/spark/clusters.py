@@ -158,78 +158,55 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @dataclass
-class Standalone:
-    """A master and its workers, one core and 1 GiB each. ``url`` is what ``--master`` takes."""
+class SparkServer:
+    """A standalone cluster and its workers, or a Spark Connect server. ``url`` is what ``--master`` takes."""
 
     url: str
     folder: Path
-    master: Process
     workers: list[Process]
-    _processes: SparkProcesses
-    _status: str
 
     def environment(self) -> dict[str, str]:
         """Return what a client process is to be given."""
         return environment(self.folder)
 
-    def alive_workers(self) -> set[int]:
-        """The ports of the workers that the master believes in; it misses a dead one only after a while."""
-        workers = asked(self._status).get("workers", ())
-        return {worker["port"] for worker in workers if worker["state"] == "ALIVE"}
-
-    def add_workers(self, count: int) -> list[Process]:
-        """Start more workers and wait until the master knows them."""
-        ports = free_ports(count)
-        added = [_start_worker(self._processes, self.url, port) for port in ports]
-        self._processes.wait_until(lambda: self.alive_workers().issuperset(ports), "the workers have joined")
-        self.workers += added
-        return added
-
 
 @contextlib.contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
-    """Run a standalone cluster. Workers may be killed (``workers[0].kill()``) by tests that have one of their own."""
-    port, status_port = free_ports(2)
+def standalone(folder: Path, workers: int = 2) -> Iterator[SparkServer]:
+    """Run a standalone cluster of workers of one core and 1 GiB each.
+
+    Workers may be killed (``workers[0].kill()``) by tests that have one of their own.
+    """
+    port, status_port, *ports = free_ports(2 + workers)
     url, status = f"spark://{HOST}:{port}", f"http://{HOST}:{status_port}/json/"
     with SparkProcesses(folder) as processes:
         # A master's status page can't be turned off, and is how one learns who has joined.
-        master = processes.start(
+        processes.start(
             "master",
             "org.apache.spark.deploy.master.Master",
             *("--host", HOST, "--port", str(port), "--webui-port", str(status_port)),
             environ={"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},  # it would listen on a fixed port
         )
         processes.wait_until(lambda: bool(asked(status)), "the master answers")
-        cluster = Standalone(url, folder, master, [], processes, status)
-        cluster.add_workers(workers)
-        yield cluster
+        started = [
+            processes.start(
+                f"worker-{one}",
+                "org.apache.spark.deploy.worker.Worker",
+                *("--host", HOST, "--port", str(one), "--webui-port", "0"),
+                *("-c", "1", "-m", "1g", "-d", str(folder / f"work-{one}")),
+                url,
+            )
+            for one in ports
+        ]
 
+        def joined() -> bool:
+            return {one["port"] for one in asked(status).get("workers", ()) if one["state"] == "ALIVE"} == {*ports}
 
-def _start_worker(processes: SparkProcesses, url: str, port: int) -> Process:
-    return processes.start(
-        f"worker-{port}",
-        "org.apache.spark.deploy.worker.Worker",
-        *("--host", HOST, "--port", str(port), "--webui-port", "0"),
-        *("-c", "1", "-m", "1g", "-d", str(processes.folder / f"work-{port}")),
-        url,
-    )
-
-
-@dataclass
-class Connect:
-    """A Spark Connect server. ``url`` is what ``--master`` takes."""
-
-    url: str
-    folder: Path
-    server: Process
-
-    def environment(self) -> dict[str, str]:
-        """Return what a client process is to be given."""
-        return environment(self.folder)
+        processes.wait_until(joined, "the workers have joined")
+        yield SparkServer(url, folder, started)
 
 
 @contextlib.contextmanager
-def connect_server(folder: Path, master: str = "local[2]") -> Iterator[Connect]:
+def connect_server(folder: Path, master: str = "local[2]") -> Iterator[SparkServer]:
     """Run a Spark Connect server, its tasks on this machine or on a standalone cluster (``master``)."""
     port = free_ports(1)[0]
     settings = {
@@ -251,7 +228,7 @@ def connect_server(folder: Path, master: str = "local[2]") -> Iterator[Connect]:
             environ={"SPARK_DAEMON_MEMORY": "1g"},  # to Spark it is a daemon, and the driver at once
         )
         processes.wait_until(lambda: _listens(port), "the Connect server listens")
-        yield Connect(f"sc://{HOST}:{port}", folder, server)
+        yield SparkServer(f"sc://{HOST}:{port}", folder, [server])
 
 
 def asked(url: str) -> dict[str, Any]:
@@ -270,14 +247,14 @@ def _listens(port: int) -> bool:
 
 
 @pytest.fixture(scope="session")
-def spark_standalone() -> Iterator[Standalone]:
+def spark_standalone() -> Iterator[SparkServer]:
     """A master and two workers that no test may harm."""
     with own_folder() as folder, standalone(folder) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def spark_connect() -> Iterator[Connect]:
+def spark_connect() -> Iterator[SparkServer]:
     """A Connect server that no test may harm."""
     with own_folder() as folder, connect_server(folder) as server:
         yield server
