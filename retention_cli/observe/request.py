@@ -86,7 +86,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to read of a cluster: for a plan, for a report, for one slice of it, or right before a trim.
+    """What every kind of read has: :class:`FullRead`, :class:`SliceRead` and :class:`RecheckRead`.
+
+    What only some kinds can be given has its default in the others.
 
     Args:
         settings_for: returns each topic's settings.
@@ -94,18 +96,6 @@ class Request:
         now_ms: now, for all cutoffs (Unix ms).
         memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
         clock_ms: returns our wall clock (Unix ms), for what is remembered.
-        only: only these of the managed partitions; None: all.
-        decides: read all that decisions need. Else only log ends, floors and each partition's samples of H, also of
-            topics that are never touched.
-        scan_all: read event times from records for as long as it takes, not only while patience lasts.
-        disks: fills in what rules need to know about disks; None if no rule does.
-        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
-        with_rows: keep every consumer as rows, and read sizes, too.
-        prepared: what was read before this slice. A partition that changes is held, and not read again: its commits are
-            not available.
-        patience_s: how long to wait for leaders and coordinators that move; None: the reader's time-out.
-        clock: why our clock can't be trusted, if it was compared (G8).
-        epochs: further leader epochs to ask about, by partition: those of the plan that is rechecked (M2).
     """
 
     settings_for: SettingsFor
@@ -114,13 +104,67 @@ class Request:
     memory_for: MemoryFor | None = None
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
     _: KW_ONLY
+    only: Collection[TopicPartition] | None = field(default=None, init=False)
+    decides: bool = field(default=True, init=False)
+    scan_all: bool = field(default=True, init=False)
+    disks: Disks | None = field(default=None, init=False)
+    outside: Sequence[Read] | None = field(default=None, init=False)
+    with_rows: bool = field(default=False, init=False)
+    prepared: Prepared | None = field(default=None, init=False)
+    patience_s: float | None = field(default=None, init=False)
+    clock: Unknown | None = field(default=None, init=False)
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict, init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRead(Request):
+    """Read a cluster: for a plan, or for a report.
+
+    Args:
+        only: only these of the managed partitions; None: all.
+        decides: read all that decisions need. Else only log ends, floors and each partition's samples of H, also of
+            topics that are never touched.
+        scan_all: read event times from records for as long as it takes, not only while patience lasts.
+        disks: fills in what rules need to know about disks; None if no rule does.
+        outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
+        with_rows: keep every consumer as rows, and read sizes, too.
+    """
+
     only: Collection[TopicPartition] | None = None
     decides: bool = True
     scan_all: bool = True
     disks: Disks | None = None
     outside: Sequence[Read] | None = None
     with_rows: bool = False
-    prepared: Prepared | None = None
-    patience_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRead(Request):
+    """Read a slice of a cluster, of which metadata and commits were read before (``prepared``).
+
+    A partition that changes is held, and not read again: its commits are not available. ``decides`` is as in
+    :class:`FullRead`.
+    """
+
+    prepared: Prepared
+    decides: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecheckRead(Request):
+    """Read partitions again, right before they are trimmed.
+
+    Args:
+        only: only these of the managed partitions; None: all.
+        patience_s: how long to wait for leaders and coordinators that move.
+        clock: why our clock can't be trusted, if it was compared (G8).
+        disks: fills in what rules need to know about disks; None if no rule does.
+        epochs: further leader epochs to ask about, by partition: those of the plan (M2).
+    """
+
+    only: Collection[TopicPartition] | None
+    patience_s: float
+    scan_all: bool = field(default=False, init=False)
     clock: Unknown | None = None
+    disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
-from retention_cli.observe.request import Observation, Request
+from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.open_transactions import with_owners
 from retention_cli.plan.unread import losing, unread_by_group
@@ -144,7 +144,7 @@ class LocalPlanner:
         selection = with_live(reader, job.selection)
         policy = selection.policy
         disks = disk_run(selection.decided_alone.policy, inventory)
-        request = Request(
+        request = FullRead(
             selection.settings_for,
             policy.groups,
             now_ms,

@@ -19,7 +19,7 @@ from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartit
 from retention_cli.core.progress import Progress, silent
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow
-from retention_cli.observe.request import Observation, Request
+from retention_cli.observe.request import FullRead, Observation
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.state.memories import Memories
@@ -256,7 +256,7 @@ def read_positions(
         if matches(groups, plain_name(commits.group)):
             committed[commits.group] = commits
 
-    request = Request(
+    request = FullRead(
         selection.settings_for,
         selection.policy.groups,
         now_ms,

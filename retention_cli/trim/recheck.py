@@ -17,7 +17,7 @@ from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.lineage import EpochEnds
-from retention_cli.observe.request import Request
+from retention_cli.observe.request import RecheckRead
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
@@ -111,14 +111,13 @@ class Rechecks:
         disks = disk_run(alone, self.inventory) if alone.needs_disks else None
         # A limit in percent needs the number of all managed records, once.
         everything = disks is not None or (self._limits.max_percent is not None and self._managed == 0)
-        request = Request(
+        request = RecheckRead(
             selection.settings_for,
             selection.policy.groups,
             now_ms,
             self.memories,
             reader.clock.wall_ms,
             only=None if everything else partitions,
-            scan_all=False,
             patience_s=RECHECK_PATIENCE_S,
             clock=wrong,
             disks=disks,

@@ -39,7 +39,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.request import Prepared, Request
+from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.open_transactions import with_owners
 from retention_cli.plan.rows import as_parquet
@@ -264,7 +264,7 @@ def plan_slice(
     clock_ms = clock_since(giant.sent_ms)
     memories = None if one.memory is None else HandedMemories(one.memory, folder, clock_ms, SliceLedger)
     selection = giant.selection
-    request = Request(
+    request = SliceRead(
         selection.settings_for,
         selection.policy.groups,
         giant.now_ms,

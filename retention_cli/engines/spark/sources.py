@@ -42,7 +42,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.request import Prepared, Request
+from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, Settings
@@ -318,7 +318,7 @@ class OffsetsReader(SlicedReader):
         settings = Settings()
         with self.options.reader_at(one.cluster) as reader:
             configs = reader.topic_configs(list(one.topics))
-            request = Request(
+            request = SliceRead(
                 lambda _topic: settings,
                 GroupRules(),
                 SYSTEM.wall_ms(),
