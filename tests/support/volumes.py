@@ -95,12 +95,12 @@ def filled(root: Path, dirs: int = 1, room_mib: int = 64, check_ms: int = 500) -
         yield Filled(kafka, World(kafka.bootstrap, root / "state"), root)
 
 
-def scan_all(kafka: EmbeddedKafka, folder: Path) -> Path:
-    """Make an inventory of each broker in a folder, as an operator would on each; return the folder."""
+def scan_all(kafka: EmbeddedKafka, folder: Path, check: int | None = 0) -> Path:
+    """Make an inventory of each broker in a folder, as an operator would on each; ``check`` is the exit code."""
     folder.mkdir(exist_ok=True)
     for node in kafka.nodes:
         out = str(folder / f"{node.node_id}.parquet")
-        run_cli("segments", "scan", *map(str, node.log_dirs), "--out", out, "--no-tiered", check=0)
+        run_cli("segments", "scan", *map(str, node.log_dirs), "--out", out, "--no-tiered", check=check)
     return folder
 
 

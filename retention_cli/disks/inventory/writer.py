@@ -78,7 +78,8 @@ def inventory_writer(path: str, broker: int, tiered: Callable[[str], bool] | Non
         ScanError: the file can't be written.
         MissingPartError: pyarrow is not installed.
     """
-    target, parquet = Path(path).absolute(), arrow("pyarrow.parquet")
+    target = Path(os.path.abspath(path))  # noqa: PTH100  (resolves no links)
+    parquet = arrow("pyarrow.parquet")
     scratch: Path | None = None
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

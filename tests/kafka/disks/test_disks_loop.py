@@ -94,7 +94,7 @@ class Loop:
             began = time.monotonic()
             more = []
             if scan:
-                more = ["--inventory", str(scan_all(self.kafka, self.root / f"inventory-{number}"))]
+                more = ["--inventory", str(scan_all(self.kafka, self.root / f"inventory-{number}", None))]
             done = world.cli("trim", *options, *more)
             self.exits[done.code] += 1
             (self.root / f"{machine}-{number}.txt").write_text(f"{began:.0f} {done.code}\n{done.err}\n{done.out}")
