@@ -52,7 +52,10 @@ class NewerDocumentError(DocumentError):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """When a document was written, by the writer's clock, when its ledger was begun (Unix ms), and in which version."""
+    """When a document was written, by the writer's clock, when its ledger was begun (Unix ms), and in which version.
+
+    Every later version must keep these fields: by them an older kretain knows that a newer one wrote it, and holds.
+    """
 
     at_ms: Int64
     since_ms: Int64

@@ -64,7 +64,11 @@ def test_unreadable_message_is_replaced_when_more_is_known(store: Store, writer:
     with store.opened() as (ledger, memories):
         see(ledger, group, {"orders": {0: 5}}, now_ms())
         store.save(memories)
-    writer.append(STATE_TOPIC, b"group:" + group.encode(), zlib.compress(b'{"v": 1, "group": "another"}'))
+    writer.append(
+        STATE_TOPIC,
+        b"group:" + group.encode(),
+        zlib.compress(b'{"at_ms":1,"since_ms":0,"version":4}\n{"name":"another"}'),
+    )
     with store.opened() as (ledger, memories):
         assert ledger.lost is None
         assert len(memories.notes) == 1
@@ -74,7 +78,7 @@ def test_unreadable_message_is_replaced_when_more_is_known(store: Store, writer:
         assert ledger.groups()[group].live.commits() == {("orders", 0): (5, None)}
 
 
-@pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":2,"at":1,"since":0}')])
+@pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":3,"at":1,"since":0}')])
 def test_unreadable_topic_message_is_named_and_only_lowers_bounds(
     store: Store, writer: ClusterWriter, value: bytes
 ) -> None:
@@ -94,12 +98,12 @@ def test_message_of_a_newer_version_holds_and_is_not_overwritten(store: Store, w
         ledger.begin({"orders": topic_id})
         ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
         store.save(memories)
-    newer = zlib.compress(b'{"v": 4, "what": "who knows"}')
+    newer = zlib.compress(b'{"at_ms":1,"since_ms":0,"version":5}\n{"what":"who knows"}')
     writer.append(STATE_TOPIC, topic_id.encode(), newer)
     try:
         with store.opened() as (ledger, memories):
             assert ledger.lost is not None
-            assert "a newer kretain wrote it (version 4, this one knows 3)" in ledger.lost.reasons[0].text
+            assert "a newer kretain wrote it (version 5, this one knows 4)" in ledger.lost.reasons[0].text
             ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
             memories.save(now_ms())
             assert "remembered on this machine alone" in memories.notes[-1].text
