@@ -32,7 +32,7 @@ _SLEEP_S: Final = 3.0
 """A wait is at least so long: patience ends after two or three requests, as it would after twenty."""
 _LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 69, 88
 _BATCHED: Final = 8
-_VERSIONS: Final = {FindCoordinatorRequest.API_KEY: (0, 6), OffsetFetchRequest.API_KEY: (0, _BATCHED)}
+_VERSIONS: Final = {FindCoordinatorRequest.API_KEY: 6, OffsetFetchRequest.API_KEY: _BATCHED}
 _ROW: Final = struct.Struct(">iqibhb")
 
 
@@ -103,8 +103,8 @@ class SimWire:
     async def learn_brokers(self) -> None:
         pass
 
-    async def api_versions(self, _node: int) -> Mapping[int, tuple[int, int]]:
-        return _VERSIONS
+    async def highest_version(self, _node: int, api_key: int) -> int:
+        return _VERSIONS[api_key]
 
     async def sleep(self, seconds: float) -> None:
         self._kafka.pass_time(int(1000 * max(seconds, _SLEEP_S)))
