@@ -282,11 +282,11 @@ def _missing(_honest: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "broken", "said", "segments"),
+    ("broken", "how", "said", "segments"),
     [
-        (ClusterReader, "read_whole", _short, "read to 1,199", 1),
-        (segment, "as_batch", _careless, "checksum", 0),
-        (store, "arrow", _missing, "pip install", 0),
+        ((ClusterReader, "read_whole"), _short, "read to 1,199", 1),
+        ((segment, "as_batch"), _careless, "checksum", 0),
+        ((store, "arrow"), _missing, "pip install", 0),
     ],
     ids=["a log that ends before the target", "a writer that drops a header", "no pyarrow"],
 )
@@ -295,13 +295,12 @@ def test_partition_that_is_not_archived_completely_holds(
     topic: str,
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
-    owner: Any,
-    name: str,
-    broken: Any,
+    broken: tuple[Any, str],
+    how: Any,
     said: str,
     segments: int,
 ) -> None:
-    monkeypatch.setattr(owner, name, broken(getattr(owner, name)))
+    monkeypatch.setattr(*broken, how(getattr(*broken)))
     got = trim(world, topic, place)
     assert got.outcome == "held"
     assert said in got.reasons[0].text
