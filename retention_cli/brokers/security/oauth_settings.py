@@ -1,21 +1,25 @@
-"""What a client's file says about OAUTHBEARER: the token endpoint, and the client credentials to get tokens with.
+"""What a client's file says about OAUTHBEARER: where tokens come from.
 
-Of SASL's ways to get a token, one is supported: the client credentials grant (RFC 6749, 4.4), as librdkafka's
-``sasl.oauthbearer.method=oidc`` and the Java client's ``OAuthBearerLoginCallbackHandler`` use it (KIP-768, KIP-1139).
+That is a token endpoint with the client credentials grant (RFC 6749, 4.4), as librdkafka's
+``sasl.oauthbearer.method=oidc`` and the Java client's ``OAuthBearerLoginCallbackHandler`` use it (KIP-768, KIP-1139); a
+file that something else keeps up to date, as Kubernetes mounts one; or a command that prints a token.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from retention_cli.brokers.errors import SettingsError
 
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
+FILE: Final = "sasl.oauthbearer.token.file"
+COMMAND: Final = "sasl.oauthbearer.token.command"
 HANDLER: Final = "sasl.login.callback.handler.class"
 _ID: Final = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id")
 _SECRET: Final = ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret")
@@ -23,6 +27,8 @@ _SECRET: Final = ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.cre
 UNDERSTOOD: Final = frozenset(
     {
         ENDPOINT,
+        FILE,
+        COMMAND,
         *_ID,
         *_SECRET,
         "sasl.oauthbearer.extensions",
@@ -36,8 +42,8 @@ UNDERSTOOD: Final = frozenset(
     }
 )
 SUBSTITUTE: Final = (
-    "not supported: brokers check tokens, and tokens come from an endpoint: take it out, and write "
-    "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
+    "not supported: take it out, and write sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and "
+    "sasl.oauthbearer.client.secret, or sasl.oauthbearer.token.file, or sasl.oauthbearer.token.command"
 )
 """For every other key that starts with ``sasl.oauthbearer.``."""
 
@@ -45,7 +51,11 @@ _CHOICES: Final = {
     "sasl.oauthbearer.method": ("oidc",),
     "sasl.oauthbearer.grant.type": ("client_credentials",),
     "sasl.oauthbearer.header.urlencode": ("true", "false"),
-    "sasl.oauthbearer.jwt.retriever.class": ("ClientCredentialsJwtRetriever", "DefaultJwtRetriever"),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "ClientCredentialsJwtRetriever",
+        "DefaultJwtRetriever",
+        "FileJwtRetriever",
+    ),
 }
 _EXTENSION: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x20-\x7e]*")
@@ -55,26 +65,32 @@ _PATH: Final = re.compile(r"[\x21-\x7e]*")
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Where tokens come from, and as whom.
+    """Where tokens come from: an endpoint, for a client; a file; or a command. The others are empty.
 
     ``ca_pem`` are certificates that the endpoint's may be signed by, besides the system's if ``system_trust``.
     ``extensions`` are SASL extensions (RFC 7628), names and values. ``urlencode``: id and secret are URL-encoded before
     they go into the header, as the RFC has it and few servers want.
     """
 
-    endpoint: str = field(repr=False)
-    client_id: str
-    client_secret: str = field(repr=False)
+    endpoint: str = field(default="", repr=False)
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
     scope: str | None = None
     extensions: tuple[tuple[str, str], ...] = ()
     urlencode: bool = False
     ca_pem: str | None = field(default=None, repr=False)
     system_trust: bool = True
+    file: str = ""
+    command: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def shown(self) -> str:
-        """The endpoint for messages: without a query, which may contain a key."""
-        return self.endpoint.partition("?")[0]
+        """Where tokens come from, for messages. An endpoint's query and a command's arguments may hold a secret."""
+        if self.file:
+            return f"token file {self.file}"
+        if self.command:
+            return f"token command {self.command[0]}"
+        return f"token endpoint {self.endpoint.partition('?')[0]}"
 
 
 def read_oauth(
@@ -104,9 +120,18 @@ def read_oauth(
             f"{_ID[0]} and {_SECRET[0]} instead, and https.ca.location for the endpoint's certificate"
         )
     client_id, secret = text(*_ID) or jaas.get("clientId"), text(*_SECRET) or jaas.get("clientSecret")
-    endpoint = text(ENDPOINT)
+    extensions = _extensions(text("sasl.oauthbearer.extensions"), jaas)
+    endpoint, file, command = text(ENDPOINT), text(FILE), text(COMMAND)
+    if endpoint is not None and endpoint.lower().startswith("file:"):  # as a Java client names a file (KIP-768)
+        file, endpoint = file or _path_of(endpoint), None
+    if sum(one is not None for one in (endpoint, file, command)) > 1 or ((file or command) and (client_id or secret)):
+        raise SettingsError(f"tokens come from one place: write {FILE}, or {COMMAND}, or {ENDPOINT} with its client")
+    if file is not None:
+        return OAuthSettings(file=file, extensions=extensions)
+    if command is not None:
+        return OAuthSettings(command=_words(command), extensions=extensions)
     if endpoint is None:
-        raise SettingsError(f"OAUTHBEARER needs {ENDPOINT}: write the address that issues tokens")
+        raise SettingsError(f"OAUTHBEARER needs {ENDPOINT}, {FILE} or {COMMAND}: write where tokens come from")
     if not client_id or not secret:
         raise SettingsError(f"OAUTHBEARER needs {_ID[0]} and {_SECRET[0]} (or both in a jaas line)")
     _check_endpoint(endpoint)
@@ -115,11 +140,29 @@ def read_oauth(
         client_id=client_id,
         client_secret=secret,
         scope=text("sasl.oauthbearer.scope") or jaas.get("scope") or None,
-        extensions=_extensions(text("sasl.oauthbearer.extensions"), jaas),
+        extensions=extensions,
         urlencode=(text("sasl.oauthbearer.header.urlencode") or "false").lower() == "true",
         ca_pem=ca_pem or brokers_ca,
         system_trust=ca_pem is None,
     )
+
+
+def _path_of(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise SettingsError(f"{ENDPOINT}: write a file as file:///PATH, or as {FILE}")
+    return unquote(parts.path)
+
+
+def _words(command: str) -> tuple[str, ...]:
+    """Return a command's program and arguments. The line is not quoted in errors: it may have a secret in it."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError:
+        words = ()
+    if not words or not words[0]:
+        raise SettingsError(f"{COMMAND}: it is no command line: write PROGRAM ARGUMENT …, quoted as in a shell")
+    return words
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from retention_cli.brokers.errors import BrokerError, UnreachableError
 from retention_cli.brokers.security.oauth_settings import OAuthSettings
-from retention_cli.brokers.security.token_request import DEADLINE_S, Token, request_token
+from retention_cli.brokers.security.token_request import DEADLINE_S, Token, fetch_token
 
 RENEW_AT: Final = 0.8
 _PATIENCE_S: Final = 2.0
@@ -40,7 +40,7 @@ class TokenProvider:
         """Return a token that has not expired, requesting one if need be.
 
         Raises:
-            BrokerError: there is none, and the endpoint gave none within :data:`DEADLINE_S`, or ``patience_s`` if that
+            BrokerError: there is none, and its source gave none within :data:`DEADLINE_S`, or ``patience_s`` if that
                 is shorter.
         """
         with self._lock:
@@ -70,7 +70,7 @@ class TokenProvider:
         raise type(failure)(str(failure))
 
     def _late(self, waited_s: float) -> UnreachableError:
-        return UnreachableError(f"token endpoint {self.settings.shown}: no answer within {waited_s:.2g} s")
+        return UnreachableError(f"{self.settings.shown}: no answer within {waited_s:.2g} s")
 
     def _renew_s(self, token: Token) -> float:
         return token.obtained_s + RENEW_AT * (token.expires_s - token.obtained_s)
@@ -78,7 +78,7 @@ class TokenProvider:
     def _request(self, flight: threading.Event) -> None:
         result: Token | BrokerError = self._late(DEADLINE_S)
         try:
-            result = request_token(self.settings)
+            result = fetch_token(self.settings)
         except BrokerError as error:
             result = error
         finally:

@@ -19,7 +19,9 @@ MASK: Final = "********"
 _SECRET = re.compile(
     r"password|secret|jaas|token|\.key$|key\.pem|credential|user\.info|oauthbearer\.config", re.IGNORECASE
 )
-_NO_SECRET: Final = frozenset({oauth_settings.ENDPOINT, "sasl.oauthbearer.client.credentials.client.id"})
+_NO_SECRET: Final = frozenset(
+    {oauth_settings.ENDPOINT, oauth_settings.FILE, "sasl.oauthbearer.client.credentials.client.id"}
+)
 """Keys that are named like a secret, and hold none."""
 
 

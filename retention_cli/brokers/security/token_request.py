@@ -1,4 +1,4 @@
-"""One request to an OAuth token endpoint, with the client credentials grant (RFC 6749, 4.4).
+"""Get a token: from an OAuth endpoint with the client credentials grant (RFC 6749, 4.4), from a file or from a command.
 
 No redirect is followed and no proxy is used: a secret goes to the address that the settings name, or nowhere. Errors
 never quote what the endpoint sends.
@@ -13,12 +13,15 @@ import ssl
 import time
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.security.oauth_settings import ENDPOINT, OAuthSettings
+from retention_cli.core.files import read_file
 from retention_cli.core.http import NOT_TRUSTED, OTHER_HOST, HttpError, ask, late
+from retention_cli.core.subprocesses import CommandError, output_of
 
 DEADLINE_S: Final = 8.0
 """The longest that a request may take, from looking up the name to the last byte. librdkafka waits 10 s for a token."""
@@ -27,6 +30,8 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after "Bearer" (RFC 6750): no character that ends SASL's first message."""
 _LONGEST_S: Final = 10 * 365 * 86_400
+_LIFE_S: Final = 300.0
+"""How long a file's or a command's token is used if it does not say how long it is valid: then it is fetched again."""
 _CODES: Final = frozenset(
     {
         *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"),
@@ -49,8 +54,29 @@ class Token:
     expires_s: float
 
 
+def fetch_token(settings: OAuthSettings) -> Token:
+    """Return a token from where they come from.
+
+    Raises:
+        SettingsError: the file can't be read, or the command can't be run.
+        BrokerError: there is no token that can be used; see :func:`request_token`.
+    """
+    now = time.monotonic()
+    if settings.file:
+        try:
+            return _given(read_file(Path(settings.file), MAX_ANSWER_BYTES), now, settings.shown)
+        except OSError as error:
+            raise SettingsError(f"{settings.shown} can't be read: {error.strerror or error}") from None
+    if settings.command:
+        try:
+            return _given(output_of(settings.command, DEADLINE_S, 16 * MAX_ANSWER_BYTES), now, settings.shown)
+        except CommandError as error:
+            raise SettingsError(f"{settings.shown} {error}") from None
+    return request_token(settings)
+
+
 def request_token(settings: OAuthSettings) -> Token:
-    """Request a token, and return it.
+    """Request a token from an endpoint, and return it.
 
     Raises:
         SettingsError: the TLS library does not accept the trusted certificates.
@@ -58,7 +84,7 @@ def request_token(settings: OAuthSettings) -> Token:
         UnreachableError: it did not answer, or is out of order.
         BrokerError: it answered otherwise than with a token that can be used.
     """
-    where = f"token endpoint {settings.shown}"
+    where = settings.shown
     form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
     who = (settings.client_id, settings.client_secret)
     pair = ":".join(quote(one, safe="") for one in who) if settings.urlencode else ":".join(who)
@@ -118,6 +144,7 @@ def _content(body: bytes) -> dict[str, Any]:
 
 
 def _token(body: bytes, asked: float, where: str) -> Token:
+    """Return the token in an endpoint's answer."""
     if len(body) > MAX_ANSWER_BYTES:
         raise BrokerError(f"{where}: its answer is longer than {MAX_ANSWER_BYTES >> 10} KiB: is {ENDPOINT} right?")
     content = _content(body)
@@ -129,9 +156,26 @@ def _token(body: bytes, asked: float, where: str) -> Token:
     lives = [life for life in (_seconds(content.get("expires_in")), _until_exp(value)) if life is not None]
     if not lives:
         raise BrokerError(f"{where}: it does not say how long its token is valid (expires_in)")
-    if min(lives) <= 0:
-        raise BrokerError(f"{where}: its token has expired already: is this machine's clock right?")
-    return Token(value, asked, asked + min(lives))
+    return _valid(value, asked, min(lives), f"{where}: its token has expired already: is this machine's clock right?")
+
+
+def _given(content: bytes, now: float, where: str) -> Token:
+    """Return the token in a file's or a command's text: itself, or in JSON as endpoints answer or ``az`` prints it."""
+    text = content.decode("utf-8", "replace").strip()
+    fields = _content(content) if text.startswith("{") else {"access_token": text}
+    value = next((fields[key] for key in ("access_token", "accessToken", "token") if key in fields), None)
+    if not isinstance(value, str) or len(value) > MAX_ANSWER_BYTES or _TOKEN.fullmatch(value) is None:
+        raise BrokerError(f"{where}: it gives no token: neither one alone nor JSON with an access_token")
+    until = _seconds(fields.get("expires_on"))  # Unix s
+    lives = (_seconds(fields.get("expires_in")), None if until is None else until - time.time(), _until_exp(value))
+    life = min((one for one in lives if one is not None), default=_LIFE_S)
+    return _valid(value, now, life, f"{where}: its token has expired: is what renews it still running?")
+
+
+def _valid(value: str, asked: float, life_s: float, expired: str) -> Token:
+    if life_s <= 0:
+        raise BrokerError(expired)
+    return Token(value, asked, asked + min(life_s, _LONGEST_S))
 
 
 def _seconds(value: object) -> float | None:
@@ -139,7 +183,7 @@ def _seconds(value: object) -> float | None:
         number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
     except (ValueError, OverflowError):
         return None
-    return None if number is None or number != number else max(-1.0, min(number, _LONGEST_S))  # noqa: PLR0124  (NaN)
+    return None if number is None or number != number else max(-1.0, min(number, 1e12))  # noqa: PLR0124  (NaN)
 
 
 def _until_exp(value: str) -> float | None:
@@ -154,4 +198,4 @@ def _until_exp(value: str) -> float | None:
     exp = claims.get("exp") if isinstance(claims, dict) else None
     if isinstance(exp, bool) or not isinstance(exp, int | float) or exp != exp:  # noqa: PLR0124  (NaN)
         return None
-    return max(-1.0, min(min(exp, 1e12) - time.time(), _LONGEST_S))
+    return min(exp, 1e12) - time.time()

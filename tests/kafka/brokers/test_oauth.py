@@ -91,22 +91,36 @@ def java_file(tmp_path: Path, idp: TokenServer) -> Path:
     )
 
 
+def file_with(tmp_path: Path, idp: TokenServer, source: str) -> Path:
+    """Return a client's file that gets tokens from a file, or from a command that prints it."""
+    token = tmp_path / "token"
+    token.write_text(f"{idp.jwt()}\n")
+    given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    given[f"sasl_oauthbearer_token_{source}"] = str(token) if source == "file" else f"cat '{token}'"
+    return properties(tmp_path, **given)
+
+
 def ask(oauth: EmbeddedKafka, config: Path, *arguments: str, timeout: str = "10s") -> Cli:
     state = ("--state-dir", str(config.parent / "state"))
     return run_cli(*arguments, "-b", oauth.secure_bootstrap, "-c", str(config), "--timeout", timeout, *state)
 
 
-@pytest.mark.parametrize("style", ["java", "librdkafka"])
+@pytest.mark.parametrize("style", ["java", "librdkafka", "file", "command"])
 def test_oauth_plan_trim_and_doctor_work_without_showing_a_secret(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path, style: str
 ) -> None:
-    config = java_file(tmp_path, idp) if style == "java" else librdkafka_file(tmp_path, idp)
+    if style in ("file", "command"):
+        config, shown = file_with(tmp_path, idp, style), f"sasl.oauthbearer.token.{style} = "
+        tokens = [(tmp_path / "token").read_text().strip()]
+    else:
+        config = java_file(tmp_path, idp) if style == "java" else librdkafka_file(tmp_path, idp)
+        tokens, shown = idp.issued, f"sasl.oauthbearer.token.endpoint.url = {idp.url}"
     plan = tmp_path / "plan.json"
     said: list[str] = []
     doctor = ask(oauth, config, "doctor", topic, "-vv")
     assert doctor.code == 0, doctor.out + doctor.err
     assert "SASL_PLAINTEXT, OAUTHBEARER" in doctor.out
-    assert f"sasl.oauthbearer.token.endpoint.url = {idp.url}" in doctor.err
+    assert shown in doctor.err
     said += [doctor.out, doctor.err]
     command = [*(sys.executable, "-m", "kretain", "plan", topic, "--consumed-after", "1h", "--out", str(plan), "-vv")]
     command += ["-b", oauth.secure_bootstrap, "-c", str(config), "--state-dir", str(tmp_path / "state")]
@@ -125,8 +139,8 @@ def test_oauth_plan_trim_and_doctor_work_without_showing_a_secret(
     written = [path for path in (plan, *(tmp_path / "state").rglob("*")) if path.is_file()]
     assert any(path.suffix == ".jsonl" for path in written), "the audit log"
     said += [path.read_bytes().decode("latin-1") for path in written]
-    assert idp.issued
-    for secret in (CLIENT_SECRET, *idp.issued, *(token.rpartition(".")[2] for token in idp.issued)):
+    assert tokens
+    for secret in (CLIENT_SECRET, *tokens, *(token.rpartition(".")[2] for token in tokens)):
         assert not [text[:200] for text in said if secret in text]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -70,13 +71,15 @@ def test_oauth_keys_of_both_clients_give_equal_settings() -> None:
         ({"sasl.oauthbearer.token.endpoint.url": "http://idp.example/t"}, "http would send the client secret"),
         ({"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1.example/t"}, "http would send the client secret"),
         ({"sasl.oauthbearer.token.endpoint.url": f"https://a:{CLIENT_SECRET}@h/t"}, "without a user"),
-        ({"sasl.oauthbearer.token.endpoint.url": "file:///tmp/token"}, "not an address"),
+        ({"sasl.oauthbearer.token.endpoint.url": "file:///tmp/token"}, "tokens come from one place"),
+        ({"sasl.oauthbearer.token.file": "/tmp/token"}, "tokens come from one place"),
+        ({"sasl.oauthbearer.token.command": "print-token"}, "tokens come from one place"),
         ({"sasl.oauthbearer.token.endpoint.url": "https://h:x/t"}, "not an address"),
         ({"sasl.oauthbearer.token.endpoint.url": "https://h/t#f"}, "not an address"),
         ({"sasl.oauthbearer.token.endpoint.url": "https://h/a b"}, "percent-encoded"),
         ({"sasl.oauthbearer.method": "default"}, "only oidc can be used"),
         ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "only client_credentials"),
-        ({"sasl.oauthbearer.jwt.retriever.class": "org.x.FileJwtRetriever"}, "only ClientCredentialsJwtRetriever"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "org.x.JwtBearerJwtRetriever"}, "only ClientCredentialsJwtRetriever"),
         ({"sasl.oauthbearer.extensions": "auth=x"}, "write NAME=VALUE"),
         ({"sasl.oauthbearer.extensions": "a=x\x01auth=y"}, "write NAME=VALUE"),
         ({"sasl.oauthbearer.assertion.file": "/x"}, "sasl.oauthbearer.assertion.file: not supported"),
@@ -100,6 +103,7 @@ def test_oauth_endpoint_is_shown_and_its_secret_masked() -> None:
     assert {one for one in UNDERSTOOD if is_secret(one)} == {
         "sasl.oauthbearer.client.secret",
         "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.token.command",
     }
     assert CLIENT_SECRET not in repr(of(LIBRDKAFKA))
 
@@ -279,3 +283,113 @@ def test_endpoint_certificate_is_checked_with_the_configured_ca(tmp_path: Path) 
             token(https_ca_location=str(certificate))
         with pytest.raises(SettingsError, match="can't be used"):
             token(https_ca_pem="-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----")
+
+
+# -- a file, or a command ----------------------------------------------------------------
+
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({"sasl.oauthbearer.token.file": "/var/run/token"}, OAuthSettings(file="/var/run/token")),
+        ({"sasl.oauthbearer.token.endpoint.url": "file:///var/a%20b"}, OAuthSettings(file="/var/a b")),
+        (
+            {
+                "sasl.oauthbearer.token.endpoint.url": "file:///var/run/token",
+                "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.FileJwtRetriever",
+                "sasl.jaas.config": f'{MODULE} required extension_logicalCluster="lkc-1";',
+            },
+            OAuthSettings(file="/var/run/token", extensions=(("logicalCluster", "lkc-1"),)),
+        ),
+        (
+            {"sasl.oauthbearer.token.command": "az account get-access-token --resource 'api://a b'"},
+            OAuthSettings(command=("az", "account", "get-access-token", "--resource", "api://a b")),
+        ),
+    ],
+)
+def test_token_file_and_command_are_read_from_a_client_file(keys: dict[str, str], wanted: OAuthSettings) -> None:
+    assert of({**SASL, **keys}).oauth == wanted
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {},
+            "needs sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.token.file or sasl.oauthbearer.token.command",
+        ),
+        ({"sasl.oauthbearer.token.file": "/t", "sasl.oauthbearer.token.command": "t"}, "come from one place"),
+        ({"sasl.oauthbearer.token.file": "/t", "sasl.oauthbearer.client.secret": CLIENT_SECRET}, "come from one place"),
+        ({"sasl.oauthbearer.token.command": f"t '{CLIENT_SECRET}"}, "it is no command line"),
+        ({"sasl.oauthbearer.token.endpoint.url": "file://elsewhere/t"}, "write a file as file:///PATH"),
+    ],
+)
+def test_unusable_token_source_is_refused_in_one_line(keys: dict[str, str], said: str) -> None:
+    text = refused({**SASL, **keys})
+    assert said in text
+    assert CLIENT_SECRET not in text
+
+
+def test_token_file_is_shown_and_a_token_commands_arguments_are_not() -> None:
+    assert masked("sasl.oauthbearer.token.file", "/var/run/token") == "/var/run/token"
+    assert masked("sasl.oauthbearer.token.command", f"t {CLIENT_SECRET}") == MASK
+    settings = of({**SASL, "sasl.oauthbearer.token.command": f"t {CLIENT_SECRET}"})
+    assert CLIENT_SECRET not in repr(settings)
+
+
+def test_token_file_is_read_again_before_its_token_expires(server: TokenServer, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(server.jwt(3) + "\n")
+    provider = TokenProvider(OAuthSettings(file=str(file)))
+    first = provider.token()
+    assert first.value == file.read_text().strip()
+    file.write_text(later := server.jwt(300))
+    while provider.token() == first:
+        time.sleep(0.05)
+    assert time.monotonic() < first.expires_s
+    assert provider.token().value == later
+
+
+@pytest.mark.parametrize(
+    ("printed", "left_s"),
+    [
+        ("opaque-token", 300),
+        ('{"access_token": "opaque-token", "expires_in": 60}', 60),
+        ('{"accessToken": "opaque-token", "expires_on": %d, "expiresOn": "some day"}', 120),
+        ('{"token": "opaque-token"}', 300),
+    ],
+)
+def test_command_prints_a_token_alone_or_in_json(printed: str, left_s: float) -> None:
+    text = printed % (time.time() + 120) if "%" in printed else printed
+    token = TokenProvider(OAuthSettings(command=("printf", "%s\n", text))).token()
+    assert token.value == "opaque-token"
+    assert token.expires_s - time.monotonic() == pytest.approx(left_s, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"file": "/nowhere/token"}, "token file /nowhere/token can't be read: No such file or directory"),
+        ({"file": "/dev/zero"}, "token file /dev/zero can't be read: it is a pipe or a device"),
+        ({"command": ("/nowhere/t", CLIENT_SECRET)}, "token command /nowhere/t can't be run: no such file"),
+        ({"command": ("sh", "-c", f"echo {CLIENT_SECRET}; exit 3")}, "token command sh exited with 3: run it by hand"),
+        ({"command": ("echo", "two words")}, "token command echo: it gives no token"),
+        ({"command": ("echo", '{"access_token": 5}')}, "token command echo: it gives no token"),
+        ({"command": ("cat", "/dev/zero")}, "token command cat prints more than 1 MiB"),
+        ({"command": ("echo", '{"access_token": "t", "expires_in": 0}')}, "its token has expired: is what renews it"),
+    ],
+)
+def test_source_without_a_usable_token_is_one_line_without_what_it_printed(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(BrokerError) as failed:
+        TokenProvider(OAuthSettings(**source)).token()
+    assert said in str(failed.value)
+    assert CLIENT_SECRET not in str(failed.value)
+
+
+def test_expired_jwt_in_a_token_file_is_named(server: TokenServer, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(server.jwt(-5))
+    with pytest.raises(BrokerError, match="its token has expired: is what renews it still running"):
+        TokenProvider(OAuthSettings(file=str(file))).token()
