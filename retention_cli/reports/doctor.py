@@ -76,6 +76,14 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
         "limited",
         "MAX_TIMESTAMP: without it more look-ups are settled by reading records",
     ),
+    (
+        23,
+        2,
+        "OffsetForLeaderEpoch 2",
+        _DECIDE,
+        "limited",
+        "whether a log was cut: without it commits with a leader epoch hold (F5), and remembered times count for nothing",
+    ),
     (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
     (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
 )
@@ -200,7 +208,7 @@ def _may(
 
 def _connection(settings: ConnectionSettings) -> Check:
     how = settings.protocol if settings.mechanism is None else f"{settings.protocol}, {settings.mechanism}"
-    return Check("connection", "good", how if settings.oauth is None else f"{how} (tokens: {settings.oauth.shown})")
+    return Check("connection", "good", how if settings.oauth is None else f"{how} ({settings.oauth.shown})")
 
 
 def _versions(reader: ClusterReader) -> Iterable[Check]:
