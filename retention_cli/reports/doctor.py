@@ -82,7 +82,7 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
         "OffsetForLeaderEpoch 2",
         _DECIDE,
         "limited",
-        "whether a log was cut: without it commits with a leader epoch hold (F5), and remembered times count for nothing",
+        "whether logs were cut: without it commits with a leader epoch hold (F5)",
     ),
     (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
     (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
