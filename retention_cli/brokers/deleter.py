@@ -38,7 +38,8 @@ class Deleter:
 
     @classmethod
     def for_reader(cls, reader: ClusterReader) -> Deleter:
-        """Return a deleter that shares a reader's connections and clock."""
+        """Return a deleter that shares a reader's connections and clock; see :meth:`.ClusterReader.check_deletes`."""
+        reader.check_deletes()
         return cls(reader.wire, reader.clock)
 
     def delete(

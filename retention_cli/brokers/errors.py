@@ -38,3 +38,11 @@ class NotSentError(RequestFailedError):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, retriable=True)
+
+
+class MissingApiError(NotSentError):
+    """A broker does not offer an API, or no version of it that kretain knows: nothing was sent to it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.retriable = False

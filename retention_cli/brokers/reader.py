@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from retention_cli.brokers import (
     acls,
@@ -18,7 +18,7 @@ from retention_cli.brokers import (
     share_groups,
     topic_configs,
 )
-from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
+from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.brokers.wire.connections import Wire
@@ -33,6 +33,10 @@ DEFAULT_TIMEOUT_S = 30.0
 
 Elsewhere = Callable[[str], ConnectionSettings]
 """Returns the connection settings of another cluster, by its context; raises a :class:`SettingsError`."""
+
+
+_DELETE_RECORDS: Final = 21
+"""DeleteRecords' API key; only :mod:`.deleter` can send it."""
 
 
 class ClusterReader:
@@ -275,6 +279,19 @@ class ClusterReader:
         from retention_cli.brokers import content
 
         return content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
+
+    def check_deletes(self) -> None:
+        """Check that the cluster offers DeleteRecords, by the first broker within reach.
+
+        Raises:
+            MissingApiError: it does not: nothing can be trimmed.
+        """
+        for broker in self.brokers():
+            version = self._wire.run(self._wire.highest_version, broker, _DELETE_RECORDS)
+            if version == -1:
+                raise MissingApiError("this cluster does not offer DeleteRecords: nothing can be trimmed")
+            if version is not None:
+                return
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
         """Return the API versions that each broker supports, or why it could not be asked."""

@@ -84,6 +84,10 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
         "limited",
         "whether logs were cut: without it commits with a leader epoch hold (F5)",
     ),
+    (32, 1, "DescribeConfigs 1", _DECIDE, "missing", "topics' settings: without them every topic holds (G5)"),
+    (10, 0, "FindCoordinator 0", _COMMANDS, "missing", "which broker has a group's offsets"),
+    (15, 0, "DescribeGroups 0", _COMMANDS, "limited", "what groups read: without it one with members holds (F3)"),
+    (16, 0, "ListGroups 0", _COMMANDS, "missing", "which groups there are: without it every floor is unknown (F9)"),
     (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
     (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
 )
@@ -252,12 +256,14 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
 
 
 def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]:
-    if reader.may_describe_cluster():
-        yield Check("groups", "good", "DESCRIBE on the cluster: listings of groups are complete (F8)")
-    else:
-        text = (
-            "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) and sizes are missing"
-        )
+    try:
+        if reader.may_describe_cluster():
+            yield Check("groups", "good", "DESCRIBE on the cluster: listings of groups are complete (F8)")
+        else:
+            text = "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8)"
+            yield Check("groups", "missing", f"{text} and sizes are missing", _COMMANDS)
+    except BrokerError as error:
+        text = f"{error}: whether listings of groups are complete is unknown, and so is every floor (F8)"
         yield Check("groups", "missing", text, _COMMANDS)
     offsets = metadata.topics.get(OFFSETS_TOPIC)
     offline = 0 if offsets is None else sum(one.leader is None for one in offsets.partitions.values())

@@ -139,7 +139,8 @@ def carry_out(job: TrimJob) -> TrimReport:
         LockedError: another trim of this cluster is running.
         StateError: the audit log can't be read or written, or the policy has limits per day and the log's chain is
             broken; nothing was trimmed. A failure after the first batch is in the report instead, and ends the trim.
-        BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
+        BrokerError, PolicyError: nothing could be rechecked, or the cluster does not offer DeleteRecords; nothing was
+            trimmed.
     """
     reader, plan = job.reader, job.plan
     now_ms = job.clock_ms()

@@ -95,6 +95,7 @@ def trim(
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
+            reader.check_deletes()
             asked = within_limits(settings.state_dir, made, how.max_partitions, today.policy.limits, whole)
             confirm(
                 lambda: question(asked),

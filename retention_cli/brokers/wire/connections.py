@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from kafka.net.selector import NetworkSelector
 
 from retention_cli.brokers.errors import (
     BrokerError,
+    MissingApiError,
     NotSentError,
     RequestFailedError,
     UnauthorizedError,
@@ -361,8 +363,15 @@ def _translated(error: Exception, mechanism: str | None) -> BrokerError:
     if isinstance(error, TooLateError):
         return NotSentError(f"not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
-        return RequestFailedError("the broker is too old for this request", retriable=False)
+        return MissingApiError(missing_api(str(error)))
     return RequestFailedError(connection_problem(error), retriable=True)
+
+
+def missing_api(said: str) -> str:
+    """Return what a broker does not offer, by the client's own text of it."""
+    name = re.search(r"'(\w+?)(Request)?'", said)
+    called = "this request" if name is None else name[1]
+    return f"the broker does not offer {called}" + ("" if "does not support" in said else " in a version that fits")
 
 
 def _failed(error: Exception) -> Awaitable[Any]:
