@@ -92,6 +92,7 @@ def test_every_secret_key_is_known_as_secret() -> None:
         *("sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem", "ssl.keystore.key"),
         *("ssl.keystore.password", "ssl.truststore.password"),
         *("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"),
+        "sasl.oauthbearer.token.command",
     }
 
 
