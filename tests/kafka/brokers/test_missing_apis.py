@@ -11,6 +11,7 @@ from kretain.embedded import EmbeddedKafka
 from kretain.embedded.node import free_ports
 from tests.conftest import QUICK
 from tests.support.api_proxy import ApiProxy
+from tests.support.plain import kept_alive
 from tests.support.world import HOUR, Cli, World, run_cli
 
 OLD = [30 * HOUR] * 10
@@ -106,3 +107,21 @@ def test_trim_without_deleterecords_is_impossible_and_says_so(proxy: ApiProxy, t
     assert done.err == "kretain: this cluster does not offer DeleteRecords: nothing can be trimmed\n"
     history = ask(proxy, tmp_path, "history", "-o", "json")
     assert "unverified" not in history.out
+
+
+@pytest.mark.parametrize(
+    ("protocol", "key", "name"),
+    [("classic", 15, "DescribeGroups"), ("consumer", 69, "ConsumerGroupDescribe")],
+    ids=["classic", "consumer"],
+)
+def test_group_with_members_that_cannot_be_described_holds(
+    proxy: ApiProxy, cluster: EmbeddedKafka, topic: str, tmp_path: Path, protocol: str, key: int, name: str
+) -> None:
+    """F3: what its members read without a commit is unknown."""
+    world = World(cluster.bootstrap, tmp_path / "unused")
+    proxy.most = {key: None}
+    with kept_alive(world.member(f"{topic}-{protocol}", [topic], group_protocol=protocol)):
+        done = ask(proxy, tmp_path, "plan", topic, "--consumed-after", "1h", "-o", "json")
+    (row,) = done.json()["partitions"]
+    assert row["action"] == "hold"
+    assert f"does not offer {name}" in " ".join(reason["text"] for reason in row["reasons"]), row["reasons"]
