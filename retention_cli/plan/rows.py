@@ -85,6 +85,15 @@ class StoredDecisions(Sequence[Decision]):
                 chosen = compute.and_(chosen, compute.greater(compute.list_value_length(table.column("reasons")), 0))
             yield from map(decision_of, table.filter(chosen).to_pylist())
 
+    def largest(self, count: int) -> Iterator[Decision]:
+        """Yield so many of each table's decisions, those that matter most: the others need not be decoded."""
+        pa, compute = arrow(), arrow("pyarrow.compute")
+        for table in self.tables():
+            order = compute.index_in(table.column("action"), value_set=pa.array(_ORDER))
+            ranked = table.append_column("order", order)
+            first = compute.sort_indices(ranked, [("order", "ascending"), ("records", "descending")])[:count]
+            yield from map(decision_of, table.take(first).to_pylist())
+
 
 def _opened(content: bytes) -> Any:
     return arrow("pyarrow.parquet").ParquetFile(arrow().BufferReader(content))
@@ -131,7 +140,8 @@ def having(decisions: Iterable[Decision], *actions: str, reasons: bool = False) 
 
 def most_important(decisions: Iterable[Decision], count: int) -> list[Decision]:
     """Return the largest trims; if there are few, holds, too, then the rest. They are in the plan's order."""
-    return sorted(heapq.nsmallest(count, decisions, key=_importance), key=lambda one: one.tp)
+    some = decisions.largest(count) if isinstance(decisions, StoredDecisions) else decisions
+    return sorted(heapq.nsmallest(count, some, key=_importance), key=lambda one: one.tp)
 
 
 def _importance(one: Decision) -> tuple[int, int, str, int]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Decision, Reason
-from retention_cli.plan.rows import StoredDecisions, as_parquet, decisions_in, having
+from retention_cli.plan.rows import StoredDecisions, as_parquet, decisions_in, having, most_important
 from retention_cli.plan.value import Totals
 
 numbers = st.none() | st.integers(0, 3) | st.integers(0, 2**62)
@@ -55,6 +55,11 @@ def test_stored_decisions_are_a_sequence_that_can_be_iterated_again(
     assert len(there) == len(rows)
     assert list(there) == list(there) == rows
     assert list(there[first:last]) == rows[first:last]
+
+
+@given(in_order, st.integers(1, 6))
+def test_most_important_of_stored_decisions_are_those_in_memory(rows: list[Decision], count: int) -> None:
+    assert most_important(stored(rows), count) == most_important(rows, count)
 
 
 @given(in_order, actions)
