@@ -63,20 +63,27 @@ class DiskMemory:
 
     def add(self, look: Look) -> None:
         """Remember a look, unless it is too close to the last one, or before it (a clock was set back)."""
-        looks = self.looks
-        same_size = [one for one in looks if one.total_bytes == look.total_bytes]
-        if (not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS) and (not looks or look >= looks[-1]):
-            self.packed, self.changed = pack([*looks, look]), True
+        if self._is_next(look):
+            self.packed, self.changed = pack([*self.looks, look]), True
 
     def add_lowest(self, look: Look) -> None:
-        """Remember a look; one too close to the last only lowers that one's used bytes, if it has fewer."""
-        before = self.packed
-        self.add(look)
+        """Remember a look; one too close to the last only lowers that one's used bytes, if it has fewer.
+
+        So does one that is thinned out: the look after it has its used bytes, if it had fewer (:func:`lowest`).
+        """
         looks = self.looks
-        if self.packed == before and looks and look.wall_ms >= looks[-1].wall_ms:
+        if self._is_next(look):
+            self.packed, self.changed = pack(_lowered([*looks, look])), True
+        elif looks and look.wall_ms >= looks[-1].wall_ms:
             last = looks[-1]
             if last.total_bytes == look.total_bytes and look.used_bytes < last.used_bytes:
                 self.packed, self.changed = pack([*looks[:-1], last._replace(used_bytes=look.used_bytes)]), True
+
+    def _is_next(self, look: Look) -> bool:
+        looks = self.looks
+        same_size = [one for one in looks if one.total_bytes == look.total_bytes]
+        apart = not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS
+        return apart and (not looks or look >= looks[-1])
 
     def take(self, other: DiskMemory) -> None:
         """Merge another memory of this disk into this one."""
@@ -133,8 +140,24 @@ def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
 
 def pack(looks: Iterable[Look]) -> bytes:
     """Return looks, oldest first, as bytes. If there are too many they are thinned: the older, the farther apart."""
-    every = list(looks)
-    return b"".join(_ROW.pack(*one) for one in (every if len(every) <= LOOKS_AT_MOST else thinned_by_age(every)))
+    return b"".join(_ROW.pack(*one) for one in _thinned(list(looks)))
+
+
+def _thinned(looks: Sequence[Look]) -> Sequence[Look]:
+    return looks if len(looks) <= LOOKS_AT_MOST else thinned_by_age(looks)
+
+
+def _lowered(looks: Sequence[Look]) -> list[Look]:
+    """Return thinned looks: the used bytes of one that is dropped go to the next at that total size, if it has more."""
+    kept, found = frozenset(_thinned(looks)), list[Look]()
+    least: dict[int, int] = {}  # of the looks dropped since the last one that was kept, by total size
+    for one in looks:
+        used_bytes = min(one.used_bytes, least.pop(one.total_bytes, one.used_bytes))
+        if one in kept:
+            found.append(one._replace(used_bytes=used_bytes))
+        else:
+            least[one.total_bytes] = used_bytes
+    return found
 
 
 def unpack(packed: bytes) -> tuple[Look, ...]:

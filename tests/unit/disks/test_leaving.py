@@ -245,3 +245,14 @@ def test_indexes_go_with_their_segments_and_all_of_a_replica_s_with_it() -> None
     elsewhere = SCANNED._replace(broker=2)
     assert indexes_gone([SCANNED, deleted, elsewhere], [disk], ()) == {disk.name: 4 + 9}
     assert indexes_gone([SCANNED], [disk], {(1, *ORDERS)}) == {disk.name: 9}, "it is not believed"
+
+
+@pytest.mark.parametrize("apart_s", [61, 120, 300])
+def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> None:
+    for lull in range(70, 140):  # by then older looks are thinned out again and again
+        memory, began = DiskMemory(), lull * apart_s
+        for now in range(0, began + 3600, apart_s):
+            used = 10 if now == began else 100
+            if now > began:
+                assert lowest(memory.looks, Look(now * 1000, used, 1000), 360_000) == 10
+            memory.add_lowest(Look(now * 1000, used, 1000))
