@@ -249,7 +249,7 @@ def test_indexes_go_with_their_segments_and_all_of_a_replica_s_with_it() -> None
 
 @pytest.mark.parametrize("apart_s", [61, 120, 300])
 def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> None:
-    for lull in range(70, 140):  # by then older looks are thinned out again and again
+    for lull in range(70, 110):  # by then older looks are thinned out again and again
         memory, began = DiskMemory(), lull * apart_s
         for now in range(0, began + 3600, apart_s):
             used = 10 if now == began else 100
