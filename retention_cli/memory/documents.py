@@ -23,11 +23,11 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
-from retention_cli.memory.ages import Width
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.partition import Int64, PartitionMemory
+from retention_cli.memory.interface import Int64
+from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.replica import ROW_BYTES
 from retention_cli.memory.samples import SAMPLE_BYTES
 
@@ -73,7 +73,7 @@ class TopicDocument:
     name: str
     seen_ms: Int64
     partitions: Mapping[int, PartitionMemory] = field(default_factory=dict)
-    widths: tuple[Width, ...] = ()
+    widths: tuple[tuple[Int64, Int64], ...] = ()
 
 
 def _group_in(text: str) -> GroupMemory:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from retention_cli.memory.interface import Int32, Int64
+
 _AT_MOST: Final = 4
 
 
@@ -20,9 +22,9 @@ class Earlier(NamedTuple):
     was applied to the groups' commits.
     """
 
-    asked: int
-    leader_epoch: int
-    reach: int
+    asked: Int32
+    leader_epoch: Int32
+    reach: Int64
     settled: bool = False
 
     def settles(self, other: Earlier) -> bool:

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
 
 if TYPE_CHECKING:
     from retention_cli.memory.positions import Logs
+
+Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""A leader epoch: a larger one can't be asked about."""
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""A number that the ledger's columns can hold, and brokers be asked about."""
 
 Commits = Mapping[str, Sequence[tuple[int, int, int | None]]]
 """A group's commits by topic: partition, committed offset, and the commit's leader epoch, None if it has none."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final, NamedTuple
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import replica as replica_memory
 from retention_cli.memory.earlier import Earlier, joined, pending
 from retention_cli.memory.event_scan import further, read_scan
+from retention_cli.memory.interface import Int32, Int64
 from retention_cli.memory.samples import (
     SAMPLE_BYTES,
     SAMPLES_AT_MOST,
@@ -27,15 +28,24 @@ from retention_cli.memory.samples import (
 )
 
 _DATA_AT_MOST: Final = 8
-Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""A number that the ledger's columns can hold."""
 
 
 class Front(NamedTuple):
     """Who stamped the record at ``offset``, which was S then: the broker (append time), or its producer (G3)."""
 
-    offset: int
+    offset: Int64
     append_time: bool
+
+
+def _askable(newest: EventMax | None) -> EventMax | None:
+    """Return it, unless a number is too large for a broker to be asked about.
+
+    Raises:
+        ValueError: one is.
+    """
+    if newest is not None and not all(-(2**63) <= one < 2**63 for one in (newest.time_ms, newest.offset or 0)):
+        raise ValueError("its time or its offset is too large")
+    return newest
 
 
 @dataclass(slots=True)
@@ -56,16 +66,16 @@ class PartitionMemory:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     packed: bytes = b""
-    newest: EventMax | None = None
+    newest: Annotated[EventMax | None, AfterValidator(_askable)] = None
     data_at: tuple[Int64, ...] = ()
     scan: bytes | None = None
     replicas: bytes = b""
-    leader_epoch: Int64 | None = None
+    leader_epoch: Int32 | None = None
     log_start: Int64 = 0
     created: bool = False
     created_below: Int64 = 0
     front: Front | None = None
-    last_epoch: Int64 | None = None
+    last_epoch: Int32 | None = None
     earlier: tuple[Earlier, ...] = ()
     newest_under: str = ""
     changed: Annotated[bool, Field(exclude=True)] = False
