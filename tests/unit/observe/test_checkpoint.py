@@ -54,6 +54,19 @@ def test_partition_known_to_only_one_source_is_unread(tmp_path: Path) -> None:
     assert one == Consumer({"orders": [(0, 4)]}, frozenset({"orders"}), unread=frozenset({("orders", 1)}))
 
 
+def test_partition_that_another_source_first_reads_in_the_batch_under_way_is_unread(tmp_path: Path) -> None:
+    """That one begins it at its start, wherever the others stand; so too before the first batch is done."""
+    late = HEAD + '{"orders":{"0":99,"1":99}}\n{"payments":{"0":99},"orders":{"0":99}}\n-'
+    source = written(tmp_path, offsets_2=late)
+    unread = frozenset({("orders", 0)})
+    [one] = checkpoint.read(source, reach_at(NOW)).values()
+    assert one == Consumer({"orders": [(1, 3)], "payments": [(0, 9)]}, frozenset({"orders"}), unread=unread)
+    (tmp_path / "commits/0").unlink()
+    (tmp_path / "commits/1").unlink()
+    [one] = checkpoint.read(source, reach_at(NOW)).values()
+    assert one == Consumer({"orders": [(1, 0)], "payments": [(0, 1)]}, frozenset({"orders"}), unread=unread)
+
+
 def test_topic_of_only_the_uncommitted_batch_is_unknown(tmp_path: Path) -> None:
     """It matches the query's pattern since then; so too before the first batch is done."""
     late = HEAD + '{"orders":{"0":99,"1":99},"new":{"0":50}}\n{"payments":{"0":99}}\n-'

@@ -8,7 +8,7 @@ done, ``sources/I/0`` has where a Kafka source began.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from retention_cli.observe.floors.sources.interface import (
@@ -45,8 +45,8 @@ class _Batch(NamedTuple):
 def read(source: FloorSource, reach: Reach) -> Consumers:
     """Return the positions of every Kafka source of the query.
 
-    What the batch under way reads beside them, and partitions that only one of two sources of a topic has met, are
-    topics that the query reads without a position there (F2).
+    What a source reads beside them in the batch under way, and partitions that only one of two sources of a topic has
+    met, are topics that the query reads without a position there (F2): where that source begins, nothing says.
 
     Args:
         source: ``place`` is the checkpoint's folder, a path or a URL.
@@ -71,9 +71,9 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
                 "checkpoint copied; it can be told again when its next batch is done"
             )
         last = batch.offsets
-    stands = [_beginning(checkpoint, number) if one is None else one for number, one in last.items()]
-    positions, torn = _furthest_behind(stands)
-    met = {topic for one in (*under_way.offsets.values(), *stands) for topic in one or ()}
+    stands = {number: _beginning(checkpoint, number) if one is None else one for number, one in last.items()}
+    positions, torn = _furthest_behind(list(stands.values()), _first_read(under_way.offsets, stands))
+    met = {topic for one in (*under_way.offsets.values(), *stands.values()) for topic in one or ()}
     reads = met.difference(positions).union(topic for topic, _partition in torn)
     if not met:
         raise SourceError(f"{checkpoint.shown}: no source of this query reads Kafka, or none has begun yet")
@@ -84,16 +84,34 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     return {source.name: Consumer(positions, frozenset(reads), unread=frozenset(torn))}
 
 
-def _furthest_behind(stands: Sequence[_Offsets]) -> tuple[dict[str, list[Position]], set[tuple[str, int]]]:
-    """Return, of all sources that read a partition, the lowest offset; and the partitions that only some have met."""
+def _first_read(under_way: Mapping[int, _Offsets | None], stands: Mapping[int, _Offsets]) -> set[tuple[str, int]]:
+    """Return the partitions that some source reads in the batch under way, and does not stand on."""
+    return {
+        (topic, n)
+        for number, one in under_way.items()
+        for topic, partitions in (one or {}).items()
+        for n in partitions.keys() - stands.get(number, {}).get(topic, {}).keys()
+    }
+
+
+def _furthest_behind(
+    stands: Sequence[_Offsets], first_read: Collection[tuple[str, int]]
+) -> tuple[dict[str, list[Position]], set[tuple[str, int]]]:
+    """Return, of all sources that read a partition, the lowest offset; and the partitions that only some have met.
+
+    Those that some source only reads now (``first_read``) are among them.
+    """
     found: _Offsets = {}
-    torn: set[tuple[str, int]] = set()
+    torn = set(first_read)
     for one in stands:
         for topic, partitions in one.items():
             before = found.setdefault(topic, partitions)
             torn.update((topic, n) for n in before.keys() ^ partitions.keys())
             found[topic] = {n: min(offset, before[n]) for n, offset in partitions.items() if n in before}
-    return {topic: sorted(here.items()) for topic, here in found.items() if here}, torn
+    known = {
+        topic: [(n, at) for n, at in sorted(here.items()) if (topic, n) not in torn] for topic, here in found.items()
+    }
+    return {topic: rows for topic, rows in known.items() if rows}, torn
 
 
 def _last_batch(checkpoint: Storage, log: str) -> int | None:
