@@ -269,7 +269,10 @@ class Ledger(LedgerGroups):
                     keys.append(key)
                 self._mark(keys)
         with self._errors():
-            self._forget_read()
+            if self._unsaved():
+                self._join_others()
+            else:
+                self._forget_read()
 
     def _replaced(self, copy: Ledger, revision: int) -> bool:
         """Put the copy's rows in place of these, unless there was another write since; return whether they are."""

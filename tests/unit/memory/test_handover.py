@@ -66,6 +66,19 @@ def test_what_a_plan_elsewhere_has_seen_is_remembered_beside_what_was_known(
     assert seen(tmp_path / "here") == {"old": 3, "new": 7, "later": 9}
 
 
+def test_what_could_not_be_saved_before_does_not_replace_what_comes_back(
+    here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
+) -> None:
+    """The group was set back since: were it gone by then, a trim would go by where it stood before (F6)."""
+    see(here(CLUSTER), "old", 3)
+    here(CLUSTER).begin(IDS)
+    here(CLUSTER).saw_group("new", {"t": [(0, 9, None)]}, NOW - 1, 0)  # the disk was full
+    handed = hand_over(here, CLUSTER)
+    take_back(here, CLUSTER, plan_elsewhere(handed), handed.revision, NOW)
+    here.save(NOW)
+    assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "new": 7}, [])
+
+
 def test_what_another_run_has_written_meanwhile_is_kept(
     here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
 ) -> None:
