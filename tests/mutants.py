@@ -205,10 +205,10 @@ MUTANTS: Final = (
         "",
     ),
     Mutant(
-        "F7: topics of the batch under way are let be",
+        "F7: what a source first reads in the batch under way is let be",
         _CHECKPOINT,
-        "in (*under_way.offsets.values(), *stands)",
-        "in (*stands,)",
+        "_first_read(under_way.offsets, stands))",
+        "set())",
     ),
     Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "batch.written_ms > committed_ms", "False"),
     Mutant("F7: a copy that is lost counts", _PROOF, "if not there.start <= sync.downstream < there.end:", "if False:"),
