@@ -140,7 +140,7 @@ def compare(world: World, client: Client, topic: str, step: str, partition: int 
 
 
 @pytest.mark.parametrize("name", [*PYTHON, *GO, *NODE, *JAVA])
-def test_floor_is_never_above_where_a_restarted_client_goes_on(
+def test_floor_is_never_above_where_a_restarted_client_resumes(
     three: EmbeddedKafka, programs: dict[str, list[str]], tmp_path: Path, name: str
 ) -> None:
     world = World(three.bootstrap, tmp_path / "state")

@@ -54,7 +54,7 @@ def test_truncation_noted_by_another_run_is_used(requests: int) -> None:
 
 @pytest.mark.parametrize("memories", ["one", "cluster"])
 @pytest.mark.parametrize("requests", range(1, 28))
-def test_what_a_run_of_an_earlier_log_has_noted_is_asked_about_where_another_has_gone_on(
+def test_note_of_a_run_from_before_a_truncation_is_checked_after_another_run_continued(
     requests: int, memories: str
 ) -> None:
     """The one began with an empty memory, and ends in the log as it was cut; the other saved before the cut."""

@@ -92,7 +92,9 @@ def group(pid: int) -> int:
         return 0
 
 
-def test_killed_local_spark_is_one_line(held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_local_spark_is_reported_in_one_line(
+    held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And no folder of ours is left behind."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -108,7 +110,7 @@ def test_killed_local_spark_is_one_line(held: Held, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("all_of_it", [False, True], ids=["this process", "its group"])
-def test_ctrl_c_during_spark_is_one_line(held: Held, all_of_it: bool) -> None:
+def test_ctrl_c_during_spark_is_reported_in_one_line(held: Held, all_of_it: bool) -> None:
     """In a terminal the whole group gets it: Spark's JVM and its Python workers, too."""
     running = held.start("local[2]")
     if all_of_it:
@@ -121,7 +123,7 @@ def test_ctrl_c_during_spark_is_one_line(held: Held, all_of_it: bool) -> None:
 
 
 @pytest.mark.long  # a cluster of its own
-def test_killed_executors_are_one_line(held: Held, tmp_path: Path) -> None:
+def test_killed_executors_are_reported_in_one_line(held: Held, tmp_path: Path) -> None:
     with standalone(tmp_path, workers=1) as spark:
         running = held.start(spark.url, *SMALL, "--spark-conf", "spark.task.maxFailures=1")
         for pid in processes("CoarseGrainedExecutorBackend", lambda pid: group(pid) == spark.workers[0].pid):
@@ -132,7 +134,7 @@ def test_killed_executors_are_one_line(held: Held, tmp_path: Path) -> None:
 
 
 @pytest.mark.long  # a client asks for some twenty seconds whether the server is there again
-def test_killed_connect_server_is_one_line(held: Held, tmp_path: Path) -> None:
+def test_killed_connect_server_is_reported_in_one_line(held: Held, tmp_path: Path) -> None:
     with connect_server(tmp_path) as spark:
         running = held.start(spark.url)
         spark.workers[0].kill()

@@ -159,7 +159,9 @@ def coordinator(world: World, group: str) -> int:
 
 
 @pytest.mark.long  # Spark tries a task four times before it gives up
-def test_missing_spark_requirement_is_one_line(world: World, tmp_path: Path, spark_standalone: SparkServer) -> None:
+def test_missing_spark_requirement_is_reported_in_one_line(
+    world: World, tmp_path: Path, spark_standalone: SparkServer
+) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
     topic = world.filled([5 * HOUR] * 3)
     policy = tmp_path / "policy.yaml"

@@ -133,7 +133,7 @@ def test_yarn_executors_run_in_a_packed_environment(world: World, tmp_path: Path
     assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
 
 
-def test_missing_yarn_requirement_is_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_missing_yarn_requirement_is_reported_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     """Nobody told where YARN is; and executors with a Python that has nothing: exit 1, one line, nothing planned."""
     file = tmp_path / "policy.yaml"
     file.write_text(consumed(world.topic()))
@@ -147,7 +147,7 @@ def test_missing_yarn_requirement_is_one_line(world: World, tmp_path: Path, spar
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
 
 
-def test_killed_yarn_application_is_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+def test_killed_yarn_application_is_reported_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(consumed(world.topic()))
     earlier = {one["id"] for one in spark_yarn.applications()}

@@ -148,7 +148,7 @@ def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
     where.check_that_nothing_stayed()
 
 
-def test_demo_in_a_pipe_runs_every_step_and_says_that_it_does_not_ask(piped: Piped) -> None:
+def test_demo_in_a_pipe_runs_every_step_without_asking(piped: Piped) -> None:
     code = piped.process.wait(200)
     out, err = piped.out.read_text(), piped.err.read_text()
     assert code == 0, err

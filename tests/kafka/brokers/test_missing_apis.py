@@ -98,7 +98,9 @@ def test_trim_works_without_an_api_that_it_can_do_without(
     assert [row["outcome"] for row in done.json()["partitions"]] == ["trimmed"]
 
 
-def test_trim_without_deleterecords_is_impossible_and_says_so(proxy: ApiProxy, topic: str, tmp_path: Path) -> None:
+def test_trim_without_deleterecords_fails_and_names_the_missing_api(
+    proxy: ApiProxy, topic: str, tmp_path: Path
+) -> None:
     proxy.most = dict([APIS["DeleteRecords"]])
     rehearsed = ask(proxy, tmp_path, "trim", topic, "--consumed-after", "1h", "--dry-run", "-o", "json")
     assert rehearsed.json()["partitions"][0]["outcome"] == "would-trim"

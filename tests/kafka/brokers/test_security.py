@@ -576,7 +576,7 @@ def test_record_reads_use_the_same_security_settings(
     ],
     ids=["none", "a stranger's", "no passphrase", "a wrong passphrase", "another's key", "no such key", "no key"],
 )
-def test_missing_or_wrong_client_certificate_is_one_line_without_the_key(
+def test_missing_or_wrong_client_certificate_fails_in_one_line_without_the_key(
     mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, change: dict[str, str], said: str
 ) -> None:
     given = {"security_protocol": "SSL", "ssl_ca_location": str(certificates["ca.pem"])}

@@ -115,7 +115,7 @@ def test_error_is_reported_once_on_stderr_with_its_exit_code(
         assert done.err.count("\n") == 1
 
 
-def test_unreachable_cluster_is_one_line_within_the_timeout() -> None:
+def test_unreachable_cluster_is_reported_in_one_line_within_the_timeout() -> None:
     for bootstrap in ("127.0.0.1:1", "no-such-host.invalid:9092"):
         began = time.monotonic()
         done = run_cli("plan", "x", "--consumed-after", "1d", "-b", bootstrap, "--timeout", "1500ms")
@@ -264,7 +264,7 @@ class TestTrim:
         assert world.ends(topic)[0] == (8 if code == 0 else 0)
 
 
-def test_offsets_by_floor_and_by_group(shop: Shop) -> None:
+def test_offsets_shows_lag_by_floor_and_by_group(shop: Shop) -> None:
     world, topic, billing, policy = shop
     rows = world.cli("offsets", topic, "-o", "json", check=0).json()["partitions"]
     assert [(row["min_commit"], row["lag"], row["min_commit_by"]) for row in rows] == [
@@ -309,7 +309,7 @@ def test_explain_draws_the_log_with_reasons(shop: Shop) -> None:
     assert "no partition 9" in world.cli("explain", f"{topic}:9", "-p", str(policy), check=1).err
 
 
-def test_policy_check_against_a_cluster(shop: Shop, tmp_path: Path) -> None:
+def test_policy_check_against_a_cluster_names_missing_groups_and_unmatched_rules(shop: Shop, tmp_path: Path) -> None:
     world, topic, _, policy = shop
     good = world.cli("policy", "check", "-p", str(policy), check=0)
     assert "1 topic managed" in good.out

@@ -124,7 +124,7 @@ def shell(request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Pat
         assert not (tmp_path / "pwned").exists(), "a name was run as a command"
 
 
-def test_first_tab_completes(shell: Shell, names: Names) -> None:
+def test_first_tab_press_completes_commands_and_topics(shell: Shell, names: Names) -> None:
     """Also where the file was found in fpath, and is loaded by that TAB."""
     assert shell.words("kretain expl\t", seconds=0) == ["explain"]
     assert shell.words(f"kretain plan {names.stem}-orders.\t") == ["plan", f"{names.stem}-orders.eu"]

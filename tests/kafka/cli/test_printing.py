@@ -37,7 +37,7 @@ def run_of(world: World) -> dict:
 
 @pytest.mark.parametrize(("outlet", "why"), [(FULL, "No space left on device"), (CLOSED, "stdout is closed")])
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_lost_report_after_a_trim_exits_partial_and_says_what_was_deleted(
+def test_lost_report_after_a_trim_exits_partial_and_names_the_deletes(
     world: World, topic: str, outlet: str, why: str, output: str
 ) -> None:
     done = run_into(outlet, *arguments(world, "trim", topic, "--yes", "-o", output, "-q"))
@@ -121,9 +121,7 @@ def test_interrupted_trim_with_a_lost_report_exits_as_interrupted(world: World, 
     assert "1 partition trimmed; 8 records trimmed" in done.err
 
 
-def test_fleet_trim_with_a_lost_report_says_what_was_deleted_in_each_cluster(
-    world: World, topic: str, tmp_path: Path
-) -> None:
+def test_fleet_trim_with_a_lost_report_names_each_clusters_deletes(world: World, topic: str, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(consumed(topic))
     (tmp_path / "fleet.yaml").write_text(
         "version: 1\npolicy: policy.yaml\nclusters:\n"

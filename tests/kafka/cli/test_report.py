@@ -57,7 +57,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         world.delete_group(HOSTILE)
 
 
-def test_report_of_a_file_that_is_no_plan_is_one_line(tmp_path: Path, world: World) -> None:
+def test_report_of_a_file_that_is_no_plan_fails_in_one_line(tmp_path: Path, world: World) -> None:
     file, out = tmp_path / "plan.json", tmp_path / "page.html"
     file.write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
     said = world.cli("report", "--plan", str(file), "--out", str(out), check=1)

@@ -129,7 +129,7 @@ def test_hanging_broker_is_not_compensated_by_others(tmp_path: Path) -> None:
         wait_until(lambda: trimmed(world.cli("plan", *options)).keys() == {topic}, "it answers again", 90)
 
 
-def test_volume_without_any_space_is_reported_in_words(tmp_path: Path) -> None:
+def test_completely_full_volume_ends_a_trim_without_an_internal_error(tmp_path: Path) -> None:
     """A broker takes its dir offline where it can't write: what was asked for is said not to be known, or failed."""
     with filled(tmp_path) as one:
         topic = one.topic("old", 20, 30)

@@ -68,7 +68,7 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
         yield one
 
 
-def test_remote_segments_are_trimmed_only_if_the_policy_says_so(far: Tiered) -> None:
+def test_remote_segments_are_trimmed_only_if_the_policy_allows_it(far: Tiered) -> None:
     """R6 leaves the topic alone; ``tiered: trim`` lets it go, and then what is remote goes, too; bytes are not known."""
     assert far.world.ends(far.topic_name)[0] == 0, "what is remote is still there to be read"
     begins = far.near()[0]

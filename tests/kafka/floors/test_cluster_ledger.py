@@ -51,7 +51,7 @@ def test_new_machine_knows_deleted_groups(world: World) -> None:
     assert codes(found) == {"F6"}
 
 
-def test_plan_says_that_its_memory_is_shared_and_since_when(world: World) -> None:
+def test_plan_shows_that_its_memory_is_shared_and_since_when(world: World) -> None:
     topic = world.filled(OLD)
     first, second = (plan(world, consumed(topic), machine) for machine in ("first", "second"))
     assert (first.memory, second.memory) == ("cluster", "cluster")

@@ -85,7 +85,7 @@ def test_source_no_longer_in_the_policy_is_mentioned(world: World, topic: str, t
     assert world.plan(consumed(topic)).notes == []
 
 
-def test_first_read_of_a_source_says_what_it_cannot_know(world: World, topic: str) -> None:
+def test_plans_of_the_first_week_warn_of_groups_expired_before_the_first_look(world: World, topic: str) -> None:
     """Groups whose offsets had expired left no trace (F6): the plans of the first week say so, and groups before them."""
     for looked in (False, True):
         table = world.cli("groups", "--group", f"{topic}*", check=0).out

@@ -283,7 +283,7 @@ def test_transaction_coordinator_of_a_group_is_where_kafka_puts_it(world: World)
         assert placed == reader.coordinators(groups)
 
 
-def test_doubts_about_one_group_add_up(world: World) -> None:
+def test_pending_offset_of_a_group_hides_no_other_doubt_about_it(world: World) -> None:
     """F3, F6: an offset that is pending on one topic does not hide what is remembered of another, nor a wider doubt."""
     topic, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
     group, policy = f"{topic}-tx", consumed("*")
@@ -331,7 +331,7 @@ def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
     assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}
 
 
-def test_unusual_group_and_topic_names_are_read(world: World) -> None:
+def test_commits_of_groups_with_unusual_names_count(world: World) -> None:
     topic = world.topic(name="T.o_p-i" + "c" * 230)
     world.produce(topic, OLD)
     for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x", ""):
@@ -366,7 +366,7 @@ def test_member_with_an_unknown_subscription_may_read_any_topic(world: World) ->
     assert plan_row(world, topic)["trim_to"] == 10
 
 
-def test_group_with_opaque_members_counts_by_commits_if_the_policy_says_so(world: World) -> None:
+def test_group_with_opaque_members_counts_by_commits_if_the_policy_allows_it(world: World) -> None:
     """F3: ``groups.by.commits`` waives what members might read. A stored offset that is no position still holds."""
     topic = world.filled(OLD, {"done": 10, "odd": 4})
     by_commits = f'{consumed(topic)}\ngroups:\n  by.commits: ["{topic}-odd"]'
@@ -379,7 +379,7 @@ def test_group_with_opaque_members_counts_by_commits_if_the_policy_says_so(world
     assert codes(world.decide(by_commits, topic)) == {"F2"}
 
 
-def test_stale_leader_epoch_in_a_commit_counts_if_the_policy_says_so(world: World) -> None:
+def test_commit_with_a_stale_leader_epoch_counts_if_the_policy_allows_it(world: World) -> None:
     """F5: ``groups.stale.epochs``. What the ledger saw with its epoch is judged by it until it moves."""
     topic = world.filled(OLD)
     group = f"{topic}-sarama"

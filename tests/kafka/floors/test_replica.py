@@ -176,7 +176,7 @@ def test_cluster_that_is_its_own_replica_is_an_error(world: World, copying: subp
     assert "replica:dr could not be read: 127.0.0.1:1" in said(held)
 
 
-def test_commands_show_the_replica(
+def test_groups_doctor_and_plan_use_the_replica_of_its_context(
     world: World, target: EmbeddedKafka, copying: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     topic = make(world)

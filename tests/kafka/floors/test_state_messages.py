@@ -127,7 +127,7 @@ def test_times_from_a_machine_with_a_wrong_clock_are_ignored(store: Store, write
         assert "behind the brokers'" in said
 
 
-def test_machine_with_a_wrong_clock_is_told(store: Store) -> None:
+def test_machine_with_a_wrong_clock_gets_a_note(store: Store) -> None:
     topic_id = new_topic_id()
     with store.opened(clock_ms=lambda: now_ms() + 10 * 60_000) as (ledger, memories):
         ledger.begin({"orders": topic_id})

@@ -125,7 +125,7 @@ def test_wrong_clock_forgets_no_group(world: World) -> None:
     assert floor(AheadClock(), Unknown.because("G8", "this machine's clock is ahead")) == 4
 
 
-def test_local_state_does_not_check_the_clock_and_says_so(world: World) -> None:
+def test_local_state_leaves_the_clock_unchecked_and_reports_it(world: World) -> None:
     _, policy = ready(world, "local")
     report = trim(world, policy, ahead_ms=5 * MINUTE)
     assert [row.outcome for row in report.rows] == ["trimmed"]

@@ -72,7 +72,7 @@ def test_markers_timestamp_is_no_event_time(world: World) -> None:
     assert decision.rule == "event-time"
 
 
-def test_marker_at_the_log_start_keeps_nothing_behind_it(world: World) -> None:
+def test_marker_at_the_log_start_does_not_keep_the_records_behind_it(world: World) -> None:
     """docs/rules.md, Look-ups: an answer where no data record stands is settled by reading from there on."""
     topic = world.topic("event")
     old = 40 * 24
@@ -101,7 +101,7 @@ def test_open_transactions_timestamp_is_no_event_time_yet(world: World) -> None:
     assert world.decide(policy(topic), topic).trim_to == 3
 
 
-def test_largest_event_time_is_remembered_after_its_record_is_gone(world: World) -> None:
+def test_largest_event_time_is_remembered_after_its_record_is_deleted(world: World) -> None:
     """Removing the memory changes the decision: maxEventTime is the largest that was ever held."""
     topic = world.topic("event")
     world.produce_at(topic, hours_ago(10, 100, 90, 80))
@@ -179,7 +179,7 @@ def test_single_future_timestamp_holds_the_topic_and_names_the_remedy(world: Wor
     assert "retention.eventtime.ignore.future" in " ".join(explained.out.split())
 
 
-def test_ignore_future_continues_once_the_bad_record_is_gone(world: World) -> None:
+def test_ignore_future_continues_once_the_bad_record_is_deleted(world: World) -> None:
     topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
     world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48, 2)])
     ignoring = policy(topic, retention__eventtime__ignore__future="true")
@@ -296,7 +296,7 @@ def test_event_times_come_from_json_values_despite_transactions_and_tombstones(w
 
 
 @pytest.mark.parametrize("kind", ["header", "json"])
-def test_seconds_instead_of_milliseconds_are_named_and_hold(world: World, kind: str) -> None:
+def test_event_times_in_seconds_hold_the_topic_and_are_named(world: World, kind: str) -> None:
     """G9: 20 records of now, each with its event time in seconds; and one whose producer got it right."""
     topic = world.topic("event")
     source = {"retention__eventtime__source": "'header:et'" if kind == "header" else "'json:/et'"}
@@ -317,7 +317,7 @@ def test_seconds_instead_of_milliseconds_are_named_and_hold(world: World, kind: 
     assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20
 
 
-def test_seconds_behind_a_valid_first_record_hold(world: World) -> None:
+def test_event_times_in_seconds_behind_a_valid_record_hold(world: World) -> None:
     """Old records first, then 20 of now in seconds: a prefix by event time would take these with it."""
     topic = world.topic("event")
     times = [*hours_ago(*[100] * 1_500), *[NOW // 1000] * 20, NOW]

@@ -100,7 +100,7 @@ def _minus_ones(world: World, topic: str, times: list[int], records: list[tuple[
     )
 
 
-def test_look_up_stops_reading_at_its_limit_and_says_so(world: World) -> None:
+def test_look_up_stops_at_its_scan_limit_with_a_note(world: World) -> None:
     topic = world.topic("stop")
     # The young record comes first and is trimmed away: from then on the broker's index knows a time that no record has.
     world.produce(topic, [1 * HOUR, *[50 * HOUR] * 40, 2 * HOUR])

@@ -101,7 +101,7 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield Old(version, kafka, world, topics, policy)
 
 
-def test_old_version_decides_exactly(old: Old) -> None:
+def test_old_version_plan_matches_the_expected_actions_and_targets(old: Old) -> None:
     """docs/rules.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
     rows = old.plan()
     decided = {name: (row["action"], row["trim_to"]) for name, row in rows.items()}

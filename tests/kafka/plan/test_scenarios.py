@@ -226,7 +226,7 @@ def planned(kafka: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
-def test_situation_gives_its_action_and_target(scenario: Scenario, planned: dict) -> None:
+def test_scenario_leads_to_its_expected_action_and_target(scenario: Scenario, planned: dict) -> None:
     world: World = planned["world"]
     topic = planned["topics"][scenario.name]
     for group, offset in scenario.commits.items():

@@ -232,7 +232,7 @@ HOSTILE = {
 }
 
 
-def test_no_live_message_ends_a_run(world: World, writer: ClusterWriter, tmp_path: Path) -> None:
+def test_hostile_live_message_holds_only_its_own_topic(world: World, writer: ClusterWriter, tmp_path: Path) -> None:
     """Each holds its own topic, said in a line that a terminal and a script can bear; other topics go on."""
     entry = "  - match: {}\n    log.retention.min.timestamp: cluster\n    retention.commitoffset.enable: true\n"
     entry += "    retention.commitoffset.hours: cluster\n    retention.ms: cluster\n    allow.empty: true\n"
@@ -264,7 +264,7 @@ def test_unset_of_nothing_is_an_error(journal: Journal) -> None:
     assert f"retention.ms is not set for topic {topic}" in missing.err
 
 
-def test_concurrent_set_is_merged(journal: Journal, writer: ClusterWriter) -> None:
+def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: ClusterWriter) -> None:
     """Two people set different keys of one topic at the same time: both hold."""
     world, topic, _ = journal
     policy = parse_policy(marked(topic, "retention.ms: cluster"), "policy.yaml", "sha256:test")

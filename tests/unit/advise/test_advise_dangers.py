@@ -145,7 +145,7 @@ def test_danger_is_named_with_its_partitions_and_remedy(
         (FUTURE, [part(newest_ms=NOW + DAY)], {"cleanup_policy": COMPACTED}, NO_DEMAND),
     ],
 )
-def test_danger_is_not_named_where_settings_fit_or_nothing_is_asked(
+def test_danger_is_not_named_if_settings_fit_the_demand(
     check: Any, partitions: Sequence[PartitionState] | None, settings: dict, demand: Demand
 ) -> None:
     assert check(topic(partitions, **settings), demand, NOW) is None
@@ -164,13 +164,13 @@ def test_danger_is_not_named_where_settings_fit_or_nothing_is_asked(
         (FUTURE, [part(0, newest=UNREAD), part(1)], {}, NO_DEMAND, UNREAD),
     ],
 )
-def test_danger_is_unknown_where_a_fact_is_and_no_other_shows_it(
+def test_danger_is_unknown_if_the_fact_that_decides_it_is_unknown(
     check: Any, partitions: Sequence[PartitionState] | None, settings: dict, demand: Demand, why: Unknown
 ) -> None:
     assert check(topic(partitions, **settings), demand, NOW) == why
 
 
-def test_all_dangers_of_a_topic_are_named_beside_what_could_not_be_judged() -> None:
+def test_topic_judgement_names_every_danger_and_every_unknown_fact() -> None:
     about = topic([part(0, SLOW, newest_ms=NOW + DAY)], retention_ms=HOUR, offsets_retention_ms=UNREAD)
     found, unknown = dangers.judge(about, by_policy(consumed_after_ms=DAY, forced_age_ms=DAY), NOW)
     assert [one.code for one in found] == [

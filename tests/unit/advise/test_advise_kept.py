@@ -56,7 +56,7 @@ def test_advised_settings_equal_the_guides_table(
         (HOUR, DAY, DAY),
     ],
 )
-def test_a_segment_is_no_longer_than_retention_nor_than_a_day_where_the_cluster_takes_that(
+def test_advised_segment_time_is_at_most_retention_and_a_day_but_at_least_the_cluster_minimum(
     retention: int, least: int, segment: int
 ) -> None:
     assert segment_for(retention, least) == segment
@@ -112,7 +112,7 @@ class TestNormalTraffic:
             (0, {}, "idle"),
         ],
     )
-    def test_age_at_deletion_follows_from_the_rate(self, rate: int, settings: dict, expected: object) -> None:
+    def test_age_at_deletion_is_computed_from_the_rate(self, rate: int, settings: dict, expected: object) -> None:
         found = in_normal_traffic(part(bytes_per_hour=rate), topic(**settings))
         if isinstance(expected, Normal):
             assert isinstance(found, Normal)
@@ -134,7 +134,7 @@ class TestNormalTraffic:
             ([part(0, GIB), part(1, GIB // 2)], {"retention_bytes": 5 * GIB}, 5 * HOUR, 12 * HOUR),
         ],
     )
-    def test_topic_spans_its_quickest_to_its_slowest_partition(
+    def test_topic_age_at_deletion_spans_its_fastest_to_its_slowest_partition(
         self, partitions: Any, settings: dict, least: int, most: int
     ) -> None:
         found = usual(topic(partitions, **settings))
@@ -146,7 +146,7 @@ class TestNormalTraffic:
         assert usual(topic([part(0, GIB, size_bytes=no_size)])) == no_size
         assert usual(topic([part(0, size_bytes=no_size)])) == "idle"
 
-    def test_the_last_hour_stands_in_for_a_day_that_can_not_be_told(self) -> None:
+    def test_hourly_rate_falls_back_to_the_last_hour_if_the_last_day_is_unknown(self) -> None:
         one = part(0, GIB, last_day=Unknown.because("traffic", "ambiguous"))
         assert one.records_per_hour == GIB // 100
 
@@ -168,7 +168,7 @@ class TestNormalTraffic:
         (0, 9, UNREAD, None, HOUR, None),
     ],
 )
-def test_no_answer_to_a_look_up_is_no_traffic_only_where_the_newest_record_confirms_it(
+def test_unanswered_look_up_means_no_traffic_only_if_the_newest_record_confirms_it(
     start: int, end: int, first: Any, newest: Any, length: int, found: Window | None
 ) -> None:
     """docs/rules.md, Look-ups; None stands for unknown."""

@@ -27,7 +27,7 @@ def said(one: Advice) -> set[str]:
     return {danger.code for danger in one.dangers}
 
 
-def test_nothing_is_advised_where_all_is_well() -> None:
+def test_healthy_topic_gets_no_advice() -> None:
     one = advise(topic(), Demand(), NOW)
     assert (one.dangers, one.changes, one.broker_properties, one.unknown) == ([], {}, {}, [])
 
@@ -56,17 +56,17 @@ def test_nothing_is_advised_where_all_is_well() -> None:
         ({"retention_bytes": 4 * GIB}, Demand(topic_bytes=MIB), {}),
     ],
 )
-def test_changes_are_what_the_demand_needs(settings: dict, demand: Demand, changes: dict) -> None:
+def test_advised_changes_match_the_demand(settings: dict, demand: Demand, changes: dict) -> None:
     assert advise(topic(**settings), demand, NOW).changes == changes
 
 
-def test_room_for_what_is_wanted_at_twice_the_busiest_partitions_rate() -> None:
+def test_too_small_retention_bytes_is_raised_to_twice_the_busiest_partitions_need() -> None:
     one = advise(topic([part(0, GIB), part(1, MIB)], retention_bytes=GIB, retention_ms=DAY), Demand(), NOW)
     assert one.changes["retention.bytes"] == pytest.approx(48 * GIB, rel=1e-3)
     assert one.changes["retention.bytes"] % MIB == 0
 
 
-def test_a_size_that_can_not_hold_what_is_wanted_is_said_before_it_is_set() -> None:
+def test_wanted_size_too_small_for_the_time_is_a_danger_before_it_is_set() -> None:
     one = advise(topic([part(0, GIB)]), Demand(topic_bytes=10 * GIB), NOW)
     assert said(one) == {"bytes-per-partition"}
     assert [danger.code for danger in one.then_dangers] == ["size-before-time"]
@@ -81,12 +81,12 @@ def test_a_size_that_can_not_hold_what_is_wanted_is_said_before_it_is_set() -> N
         ({"after_max_ms": None, "timestamp_type": "LogAppendTime"}, {}),
     ],
 )
-def test_future_stamps_are_refused_from_then_on_where_producers_set_them(settings: dict, changes: dict) -> None:
+def test_future_producer_timestamps_lead_to_advice_to_refuse_them(settings: dict, changes: dict) -> None:
     assert advise(topic([part(newest_ms=NOW + DAY)], **settings), Demand(), NOW).changes == changes
     assert advise(topic([part(newest_ms=NOW)], **settings), Demand(), NOW).changes == {}
 
 
-def test_commits_are_to_live_as_long_as_the_data_also_as_it_will_be() -> None:
+def test_offsets_retention_is_advised_to_match_the_longer_retention() -> None:
     assert advise(topic(retention_ms=30 * DAY), Demand(), NOW).broker_properties == {
         "offsets.retention.minutes": 43_200
     }
@@ -100,7 +100,7 @@ def test_commits_are_to_live_as_long_as_the_data_also_as_it_will_be() -> None:
 
 
 @pytest.mark.parametrize("name", ["retention_ms", "segment_ms", "cleanup_policy", "segment_bytes", "retention_bytes"])
-def test_unknown_setting_is_not_changed(name: str) -> None:
+def test_advice_never_changes_an_unknown_setting(name: str) -> None:
     settings: dict[str, Any] = {"retention_bytes": GIB, name: UNREAD}
     changes = advise(topic(**settings), Demand(keep_ms=HOUR, topic_bytes=GIB), NOW).changes
     assert name.replace("_", ".") not in changes
@@ -128,7 +128,7 @@ def test_unknown_setting_is_not_changed(name: str) -> None:
         ({"name": "app-repartition"}, Demand(), {}),
     ],
 )
-def test_policy_entry_is_a_valid_policy(settings: dict, demand: Demand, entry: dict) -> None:
+def test_advised_policy_entry_parses_as_a_policy(settings: dict, demand: Demand, entry: dict) -> None:
     """R4 in the place of the broker's retention; never for what kretain doesn't touch by itself (G5)."""
     one = advise(topic(**settings), demand, NOW)
     assert {key: exact(value) for key, value in one.policy_entry.items()} == entry
@@ -175,7 +175,7 @@ wishes = st.builds(
 
 
 @given(topics, wishes)
-def test_advice_that_was_taken_is_not_given_again_and_ends_what_it_is_for(about: object, demand: Demand) -> None:
+def test_followed_advice_is_not_repeated_and_removes_its_dangers(about: object, demand: Demand) -> None:
     """What stays is what topic settings can't mend, a size among them that was wanted too small for the time."""
     first = advise(about, demand, NOW)  # type: ignore[arg-type]
     after = advise(first.topic.changed(first.changes), demand, NOW)
@@ -190,7 +190,7 @@ def test_advice_that_was_taken_is_not_given_again_and_ends_what_it_is_for(about:
 
 
 @given(topics, wishes)
-def test_advice_without_a_word_of_the_operators_never_makes_data_go_sooner(about: object, demand: Demand) -> None:
+def test_advice_without_operator_wishes_never_shortens_retention(about: object, demand: Demand) -> None:
     quiet = replace(demand, keep_ms=None, topic_bytes=None)
     one = advise(about, quiet, NOW)  # type: ignore[arg-type]
     live, changed = one.topic.settings, one.topic.changed(one.changes).settings
@@ -199,7 +199,7 @@ def test_advice_without_a_word_of_the_operators_never_makes_data_go_sooner(about
 
 
 @given(topics, wishes)
-def test_at_most_never_grows_but_by_a_longer_retention(about: object, demand: Demand) -> None:
+def test_advised_maximum_grows_only_by_a_longer_retention(about: object, demand: Demand) -> None:
     one = advise(about, demand, NOW)  # type: ignore[arg-type]
     if isinstance(one.at_most, AtMost) and isinstance(one.then_at_most, AtMost):
         longer = max(0, one.then_at_most.retention_ms - one.at_most.retention_ms)

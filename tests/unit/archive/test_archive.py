@@ -121,7 +121,7 @@ def test_archive_paths_are_by_topic_id_and_partition(tmp_path: Path) -> None:
     ]
 
 
-def test_archive_is_a_partitioned_table_for_other_tools(tmp_path: Path) -> None:
+def test_archive_opens_as_a_hive_partitioned_dataset(tmp_path: Path) -> None:
     written(Store(str(tmp_path)), sample(), end=40)
     table = arrow("pyarrow.dataset").dataset(tmp_path, partitioning="hive").to_table()
     assert table.num_rows == 30
@@ -129,7 +129,7 @@ def test_archive_is_a_partitioned_table_for_other_tools(tmp_path: Path) -> None:
     assert set(table["partition"].to_pylist()) == {3}
 
 
-def test_a_segment_without_records_says_so(tmp_path: Path) -> None:
+def test_segment_without_records_has_a_manifest_without_files(tmp_path: Path) -> None:
     """Markers and aborted records alone: the range is archived, and there is nothing in it."""
     store = Store(str(tmp_path))
     manifest = written(store, [], start=5, end=9)
@@ -250,7 +250,7 @@ def test_manifest_moved_to_another_place_is_rejected(segment: tuple[Path, Store,
         load(store, place)
 
 
-def test_a_manifest_leads_to_no_file_outside_its_topic() -> None:
+def test_manifest_with_a_file_outside_its_topic_is_refused() -> None:
     own, other = layout.data_path(SOURCE.partition, 0, 1), layout.data_path(SOURCE.partition, 1, 2)
     manifest = Manifest(SOURCE, 0, 1, 1, AT, 0, 1, files=(layout.FileEntry(own, 1, 1, "c"),))
     for path in ("/etc/passwd", "../../other", f"x/../{own}", other):

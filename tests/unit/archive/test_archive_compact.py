@@ -110,7 +110,7 @@ def test_segment_deleted_by_another_compaction_is_no_error(tmp_path: Path) -> No
     assert len(store.files()) == 2
 
 
-def test_compaction_keeps_the_marks_of_every_part(tmp_path: Path) -> None:
+def test_joined_segment_keeps_the_epoch_marks_of_every_part(tmp_path: Path) -> None:
     """A joined segment is of a log only where that has each of its parts (M1)."""
     store = Store(str(tmp_path))
     write(store, log(0, 8, 1), 0, 10, 2)
@@ -135,7 +135,7 @@ def test_compaction_keeps_the_marks_of_every_part(tmp_path: Path) -> None:
         ([(0, 10, 0)], "one alone"),
     ],
 )
-def test_segments_that_are_no_run_of_one_log_stay_apart(
+def test_compaction_leaves_segments_with_gaps_or_overlaps_apart(
     tmp_path: Path, made: list[tuple[int, int, int]], kept: str
 ) -> None:
     store = Store(str(tmp_path))
@@ -229,7 +229,7 @@ def test_parts_stay_while_the_joined_segment_is_damaged(tmp_path: Path) -> None:
     assert spans(catalog(store).segments) == [(0, 10), (0, 20), (10, 20)]
 
 
-def test_overlapping_segment_of_another_attempt_is_no_part(tmp_path: Path) -> None:
+def test_overlapping_segment_with_other_records_is_not_joined(tmp_path: Path) -> None:
     """What was archived again of a replaced log has other records: a part is what its checksum says."""
     store = Store(str(tmp_path))
     segments(store, (0, 10, 0), (10, 20, 0))

@@ -21,14 +21,14 @@ from retention_cli.policy.load import parse_policy
         ("max.size: 1MiB", "is not a key here"),
     ],
 )
-def test_a_wrong_key_of_audit_is_named_with_its_line(keys: str, words: str) -> None:
+def test_wrong_audit_key_is_refused_with_its_line(keys: str, words: str) -> None:
     text = f"version: 1\naudit: {{{keys}}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"
     with pytest.raises(PolicyError, match=words) as caught:
         parse_policy(text, "p.yaml", "d")
     assert "p.yaml:2" in str(caught.value)
 
 
-def test_the_keys_of_audit_are_read(tmp_path: Path) -> None:
+def test_audit_keys_are_parsed_from_the_policy(tmp_path: Path) -> None:
     text = "version: 1\naudit: {max.bytes: 1MiB, topic: ops}\n"
     rules = parse_policy(f"{text}topics: [{{match: t, retention.ms: 1d}}]\n", str(tmp_path / "p.yaml"), "d").audit
     assert (rules.max_bytes, rules.topic) == (1 << 20, "ops")

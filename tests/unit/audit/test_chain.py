@@ -123,7 +123,7 @@ def test_missing_damaged_or_foreign_head_is_a_break(log: AuditLog) -> None:
     assert "audit.head can't be read (Is a directory)" in told(log)[0][1]
 
 
-def test_head_one_line_behind_is_a_crash_and_no_break(log: AuditLog) -> None:
+def test_head_one_line_behind_counts_as_a_crash_and_not_as_a_break(log: AuditLog) -> None:
     lines = lines_of(log)
     write_head(log.path.parent, Link(3, hash_of(lines[2])))
     chain = log.verify()
@@ -287,6 +287,6 @@ def test_history_verify_names_each_break_and_exits_1(log: AuditLog) -> None:
     assert f"{log.path}:2: a line is missing" in verify(log, "-o", "csv", code=1)[0]
 
 
-def test_history_verify_of_an_empty_log_is_fine_and_of_one_run_a_usage_error(tmp_path: Path) -> None:
+def test_history_verify_accepts_an_empty_log_and_refuses_a_single_run(tmp_path: Path) -> None:
     assert "No audit log yet" in run_cli("history", "--verify", "--state-dir", str(tmp_path), check=0).out
     run_cli("history", "--verify", "--run", "r1", "--state-dir", str(tmp_path), check=2)

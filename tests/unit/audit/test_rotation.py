@@ -86,7 +86,7 @@ def test_daily_count_spans_files_and_skips_old_ones(log: AuditLog) -> None:
     assert "edited, or line 1 of" in (log.trimmed_since(day(3))[1] or "")
 
 
-def test_removed_old_files_are_mentioned_and_no_break(log: AuditLog) -> None:
+def test_removed_old_audit_files_are_mentioned_without_a_break(log: AuditLog) -> None:
     file(log, 1).unlink()
     file(log, 2).unlink()
     chain = log.verify()

@@ -32,7 +32,7 @@ TP = TopicPartition("orders", 0)
 @pytest.mark.parametrize(
     "left", ['{"pid": 1, "host": "h", "user": "u", "since": "then"}\n', "garbage", "\x00" * 50, ""]
 )
-def test_crashed_lock_file_locks_nobody_out(tmp_path: Path, left: str) -> None:
+def test_stale_lock_file_does_not_block_a_trim(tmp_path: Path, left: str) -> None:
     """The kernel's lock counts, not the file: a stale one names a holder that is gone."""
     (tmp_path / "trim.lock").write_text(left)
     with trim_lock(tmp_path, "now"):
@@ -91,9 +91,7 @@ def test_lock_with_an_unnamable_holder_stops_the_trim(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
-def test_user_is_the_name_of_the_uid_whatever_the_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_name_comes_from_the_uid_and_not_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-else")
     me = pwd.getpwuid(os.getuid()).pw_name
@@ -115,7 +113,7 @@ def written(log: AuditLog) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in ("seq", "prev")} for line in lines]
 
 
-def test_run_is_logged_step_by_step(tmp_path: Path) -> None:
+def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     clock = iter(range(AT, AT + 100))
     journal = AuditJournal(log, "r1", lambda: next(clock))
@@ -178,7 +176,7 @@ def test_failed_run_logs_its_reason(tmp_path: Path) -> None:
     assert log.runs()["r1"].end is not None
 
 
-def test_day_is_the_24_hours_before_now(tmp_path: Path) -> None:
+def test_daily_limit_counts_the_24_hours_before_now(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "c1")
     day = 86_400_000
     for name, at in (("r1", AT - day - 1), ("r2", AT - day), ("r3", AT)):

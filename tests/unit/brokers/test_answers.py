@@ -45,7 +45,7 @@ class Taken:
         self.round.on_reply([name], decode(batched([(name, rows, error_code)]), 8))
 
 
-def test_committed_offsets_include_zero() -> None:
+def test_committed_offset_zero_counts_and_minus_one_does_not() -> None:
     taken = Taken("a")
     taken.answer("a", t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
     assert taken.told == [GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]}, {"t": {2: -1}})]

@@ -195,7 +195,7 @@ def test_unknown_client_key_suggests_the_nearest(key: str, hint: str) -> None:
         ({"security.protocol": "SSL", "ssl.key.pem": "-----BEGIN"}, "needs both"),
     ],
 )
-def test_client_file_error_is_one_line(keys: dict[str, str], said: str) -> None:
+def test_client_file_error_is_reported_in_one_line(keys: dict[str, str], said: str) -> None:
     assert said in refused(keys)
 
 

@@ -36,7 +36,7 @@ def test_late_attempt_does_not_hide_the_reason_of_another(errors: list[Exception
     assert (heard.refusal is not None) is refused
 
 
-def test_connection_needs_no_logging_lock() -> None:
+def test_connection_opens_while_the_logging_lock_is_taken() -> None:
     """Before Python 3.13 a Ctrl-C can leave it taken; no connection came about any more in that notebook."""
 
     def connect() -> None:

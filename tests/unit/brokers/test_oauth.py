@@ -235,7 +235,7 @@ def test_silent_endpoint_fails_callers_at_the_deadline(server: TokenServer, monk
     assert provider.token().value in server.issued
 
 
-def test_a_secret_goes_to_the_endpoint_and_to_no_proxy(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_request_ignores_the_proxy_environment(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert TokenProvider(settings_for(server)).token().value == server.issued[-1]
 
@@ -381,7 +381,9 @@ def test_command_prints_a_token_alone_or_in_json(printed: str, left_s: float) ->
         ({"command": ("echo", '{"access_token": "t", "expires_in": 0}')}, "its token has expired: is what renews it"),
     ],
 )
-def test_source_without_a_usable_token_is_one_line_without_what_it_printed(source: dict[str, Any], said: str) -> None:
+def test_token_source_without_a_usable_token_fails_in_one_line_without_its_output(
+    source: dict[str, Any], said: str
+) -> None:
     with pytest.raises(BrokerError) as failed:
         TokenProvider(OAuthSettings(**source)).token()
     assert said in str(failed.value)

@@ -48,7 +48,7 @@ def test_tls_error_is_reported_in_our_words(said: str, ours: str) -> None:
     assert THEIRS.search(found) is None
 
 
-def test_tls_names_the_settings_that_are_given() -> None:
+def test_tls_problem_names_only_the_settings_in_use() -> None:
     alert = "[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:2580)"
     assert "refused the client certificate" in (tls_problem(alert, sends_ours=True) or "")
     assert "security.protocol SASL_PLAINTEXT" in (tls_problem("wrong version number", sasl=True) or "")

@@ -36,7 +36,7 @@ def candidates(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["plan", "trim", "watch", "segments scan"])
-def test_multi_line_help_is_no_candidate(command: str) -> None:
+def test_completion_candidates_are_options_with_one_line_help(command: str) -> None:
     found = candidates(f"kretain {command} --")
     assert len(found) > 5
     for line in found:
@@ -91,7 +91,7 @@ def test_only_live_keys_complete() -> None:
     ],
     ids=str,
 )
-def test_usage_error_in_a_pipe_is_one_line(arguments: list[str], wanted: str) -> None:
+def test_usage_error_in_a_pipe_is_reported_in_one_line(arguments: list[str], wanted: str) -> None:
     done = run_cli(*arguments, check=2)
     assert done.out == ""
     assert done.err.startswith(wanted)

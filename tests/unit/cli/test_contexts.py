@@ -77,7 +77,7 @@ def test_context_option_may_precede_the_command(kretain: Said, before: list[str]
     assert "Context prod" in kretain("context", "show").out
 
 
-def test_confirm_must_be_a_name(kretain: Said, config: Path) -> None:
+def test_context_confirm_with_another_value_than_name_is_an_error(kretain: Said, config: Path) -> None:
     config.write_text(CONFIG.replace("confirm: name", "confirm: maybe"))
     assert "contexts.prod.confirm: write name, or leave it out" in kretain("context", "show", "prod", check=1).err
 
@@ -101,7 +101,7 @@ def test_show_prints_a_fleet_plan_entirely_or_by_cluster(kretain: Said, tmp_path
     assert "down" in kretain("show", str(saved), "--cluster", "ap", check=1).err
 
 
-def test_no_policy_overrides_the_contexts(kretain: Said, config: Path) -> None:
+def test_no_policy_flag_overrides_the_contexts_policy(kretain: Said, config: Path) -> None:
     """With a policy that can't be read, the difference shows before any cluster is asked."""
     config.with_name("prod.yaml").write_text("not a policy")
     assert "prod.yaml" in kretain("plan", "t", "--consumed-after", "1h", "-b", "127.0.0.1:1", check=1).err

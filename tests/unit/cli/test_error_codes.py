@@ -73,7 +73,7 @@ def _text_again() -> object:
     ],
     ids=lambda one: one if isinstance(one, str) else type(one).__name__,
 )
-def test_every_error_is_one_line_with_its_code(
+def test_every_error_is_reported_in_one_line_with_its_code(
     error: BaseException, code: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choose(["plan", "--errors", "json"], {})

@@ -48,7 +48,7 @@ LONG = "payments.eu-central-1.card-transactions.settled.v2"
 
 @pytest.mark.parametrize("topic", ["orders", LONG])
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_no_number_is_ever_cut_and_no_line_is_longer_than_the_terminal(
+def test_plan_table_fits_the_terminal_without_truncating_a_number(
     monkeypatch: pytest.MonkeyPatch, width: int, topic: str
 ) -> None:
     big = row(
@@ -92,13 +92,13 @@ def test_too_narrow_terminal_gets_entire_numbers(monkeypatch: pytest.MonkeyPatch
         (HOLD, "G7"),
     ],
 )
-def test_held_back_by_names_a_consumer_at_the_floor_or_a_guard(decision: Decision, held_by: str) -> None:
+def test_held_back_by_column_names_the_consumer_at_the_floor_or_the_guard(decision: Decision, held_by: str) -> None:
     if decision.min_commit_by is not None:
         decision = decision._replace(min_commit_by="group:billing")
     assert ", ".join(held_back_by(decision)) == held_by
 
 
-def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_plan_escapes_names_and_lists_holds_as_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     odd = row(min_commit_by="group:a|b", trim_to=60, min_commit=60, high_watermark=100)
     print_plan(plan(odd, HOLD._replace(partition=1)), "markdown", every_row=False)
     text = capsys.readouterr().out
@@ -122,14 +122,16 @@ def test_skipped_partition_is_listed_with_its_reason(capsys: pytest.CaptureFixtu
     width=st.integers(24, 200),
     text=st.sampled_from(["log start", "x" * 50, " ".join(["many words"] * 20)]),
 )
-def test_a_picture_stays_within_its_width(start: int, length: int, shares: list[float], width: int, text: str) -> None:
+def test_log_picture_stays_within_its_width(
+    start: int, length: int, shares: list[float], width: int, text: str
+) -> None:
     marks = [Marker("R1", max(0, start + int(share * length)), text) for share in shares]
     lines = picture(start, start + length, None, marks, width)
     assert max(len(line) for line in lines) <= width
     assert sum(line.count("▲") for line in lines) == len(marks)
 
 
-def test_a_picture_of_which_everything_goes_leaves_nothing() -> None:
+def test_log_picture_of_a_complete_trim_shows_no_remaining_records() -> None:
     assert "█" not in picture(0, 10, 10, [], 80)[0]
     assert "█" in picture(0, 10, 9, [], 80)[0]
 
@@ -139,7 +141,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_message_is_one_line_in_a_pipe_and_broken_at_words_in_a_terminal(
+def test_message_is_one_line_in_a_pipe_and_wrapped_at_words_in_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "kretain: " + "a sentence that goes on " * 10
@@ -172,11 +174,11 @@ def test_policy_error_prints_a_line_per_problem(capsys: pytest.CaptureFixture[st
         (Space(3, 3, 0, 0, False, None, None), "It deletes no whole segment"),
     ],
 )
-def test_a_plan_says_what_brokers_give_back_and_when(space: Space | None, said: str) -> None:
+def test_plan_names_the_bytes_that_brokers_free_and_when(space: Space | None, said: str) -> None:
     assert said in given_back(space)
 
 
-def test_a_report_says_of_what_was_gone_before_that_it_was_not_this_trim(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_attributes_earlier_deletes_to_someone_else(capsys: pytest.CaptureFixture[str]) -> None:
     gone = Reason("gone", "the log starts at 9: broker retention or another trimmer moved it there, not this trim")
     rows = [
         row_of(TopicPartition("t", 0), "unchanged", 8, 9, (gone,)),

@@ -30,7 +30,7 @@ WHY = {FULL: "No space left on device", CLOSED: "stdout is closed"}
 
 @pytest.mark.parametrize("outlet", [FULL, CLOSED])
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_unprintable_result_is_one_line_and_exit_1(command: list[str], outlet: str) -> None:
+def test_unprintable_result_is_reported_in_one_line_with_exit_1(command: list[str], outlet: str) -> None:
     done = run_into(outlet, *command)
     assert (done.code, done.err) == (1, f"kretain: the result could not be printed: {WHY[outlet]}\n")
 
@@ -41,7 +41,7 @@ def test_pipe_whose_reader_ended_keeps_exit_code_0(command: list[str]) -> None:
     assert (done.code, done.err) == (0, "")
 
 
-def test_a_failure_keeps_its_code_and_its_line_where_stdout_is_gone_too(tmp_path: Path) -> None:
+def test_failure_keeps_its_code_and_message_if_stdout_is_unusable(tmp_path: Path) -> None:
     for outlet in (FULL, CLOSED, UNREAD):
         done = run_into(outlet, "policy", "check", str(tmp_path / "none.yaml"))
         assert (done.code, done.err.count("\n")) == (1, 1)
@@ -60,7 +60,7 @@ def test_closed_or_full_stderr_changes_nothing() -> None:
         assert (done.returncode, done.stdout) == (0, b"No trims yet.\n"), where
 
 
-def test_a_closed_descriptor_is_never_that_of_a_file_of_ours(tmp_path: Path) -> None:
+def test_file_opened_with_closed_standard_streams_gets_a_descriptor_above_2(tmp_path: Path) -> None:
     """What a library prints to 1 or 2 would be written into the ledger."""
     code = (
         "import sys; from kretain.system import stdio; stdio.prepare()\n"
@@ -86,7 +86,7 @@ ASCII = [
 
 
 @pytest.mark.parametrize("environ", ASCII, ids=str)
-def test_a_character_that_an_encoding_lacks_is_no_failure_and_json_stays_json(
+def test_character_outside_the_encoding_is_escaped_and_json_stays_utf_8(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY, encoding="utf-8")
@@ -120,7 +120,7 @@ def literals() -> Iterator[str]:
                 yield node.value
 
 
-def test_each_sign_that_kretain_prints_has_an_ascii_one() -> None:
+def test_each_printed_sign_has_an_ascii_substitute() -> None:
     assert all(one.isascii() for one in stdio.PLAIN.values())
     signs = {sign for text in literals() if text.isprintable() for sign in text if not sign.isascii()}
     assert len(signs) > 10
@@ -128,7 +128,7 @@ def test_each_sign_that_kretain_prints_has_an_ascii_one() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_without_our_signs_gets_ascii_and_names_their_escapes(encoding: str) -> None:
+def test_terminal_without_unicode_gets_ascii_signs_and_escaped_names(encoding: str) -> None:
     code = "from kretain.system import stdio; stdio.prepare(); print('3 → 5 … ≤ – “x” │─█▏ ⚠ 😀')"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -140,7 +140,7 @@ def test_a_terminal_without_our_signs_gets_ascii_and_names_their_escapes(encodin
     assert done.stdout == b'3 > 5 ... <= - "x" |-## \\u26a0 \\U0001f600\n'
 
 
-def test_half_a_surrogate_of_a_path_is_written_as_its_escape() -> None:
+def test_lone_surrogate_in_a_path_is_written_as_its_escape() -> None:
     done = run_cli("policy", "check", "\udcff.yaml", check=1)
     assert "\\udcff.yaml" in done.err
 
@@ -153,7 +153,7 @@ class _Pipe:
         monkeypatch.setattr(sys, "stdout", stdio.stream_of(self.write, sys.stdout))
 
 
-def test_closed_pipe_ends_the_making_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_pipe_stops_an_endless_row_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = _Pipe(monkeypatch)
     os.close(pipe.read)
     endless = ({"number": number} for number in itertools.count())

@@ -41,7 +41,7 @@ DAMAGED = "its bytes are damaged, or it is no Parquet file"
     ],
 )
 @pytest.mark.parametrize("read", [json.loads, from_json])
-def test_json_is_told_with_its_line(
+def test_json_problem_has_its_line_without_quoting_content(
     read: Callable[[str], object], text: str, line: int | None, said: str | None
 ) -> None:
     with pytest.raises(ValueError, match=r".") as error:
@@ -91,14 +91,14 @@ class Model(BaseModel):
         ([], "is not a mapping of keys to values"),
     ],
 )
-def test_a_value_that_does_not_fit_a_schema(content: object, said: str) -> None:
+def test_value_outside_the_schema_is_described_in_our_words(content: object, said: str) -> None:
     with pytest.raises(ValidationError) as error:
         Model.model_validate(content)
     [item] = error.value.errors(include_url=False)
     assert schema_problem(item) == said
 
 
-def test_parquet_that_is_none_or_damaged(tmp_path: Path) -> None:
+def test_file_that_is_no_parquet_or_damaged_is_described_in_our_words(tmp_path: Path) -> None:
     good = tmp_path / "good.parquet"
     pq.write_table(pa.table({"a": list(range(1000))}), good)
     whole = good.read_bytes()
@@ -115,7 +115,7 @@ def test_parquet_that_is_none_or_damaged(tmp_path: Path) -> None:
     assert parquet_problem(FileNotFoundError(2, "No such file or directory")) == "No such file or directory"
 
 
-def test_sqlite(tmp_path: Path) -> None:
+def test_file_that_is_no_sqlite_database_is_described_in_our_words(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"hunter2 " * 1000)
     with sqlite3.connect(tmp_path / "x.db") as db, pytest.raises(sqlite3.Error) as error:
         db.execute("SELECT 1 FROM x")
@@ -144,7 +144,7 @@ def test_sqlite(tmp_path: Path) -> None:
         (OSError("HDFS is in\nsafe mode"), "HDFS is in safe mode"),
     ],
 )
-def test_a_store_that_refuses_or_is_not_there(error: OSError, said: str) -> None:
+def test_object_store_error_is_described_in_our_words(error: OSError, said: str) -> None:
     assert store_problem(error) == said
 
 
@@ -163,5 +163,5 @@ def test_a_store_that_refuses_or_is_not_there(error: OSError, said: str) -> None
         ("'hunter2'", "not YAML: look for a quote, a bracket or a colon that is missing or left over"),
     ],
 )
-def test_what_is_no_yaml_has_the_parsers_words_without_what_they_quote(said: str, ours: str) -> None:
+def test_yaml_problem_keeps_the_parsers_words_without_quoted_content(said: str, ours: str) -> None:
     assert yaml_problem(said) == ours

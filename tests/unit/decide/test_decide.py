@@ -101,7 +101,7 @@ def test_target_never_passes_end_or_floor_and_every_record_has_a_trigger(log: Lo
 
 
 @given(logs(), settings)
-def test_keep_means_all_is_known_and_hold_that_something_is_not(log: Log, chosen: Settings) -> None:
+def test_keep_has_no_unknown_floor_and_hold_has_a_reason(log: Log, chosen: Settings) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
     needs_floor = chosen.consumed_after_ms is not None and log.stamps
     if decision.action == "keep" and needs_floor:
@@ -116,7 +116,7 @@ def test_equal_facts_give_equal_decisions(log: Log, chosen: Settings) -> None:
 
 
 @given(logs(), settings)
-def test_look_ups_are_all_that_a_decision_needs(log: Log, chosen: Settings) -> None:
+def test_wanted_look_ups_suffice_for_a_decision(log: Log, chosen: Settings) -> None:
     decision = decide(log.facts(chosen), chosen, NOW)
     assert not any("not looked up" in reason.text for reason in decision.reasons)
 
@@ -164,7 +164,7 @@ def test_guard_that_lowers_a_bound_is_named(
     )
 
 
-def test_keep_names_the_guard_that_kept() -> None:
+def test_keep_decision_names_the_guard_that_prevented_a_trim() -> None:
     chosen = replace(R4, forced_age_guarded=True)
     decision = decide(Log(0, [OLD] * 5, None, 0).facts(chosen), chosen, NOW)
     assert decision.reasons == (Reason("G2", "forced-age would trim to 5, but group:a has read up to 0"),)
@@ -180,7 +180,7 @@ def test_old_timestamps_hold_rules_by_time_unless_allowed() -> None:
     assert decide(log.facts(vouched), vouched, NOW).trim_to == 7
 
 
-def test_incomplete_look_up_is_mentioned_and_trimmed_to() -> None:
+def test_incomplete_look_up_is_trimmed_to_with_a_note() -> None:
     facts = Log(0, [OLD] * 5, None, 5).facts(R1, lookups={NOW - 24 * HOUR: LookUp(2, NOTE)})
     decision = decide(facts, R1, NOW)
     assert (decision.trim_to, decision.reasons) == (2, (NOTE,))
@@ -234,7 +234,7 @@ def test_internal_frozen_and_held_topics_are_not_trimmed(about: object, chosen: 
     assert decide(Log(0, [OLD] * 5, None, 5).facts(chosen, about), chosen, NOW).action == action  # type: ignore[arg-type]
 
 
-def test_frozen_precedes_empty_and_skip_precedes_frozen() -> None:
+def test_held_topic_precedes_an_empty_log_and_a_skipped_topic_precedes_a_hold() -> None:
     chosen = replace(R1, hold="case 4711")
     assert decide(Log(0, []).facts(chosen), chosen, NOW).action == "hold"
     assert decide(Log(0, []).facts(chosen, topic("_x")), chosen, NOW).action == "skip"
@@ -266,7 +266,7 @@ def test_trimmed_bytes_are_the_records_share_of_the_replica() -> None:
     assert decide(facts._replace(size_bytes=Unknown.because("size", "?")), R1, NOW).size_bytes is None
 
 
-def test_no_look_up_is_made_for_inactive_triggers() -> None:
+def test_inactive_trigger_wants_no_look_up() -> None:
     for log, chosen in (
         (Log(0, [OLD], None, 0), R1),
         (Log(0, [OLD], None, UNKNOWN), R1),
@@ -278,7 +278,7 @@ def test_no_look_up_is_made_for_inactive_triggers() -> None:
         assert wanted_lookups(bare, chosen, NOW) == Wanted()
 
 
-def test_explain_weighs_each_active_rule() -> None:
+def test_explain_shows_the_bound_and_limit_of_each_active_rule() -> None:
     both = replace(R1, forced_age_ms=36 * HOUR)
     shown = weigh(Log(0, [OLD] * 5, 4, 3).facts(both), both, NOW)
     assert [(one.code, one.asked, one.allowed, one.limited_by) for one in shown] == [

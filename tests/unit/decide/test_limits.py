@@ -32,7 +32,7 @@ NONE = Amount()
         (Amount(999, 999), NONE, 1000, Limits(max_records=1, max_bytes=1, max_percent=1), 3),
     ],
 )
-def test_limit_is_refused_or_passed_as_the_table_says(
+def test_run_above_a_limit_is_refused_and_one_at_the_limit_passes(
     run: Amount, past: Amount, managed: int, limits: Limits, broken: int
 ) -> None:
     reasons = over_limits(run, past, managed, limits)

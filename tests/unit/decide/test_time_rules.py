@@ -47,7 +47,7 @@ def test_future_timestamp_names_its_record_and_the_remedy() -> None:
     assert "retention.eventtime.ignore.future: true" in reason.text
 
 
-def test_append_times_are_event_times_only_if_the_policy_says_so() -> None:
+def test_append_times_are_event_times_only_if_the_policy_allows_it() -> None:
     about = topic(timestamp_type="LogAppendTime")
     log = Log(0, [OLD, OLD, NOW])
     assert codes(log.facts(EVENT, about), EVENT) == ("hold", None, ["R2"])
@@ -137,7 +137,7 @@ def test_wall_clock_guard_uses_the_newest_sufficiently_old_sample() -> None:
     assert written_by(samples, NOW - 6 * HOUR) is None
 
 
-def test_thinned_samples_keep_a_fall() -> None:
+def test_thinned_samples_never_claim_more_across_a_fall() -> None:
     """The sample after the fall may be dropped: what it took back must not come back with it."""
     samples = [Sample(n * HOUR, 1_000 + n) for n in range(100)]
     samples += [Sample(100 * HOUR, 10)]

@@ -82,7 +82,7 @@ def test_any_unknown_fact_holds_and_is_reported(lost: dict[str, Any]) -> None:
     assert (decision.action, decision.trim_to, decision.reasons) == ("hold", None, BLIND.reasons)
 
 
-def test_lower_end_limits_whichever_was_read_first() -> None:
+def test_lower_of_high_watermark_and_last_stable_offset_limits_a_trim() -> None:
     """H and L are read at the same time: on a log that is written to, L may be the higher number."""
     facts = Log(0, [OLD] * 5, None, 9).facts(R1, lookups={NOW - 24 * HOUR: LookUp(9)})
     assert decide(facts._replace(high_watermark=5, last_stable_offset=8), R1, NOW).trim_to == 5

@@ -58,7 +58,7 @@ def test_records_written_since_the_scan_raise_no_doubt() -> None:
     assert doubt(GOOD._replace(end=50, last_base=40, active_base=40), FACTS, 20 * MIB) is None
 
 
-def test_replica_that_came_after_the_scan_is_doubted_and_unmanaged_ones_are_not() -> None:
+def test_replica_created_after_the_scan_is_doubted_unless_unmanaged() -> None:
     disks = [Disk(n, ("/a",), Room(100, 50, 50), {TP: 10 * MIB}) for n in (1, 2)]
     other = ScannedReplica(2, "/a", TopicPartition("other", 0), "x", 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, None)
     assert set(doubts_of([GOOD, other], disks, {TP: NOW}, {})) == {(2, "orders", 0)}
@@ -84,7 +84,7 @@ def test_replica_that_came_after_the_scan_is_doubted_and_unmanaged_ones_are_not(
         (GOOD._replace(leader_epoch=None), None, None, "does not say under which leader epoch"),
     ],
 )
-def test_a_scan_is_of_the_log_that_has_its_last_record(
+def test_replica_truncated_since_the_scan_is_doubted(
     one: ScannedReplica, now: int | None, end: Answer | None, said: str | None
 ) -> None:
     """A log that was cut and has grown again has the same offsets, and other records (M1)."""

@@ -26,7 +26,7 @@ def encoded(*rows: tuple[Any, ...]) -> InventoryView:
     )
 
 
-def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path() -> None:
+def test_partitions_and_dirs_are_numbered_in_sorted_order() -> None:
     """R6 breaks ties by (topic, partition): the numbers must stand in that order, 10 behind 9."""
     found = encoded(*ROWS)
     names = [str(found.partitions[n]) for n in found.segments.partition.tolist()]
@@ -35,14 +35,14 @@ def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path
     assert [found.dirs[n] for n in found.segments.disk.tolist()] == [(2, "/b"), (1, "/a"), (1, "/b"), (1, "/a")]
 
 
-def test_a_time_or_an_end_that_is_not_known_is_never_taken_for_one() -> None:
+def test_unknown_time_or_end_of_a_segment_has_a_marker_value() -> None:
     segments = encoded(*ROWS).segments
     assert segments.largest_timestamp.tolist() == [100, UNDATED, 300, 400]
     assert segments.next_offset.tolist() == [10, 10, NO_END, 20]
     assert segments.active.tolist() == [False, True, False, False]
 
 
-def test_partition_numbers_with_holes_are_numbered_all_the_same() -> None:
+def test_partition_numbers_with_gaps_are_numbered_without_gaps() -> None:
     found = encoded((1, "/a", "t", 2**31 - 1, 0, 1, 1, 1, False), (1, "/a", "s", 4, 0, 1, 1, 1, False))
     assert [str(one) for one in found.partitions] == ["s-4", "t-2147483647"]
     assert found.segments.partition.tolist() == [1, 0]

@@ -31,7 +31,7 @@ def only(rules: DiskRules, *dirs: LogDirState) -> tuple[Disk, list[Reason]]:
     return disk, notes
 
 
-def test_used_is_what_is_not_usable_by_anyone_but_what_is_reserved() -> None:
+def test_used_bytes_exclude_usable_and_reserved_bytes() -> None:
     """R6: used = total − usable − disks.reserved."""
     assert only(R6, log_dir("/a"))[0].room == Room(1000, 600, 500)
     assert only(replace(R6, reserved={"*": 50}), log_dir("/a"))[0].room == Room(1000, 550, 500)
@@ -39,7 +39,7 @@ def test_used_is_what_is_not_usable_by_anyone_but_what_is_reserved() -> None:
     assert isinstance(only(replace(R6, reserved={"*": 601}), log_dir("/a"))[0].room, Unknown)
 
 
-def test_where_a_volume_does_not_say_its_size_the_policy_does() -> None:
+def test_policy_capacity_replaces_an_unknown_volume_size() -> None:
     old = log_dir("/a", *(Unknown.because("disk", "before Kafka 3.3"),) * 2)
     disk, notes = only(R6, old)
     assert isinstance(disk.room, Unknown)
@@ -47,7 +47,7 @@ def test_where_a_volume_does_not_say_its_size_the_policy_does() -> None:
     assert only(replace(R6, capacity={"/a": 2000}), old)[0].room == Room(2000, 500, 500)
 
 
-def test_dirs_on_one_device_count_once_and_those_that_look_so_are_named() -> None:
+def test_dirs_on_one_device_count_once_with_a_note_unless_declared() -> None:
     two = log_dir("/a"), log_dir("/b", replicas=(replica(CLICKS, 30), replica(ORDERS, 5, future=True)))
     [disk], notes = disks_of({1: list(two)}, R6)
     assert (disk.dirs, disk.room) == (("/a", "/b"), Room(1000, 600, 535))
@@ -60,13 +60,13 @@ def test_dirs_on_one_device_count_once_and_those_that_look_so_are_named() -> Non
         assert notes == []
 
 
-def test_an_offline_dir_and_a_silent_broker_are_said_and_never_guessed() -> None:
+def test_offline_dir_and_silent_broker_are_noted_and_unknown() -> None:
     disks, notes = disks_of({1: [log_dir("/a", error="KAFKA_STORAGE_ERROR")], 2: OSError("no answer")}, R6)
     assert [isinstance(one.room, Unknown) for one in disks] == [True]
     assert ["offline" in notes[1].text, "broker 2" in notes[0].text] == [True, True]
 
 
-def test_where_others_take_most_of_a_disk_r6_is_unknown() -> None:
+def test_disk_used_mostly_by_others_makes_r6_unknown_unless_shared() -> None:
     room = Room(1000, 600, 299)
     why = mostly_others(room, R6)
     assert why is not None
@@ -122,7 +122,7 @@ def walked(
     )
 
 
-def test_the_oldest_segments_of_a_disk_go_and_the_outcome_adds_up() -> None:
+def test_oldest_segments_of_a_full_disk_are_trimmed_and_the_outcome_adds_up() -> None:
     found = walked(650)
     assert found.bounds == {CLICKS: 10, ORDERS: 10}
     [one] = found.outcomes
@@ -130,28 +130,28 @@ def test_the_oldest_segments_of_a_disk_go_and_the_outcome_adds_up() -> None:
     assert one.notes() == []
 
 
-def test_dead_bytes_and_those_other_rules_free_are_not_freed_again() -> None:
+def test_dead_bytes_and_bytes_freed_by_other_rules_are_not_freed_again() -> None:
     assert walked(700, decided={CLICKS: 20}).bounds == {}
     dead = walked(700, log_starts={CLICKS: 10, ORDERS: 0})
     assert dead.bounds == {ORDERS: 10}
     assert dead.outcomes[0].dead_bytes == 100
 
 
-def test_dead_segments_of_an_old_inventory_that_are_swept_by_now_are_not_counted() -> None:
+def test_dead_segments_swept_since_the_inventory_are_not_counted() -> None:
     """The replica is no larger than its live segments: nothing is on its way any more."""
     swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200})
     assert swept.outcomes[0].dead_bytes == 0
     assert swept.bounds == {ORDERS: 10}
 
 
-def test_bytes_swept_lately_are_in_use_until_their_files_are_deleted() -> None:
+def test_swept_bytes_count_as_in_use_until_their_files_are_deleted() -> None:
     """A run between a sweep and ``file.delete.delay.ms``: the replica is smaller, and the disk as full as before."""
     swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200}, leaving=100)
     assert swept.outcomes[0].dead_bytes == 100
     assert swept.bounds == {}
 
 
-def test_live_replicas_bytes_that_nobody_counts_are_waited_for_and_told() -> None:
+def test_doubtful_bytes_of_live_replicas_are_awaited_with_a_note() -> None:
     """Trimmed behind the end of a scan, and not swept: else other topics would go in their stead."""
     found = walked(700, doubted=150)
     assert found.bounds == {CLICKS: 10}
@@ -162,19 +162,19 @@ def test_live_replicas_bytes_that_nobody_counts_are_waited_for_and_told() -> Non
     assert walked(700).bounds == {CLICKS: 10, ORDERS: 10}
 
 
-def test_a_log_dir_in_which_nothing_lies_was_scanned_all_the_same() -> None:
+def test_empty_scanned_log_dir_is_known() -> None:
     """Its only segment was moved away since, or nothing was ever put there: R6 need not hold for ever."""
     assert walked(700, path="/b").outcomes[0].unknown is not None
     assert walked(700, path="/b", covered=frozenset({(1, "/a")})).outcomes[0].unknown is None
 
 
-def test_a_partition_without_segments_is_unknown_also_between_others_that_have_some() -> None:
+def test_partition_without_segments_in_the_inventory_is_unknown() -> None:
     """Partitions are numbered without holes: a number alone is no segment."""
     without = walked(900, rows=[one for one in ROWS if one[1] == 1])
     assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
 
 
-def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:
+def test_active_segment_below_the_log_start_is_not_counted_as_dead() -> None:
     """Trimmed to its end the log keeps it: counted as dead, its bytes would never come back."""
     emptied = walked(700, log_starts={CLICKS: 30, ORDERS: 0})
     assert emptied.outcomes[0].dead_bytes == 200
@@ -191,7 +191,7 @@ def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:
     ],
     ids=["not managed", "floor unknown", "inventory incomplete", "another topic of that name"],
 )
-def test_partition_that_may_not_be_free_is_not_trimmed_and_stands_in_the_way(change: dict) -> None:
+def test_partition_that_must_not_be_trimmed_is_named_in_the_way(change: dict) -> None:
     found = walked(750, **change)
     assert found.bounds == {ORDERS: 10}
     [one] = found.outcomes
@@ -200,14 +200,14 @@ def test_partition_that_may_not_be_free_is_not_trimmed_and_stands_in_the_way(cha
     assert "short by 150 B" in one.notes()[0].text
 
 
-def test_a_disk_that_the_inventory_does_not_hold_is_unknown_and_so_are_its_partitions() -> None:
+def test_disk_missing_from_the_inventory_makes_its_partitions_unknown() -> None:
     found = walked(path="/elsewhere")
     assert found.bounds == {}
     assert "kretain segments scan" in found.outcomes[0].notes()[0].text
     assert found.unknown.keys() == {CLICKS, ORDERS}
 
 
-def test_a_partition_that_is_younger_than_the_inventory_is_unknown_where_its_disk_is_too_full() -> None:
+def test_partition_newer_than_the_inventory_is_unknown_only_on_a_full_disk() -> None:
     new = TopicPartition("new", 0)
     held = {CLICKS: 300, ORDERS: 200, new: 5}
     found = walked(limits={CLICKS: FREE, ORDERS: FREE, new: FREE}, replicas=held)
@@ -218,7 +218,7 @@ def test_a_partition_that_is_younger_than_the_inventory_is_unknown_where_its_dis
 LOG = Log(0, [NOW - HOUR] * 20, floor=12)
 
 
-def test_r6_never_goes_past_the_floor_unless_the_policy_says_so() -> None:
+def test_r6_stops_at_the_floor_unless_the_policy_allows_more() -> None:
     """G2, and G1 behind it."""
     assert disk_limit(LOG.facts(Settings()), Settings(), NOW) == Limit(12, Code.G2, "group:a has read up to 12")
     free = Settings(unconsumed="trim")
@@ -241,7 +241,7 @@ def test_r6_never_goes_past_the_floor_unless_the_policy_says_so() -> None:
     ],
     ids=["floor unknown", "hold", "internal", "compact", "changelog", "unsettled", "no id", "empty"],
 )
-def test_r6_does_not_touch_what_no_rule_may_touch(log: Log, chosen: Settings, about: object) -> None:
+def test_r6_limit_is_unknown_for_a_partition_that_no_rule_may_trim(log: Log, chosen: Settings, about: object) -> None:
     limit = disk_limit(log.facts(chosen, about), chosen, NOW)  # type: ignore[arg-type]
     assert isinstance(limit, Unknown)
     assert limit.reasons
@@ -256,7 +256,7 @@ def test_wall_clock_does_not_guard_r6() -> None:
 WHY = Reason("R6", "among the oldest")
 
 
-def test_a_decision_is_raised_only_beyond_what_other_rules_came_to_and_never_past_the_limit() -> None:
+def test_r6_raises_a_decision_only_above_other_rules_and_up_to_the_limit() -> None:
     chosen = Settings()
     facts = LOG.facts(chosen)
     before = decide(facts, chosen, NOW)
@@ -276,7 +276,7 @@ def test_a_decision_is_raised_only_beyond_what_other_rules_came_to_and_never_pas
     assert raised(facts, chosen, before, 0, limit, WHY) == before
 
 
-def test_whole_segments_round_r6_too() -> None:
+def test_r6_target_is_rounded_down_to_a_segment_base_with_whole_segments() -> None:
     chosen = Settings(whole_segments=True)
     facts = LOG.facts(chosen)._replace(segment_bases=[0, 5, 8])
     limit = Limit(12, Code.G2, "group:a")
@@ -287,7 +287,7 @@ def test_whole_segments_round_r6_too() -> None:
     assert unknown.reasons[-1].code == "granularity"
 
 
-def test_nothing_goes_in_the_stead_of_what_may_be_leaving_and_the_plan_says_what_it_waits_for() -> None:
+def test_bytes_that_may_be_leaving_are_awaited_and_not_trimmed_elsewhere() -> None:
     """R6: of an excess of 150 may 60 be leaving: one segment goes, not two. Of 100 all may be: none does."""
     assert walked(600).bounds == {CLICKS: 10}
     some = walked(650, possible=60)
@@ -301,7 +301,7 @@ def test_nothing_goes_in_the_stead_of_what_may_be_leaving_and_the_plan_says_what
     assert free.notes() == []
 
 
-def test_partition_with_a_replica_on_a_down_broker_is_left_alone() -> None:
+def test_partition_with_a_replica_on_a_down_broker_is_skipped_for_the_next_oldest() -> None:
     """R6: the next oldest goes in its stead."""
     why = Unknown.because("disk", "broker 3 is down")
     found = walked(600, held={CLICKS: why})
@@ -317,7 +317,7 @@ def test_partition_with_a_replica_on_a_down_broker_is_left_alone() -> None:
         (1, 0, 100, "··········|"),
     ],
 )
-def test_a_disk_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, drawn: str) -> None:
+def test_disk_usage_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, drawn: str) -> None:
     assert bar(DiskOutcome(Disk(1, ("/a",), Room(1000, used, kafka), {}), percent), width=10) == drawn
 
 
@@ -361,7 +361,7 @@ SHRINKS = [orders_in(500, *sizes) for sizes in ((500, 10), (390, 50), (480, 90),
     ],
     ids=["files gone", "writers took it", "files still there", "replica smaller", "time is up", "written meanwhile"],
 )
-def test_trim_waits_until_the_space_is_back_or_says_what_is_missing(
+def test_trim_wait_ends_once_space_is_freed_or_names_the_missing_bytes(
     dirs: list[LogDirState], at_most_s: float, delay_s: float, pauses: int | None, said: tuple[str, ...]
 ) -> None:
     """``trim --wait``: brokers count segments no more before their files are deleted (``file.delete.delay.ms``)."""
@@ -375,7 +375,7 @@ def test_trim_waits_until_the_space_is_back_or_says_what_is_missing(
     assert pauses in (None, len(paused))
 
 
-def test_r6_goes_where_it_was_measured_and_holds_where_it_could_not_be() -> None:
+def test_r6_trims_a_measured_partition_and_holds_an_unmeasured_one() -> None:
     """Of two partitions alike one has a bound, of the other nobody knows whether it is still the same log (M1)."""
     both = {tp: LOG.facts(Settings(), topic(tp.topic)) for tp in (ORDERS, CLICKS)}
     settings = {tp.topic: Settings() for tp in both}

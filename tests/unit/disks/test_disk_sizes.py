@@ -58,7 +58,7 @@ def doubt(sizes: Sizes) -> str:
     return "" if why is None else why.reasons[0].text
 
 
-def test_a_replica_that_was_never_seen_is_watched_for_two_checks_first() -> None:
+def test_replica_seen_for_the_first_time_is_doubted_for_two_checks() -> None:
     memory = PartitionMemory()
     first = looked(memory, 0, 50, 1_000)
     assert "watched for 11 m" in doubt(first)
@@ -69,7 +69,7 @@ def test_a_replica_that_was_never_seen_is_watched_for_two_checks_first() -> None
     assert memory.changed
 
 
-def test_a_log_start_that_moved_waits_for_the_size_to_fall() -> None:
+def test_replica_is_doubted_after_a_log_start_move_until_its_size_falls() -> None:
     memory = PartitionMemory()
     assert not doubt(looked(memory, 0, 0, 1_000))
     moved = looked(memory, 60, 40, 1_000)
@@ -82,7 +82,7 @@ def test_a_log_start_that_moved_waits_for_the_size_to_fall() -> None:
     assert looked(memory, 603, 40, 600).leaving_bytes(DISK) == 0
 
 
-def test_a_replica_on_its_way_to_another_dir_is_not_trusted_and_starts_anew_there() -> None:
+def test_replica_moving_to_another_dir_is_doubted_and_restarts_there() -> None:
     memory = PartitionMemory()
     looked(memory, 0, 50, 1_000)
     assert "being moved" in doubt(looked(memory, 60, 50, 1_000, future=True))
@@ -91,7 +91,7 @@ def test_a_replica_on_its_way_to_another_dir_is_not_trusted_and_starts_anew_ther
     assert there.doubt(other, ORDERS, "R6") is not None
 
 
-def test_unread_sweep_settings_give_no_time_to_wait() -> None:
+def test_unreadable_sweep_settings_leave_the_replica_doubted() -> None:
     for brokers in (Brokers(check=FAILED), Brokers(topic=FAILED), Brokers(check={}), Brokers(topic={})):
         memory = PartitionMemory()
         looked(memory, 0, 50, 1_000, brokers)
@@ -101,14 +101,14 @@ def test_unread_sweep_settings_give_no_time_to_wait() -> None:
     assert looked(PartitionMemory(), 0, 50, 1_000, Brokers(topic=FAILED)).segment_bytes == {}
 
 
-def test_a_replica_that_was_not_seen_is_not_trusted() -> None:
+def test_replica_that_was_never_seen_is_doubted() -> None:
     elsewhere = Disk(3, ("/a",), DISK.room, DISK.replicas)
     why = looked(PartitionMemory(), 0, 0, 1_000).doubt(elsewhere, ORDERS, "R6")
     assert why is not None
     assert "could not be laid beside" in why.reasons[0].text
 
 
-def test_a_replica_that_is_smaller_by_more_than_two_segments_is_behind() -> None:
+def test_replica_smaller_by_more_than_two_segments_counts_as_lagging() -> None:
     room, first, second = Room(10_000, 5_000, 5_000), TopicPartition("a", 0), TopicPartition("b", 0)
     disks = [Disk(1, ("/d",), room, {first: 1_000, second: 900}), Disk(2, ("/d",), room, {first: 799, second: 700})]
     found = smaller_replicas(disks, {first, second}, {"a": 100, "b": 100})

@@ -107,7 +107,7 @@ def test_disk_options_that_contradict_each_other_are_a_usage_error(here: Path, a
     assert says in said
 
 
-def test_in_a_fleet_an_inventory_that_is_not_there_costs_its_cluster(here: Path) -> None:
+def test_missing_inventory_in_a_fleet_fails_only_its_cluster(here: Path) -> None:
     (here / "p.yaml").write_text("version: 1\ndisks: {inventory: 'i*'}\ntopics: [{match: '*', retention.ms: 1d}]\n")
     code, said = ran(here, "plan", "--fleet", "fleet.yaml")
     assert code != 0
@@ -126,7 +126,7 @@ def test_in_a_fleet_an_inventory_that_is_not_there_costs_its_cluster(here: Path)
         ("broken.*", "broken.parquet"),
     ],
 )
-def test_an_inventory_that_the_policy_names_must_be_there(here: Path, named: str, says: str) -> None:
+def test_missing_or_broken_inventory_of_the_policy_is_an_error(here: Path, named: str, says: str) -> None:
     """From the policy file's folder, wherever kretain is started; nothing is asked of a cluster before."""
     folder, elsewhere = here / "policies", here / "elsewhere"
     (folder / "inventory").mkdir(parents=True)
@@ -142,7 +142,7 @@ def test_an_inventory_that_the_policy_names_must_be_there(here: Path, named: str
 
 
 @pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])
-def test_a_wrong_inventory_is_an_error_with_its_line(named: str) -> None:
+def test_invalid_inventory_value_is_an_error_with_its_line(named: str) -> None:
     with pytest.raises(PolicyError, match=r"p.yaml:2.*inventory.*give a file, a folder or a glob"):
         policy_with(f"{{inventory: {named}}}")
 
@@ -157,7 +157,7 @@ def test_one_cluster_of_a_fleet_accepts_an_inventory(here: Path) -> None:
 # -- saved ---------------------------------------------------------------------------------------------
 
 
-def test_a_plan_with_disks_is_saved_whole_and_read_back_without_them(tmp_path: Path) -> None:
+def test_plan_with_disks_is_saved_with_them_and_read_back_without(tmp_path: Path) -> None:
     """They are for people and scripts; a trim decides afresh, so that nothing goes by what a file says of a disk."""
     text, columns = tmp_path / "plan.json", tmp_path / "plan.parquet"
     text.write_text(plan_text(MADE), encoding="utf-8")

@@ -84,7 +84,7 @@ def estimated(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(seed: int) -> None:
+def test_estimate_frees_80_to_120_percent_of_the_exact_amount(seed: int) -> None:
     """The issue's figure, on disks with dozens of replicas, one in ten of them held."""
     chance = random.Random(seed)
     rows, stamps = cluster(chance, 80, 4)
@@ -103,7 +103,7 @@ def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(seed: i
     assert bool((bounds <= limit).all())
 
 
-def test_disk_that_stays_too_full_is_short_after_all_that_frees_something_goes() -> None:
+def test_disk_that_stays_full_is_short_after_everything_useful_is_trimmed() -> None:
     """Of 15 records that may go the first ten are a segment, and a quarter of one may go for good measure."""
     rows, stamps = cluster(random.Random(1), 6, 2)
     found = estimated(rows, stamps, [20, 0, 0, 15, 0, 0], [10**6, -1])
@@ -113,7 +113,7 @@ def test_disk_that_stays_too_full_is_short_after_all_that_frees_something_goes()
     assert found.bounds == {TopicPartition("t", n): bound for n, bound in ((0, 20), (3, 13)) if n in here}
 
 
-def test_the_last_segment_stays_and_so_does_what_would_not_lose_a_whole_one() -> None:
+def test_estimate_keeps_the_last_segment_and_frees_only_whole_ones() -> None:
     """Active segments free nothing: by time all of it may go, of 25 records with ten a segment."""
     rows = [Row(0, 0, 0, 25, 2500, 0, False), Row(0, 1, 0, 25, 900, 0, False)]
     found = estimated(rows, [[*range(25)]] * 2, [25, 25], [3000])
@@ -121,7 +121,7 @@ def test_the_last_segment_stays_and_so_does_what_would_not_lose_a_whole_one() ->
     assert found.outcomes[0].freed_bytes == 2000
 
 
-def test_of_records_of_one_time_no_more_goes_than_the_disk_needs() -> None:
+def test_estimate_with_equal_timestamps_trims_no_more_than_needed() -> None:
     """An import stamps a whole log alike: no level lies between its segments, the partitions' order does."""
     rows = [Row(0, n, 0, 100, 10_000, 0, False) for n in (0, 1)]
     found = estimated(rows, [[500_000] * 100] * 2, [100, 100], [12_500])
@@ -129,7 +129,7 @@ def test_of_records_of_one_time_no_more_goes_than_the_disk_needs() -> None:
     assert (found.outcomes[0].freed_bytes, found.outcomes[0].short_bytes) == (13_000, 0)
 
 
-def test_of_very_many_segments_some_are_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimate_merges_segments_into_one_row_above_the_row_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate_module, "MOST_ROWS", 1)
     logs = np.array([[0, 100_000, 0, 100_000, 10]])
     found = estimated_segments(np.array([0]), np.array([0]), np.array([100_000]), logs)

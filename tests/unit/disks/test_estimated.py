@@ -79,7 +79,7 @@ def walked(
     return estimate(reader, [disk], R6, known, dict.fromkeys((OLD, NEW)), NOW)  # type: ignore[arg-type]
 
 
-def test_the_oldest_goes_but_for_its_last_segment_and_then_the_next() -> None:
+def test_oldest_partition_is_trimmed_to_its_last_segment_before_the_next() -> None:
     found = walked()
     assert found.bounds == {OLD: 90, NEW: 13}  # a segment is 10 records, and a quarter more for good measure
     [one] = found.outcomes
@@ -88,7 +88,7 @@ def test_the_oldest_goes_but_for_its_last_segment_and_then_the_next() -> None:
     assert walked(15_000).bounds == {OLD: 53}
 
 
-def test_the_same_facts_give_the_same_bounds_whenever_they_are_asked() -> None:
+def test_look_up_times_of_an_estimate_are_deterministic() -> None:
     one, other = Brokers(), Brokers()
     walked(brokers=one)
     walked(brokers=other)
@@ -96,14 +96,14 @@ def test_the_same_facts_give_the_same_bounds_whenever_they_are_asked() -> None:
     assert {time % 512 for time in one.times} == {0}
 
 
-def test_times_that_an_earlier_answer_covers_are_not_asked_again() -> None:
+def test_times_covered_by_an_earlier_look_up_are_not_looked_up_again() -> None:
     """Of ``new`` all is younger than the level, of ``old`` a part: few of the 32 rounds have anything to ask."""
     brokers = Brokers()
     assert walked(15_000, brokers).bounds == {OLD: 53}
     assert len(brokers.times) <= 44, "of 64"
 
 
-def test_a_record_in_the_wrong_order_ends_what_goes() -> None:
+def test_young_record_out_of_order_ends_the_trimmed_prefix() -> None:
     """Only what stands before every record that is not older may go."""
 
     class Shuffled(Brokers):
@@ -123,7 +123,7 @@ def test_a_record_in_the_wrong_order_ends_what_goes() -> None:
     ],
     ids=["not managed", "floor unknown", "segments of unknown size", "perhaps dead bytes in it"],
 )
-def test_partition_that_may_not_be_free_is_not_estimated(change: dict[str, Any], why: str | None) -> None:
+def test_partition_that_must_not_be_trimmed_is_not_estimated(change: dict[str, Any], why: str | None) -> None:
     found = walked(**change)
     assert OLD not in found.bounds
     assert [reason.code for one in found.unknown.values() for reason in one.reasons] == ([] if why is None else [why])
@@ -144,7 +144,7 @@ def test_estimate_never_trims_past_a_limit() -> None:
 
 
 @pytest.mark.parametrize("way", ["dead", "doubtful", "leaving"])
-def test_bytes_that_leave_or_may_leave_are_not_trimmed_from_other_topics(way: str) -> None:
+def test_bytes_leaving_or_doubtful_are_not_trimmed_from_other_topics(way: str) -> None:
     """R5, R6: else each pass would trim again what the last one has."""
     more: dict[str, Any] = {way: 5_000} if way == "leaving" else {"doubts": {NEW: DOUBT}, way: 5_000}
     found = walked(15_000, **more)
@@ -161,7 +161,7 @@ def test_bytes_that_other_rules_trim_are_not_freed_again() -> None:
     assert found.outcomes[0].other_rules_bytes == 5_000
 
 
-def test_segments_that_roll_by_time_go_by_other_rules_though_none_is_as_large_as_it_may_be() -> None:
+def test_trim_below_one_full_segment_by_other_rules_counts_as_doubtful_bytes() -> None:
     """Nobody knows where they end: half of a partition goes, which frees nothing, or half of its bytes."""
     found = walked(15_000, decided={NEW: 50}, segment_bytes={"old": SEGMENT, "new": 1 << 30})
     assert found.bounds == {}
@@ -174,14 +174,16 @@ def test_segments_that_roll_by_time_go_by_other_rules_though_none_is_as_large_as
     "answer", [NotFound(), RequestFailedError("moved", retriable=True)], ids=["minus one", "an error"]
 )
 @pytest.mark.parametrize("silent", [True, False])
-def test_offset_minus_one_is_no_end_of_the_log(answer: Answer, *, silent: bool) -> None:
+def test_partition_with_unanswered_look_ups_is_trimmed_only_if_its_newest_record_is_known(
+    answer: Answer, *, silent: bool
+) -> None:
     """docs/rules.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
     brokers = Brokers({OLD: answer}, frozenset({OLD} if silent else ()))
     # after its newest record its end is known without an answer; where that is not known either, others must do
     assert walked(15_000, brokers).bounds == ({NEW: 53} if silent else {OLD: 53})
 
 
-def test_a_disk_of_which_nothing_is_known_holds_what_lies_on_it() -> None:
+def test_unknown_disk_holds_every_partition_on_it() -> None:
     found = walked(room=Unknown.because("disk", "offline"))
     assert found.bounds == {}
     assert found.unknown.keys() == {OLD, NEW}

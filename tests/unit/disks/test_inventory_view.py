@@ -72,13 +72,13 @@ def tails(
     return found.tails({T0: facts(T0), T1: facts(T1, end=20)}, {"orders": chosen}, led, IDS)
 
 
-def test_segments_begin_where_the_leaders_do() -> None:
+def test_segment_bases_are_those_of_the_leaders_replica() -> None:
     assert view().bases({T0: 1, T1: 1}, IDS) == {T0: [0, 10, 20], T1: [0, 10]}
     assert view().bases({T0: 2}, IDS) == {T0: [0, 15]}
 
 
 @pytest.mark.parametrize("leader", [None, 3])
-def test_a_leader_that_was_not_scanned_is_unknown(leader: int | None) -> None:
+def test_segment_bases_are_unknown_if_the_leader_was_not_scanned(leader: int | None) -> None:
     found = view().bases({T0: leader, T1: 1}, IDS)
     assert isinstance(found[T0], Unknown)
     assert found[T1] == [0, 10]
@@ -94,7 +94,7 @@ def test_bases_of_an_unread_replica_or_another_topic_are_unknown() -> None:
         assert all(isinstance(one, Unknown) for one in view(others).bases({T0: 1, T1: 1}, IDS).values())
 
 
-def test_a_tail_is_counted_by_the_leaders_records() -> None:
+def test_size_tail_is_counted_by_the_leaders_log_bytes() -> None:
     """R5: ``log_bytes``, as brokers count a partition's size; indexes are not in it."""
     key = "retention.bytes"
     assert tails(view(), Settings(max_bytes=150))[T0] == {key: Tail(10, exact=True)}
@@ -103,7 +103,7 @@ def test_a_tail_is_counted_by_the_leaders_records() -> None:
     assert isinstance(tails(view(), Settings(max_bytes=1), t0=None)[T0][key], Unknown)
 
 
-def test_a_topics_oldest_segments_go_first_and_one_unknown_partition_holds_them_all() -> None:
+def test_topic_size_trims_the_oldest_segments_and_one_unknown_partition_holds_all() -> None:
     chosen = Settings(max_topic_bytes=300)
     found = tails(view(), chosen)
     assert [found[tp]["retention.topic.bytes"] for tp in (T0, T1)] == [Tail(10, exact=True), Tail(0, exact=True)]
@@ -113,7 +113,7 @@ def test_a_topics_oldest_segments_go_first_and_one_unknown_partition_holds_them_
     assert all(isinstance(one["retention.topic.bytes"], Unknown) for one in held.values())
 
 
-def test_an_inventory_of_another_cluster_is_refused() -> None:
+def test_inventory_of_another_cluster_is_refused() -> None:
     view().inventory.check_cluster("cluster-1")
     with pytest.raises(InventoryError, match="cluster-2"):
         view().inventory.check_cluster("cluster-2")

@@ -50,14 +50,14 @@ def file_of(broker: int, scanned_at_ms: int, *dirs: dict[str, Any]) -> Inventory
     return InventoryFile("a.parquet", broker, None, scanned_at_ms, dirs)
 
 
-def test_unexplained_bytes_may_be_leaving_unless_known_to_stay() -> None:
+def test_unexplained_bytes_count_as_possibly_leaving_unless_known_to_stay() -> None:
     assert leaving(DISK, 0, 0) == Leaving(0, 300)
     assert leaving(DISK, 100, 0) == Leaving(100, 200)
     assert leaving(DISK, 100, 150) == Leaving(100, 50)
     assert leaving(DISK, 0, 10_000) == Leaving(0, 0)
 
 
-def test_inventory_shows_what_stays_whatever_was_swept_since() -> None:
+def test_inventory_proves_staying_bytes_despite_later_sweeps() -> None:
     """700 were in use at the scan: 450 logs', 120 + 30 leaving, so 100 are others'. What left logs since, leaves."""
     file = file_of(1, NOW - MINUTE, FOLDER)
     assert stays_by_scan(DISK, [file], {}, NOW) == (100, file.scanned_at_ms)
@@ -78,7 +78,7 @@ def test_inventory_shows_what_stays_whatever_was_swept_since() -> None:
         file_of(1, NOW, {**FOLDER, "unread": 1}),
     ],
 )
-def test_inventory_that_is_old_or_incomplete_shows_nothing_that_stays(file: InventoryFile) -> None:
+def test_old_or_incomplete_inventory_proves_no_staying_bytes(file: InventoryFile) -> None:
     assert stays_by_scan(DISK, [file], {}, NOW) is None
 
 
@@ -86,7 +86,7 @@ def looks(*pairs: tuple[int, int]) -> list[Look]:
     return [Look(minute * MINUTE, used, 1000) for minute, used in pairs]
 
 
-def test_lowest_usage_seen_for_long_enough_stays() -> None:
+def test_lowest_usage_counts_as_staying_once_seen_for_long_enough() -> None:
     now = Look(100 * MINUTE, 300, 1000)
     assert lowest(looks((99, 280)), now, 6 * MINUTE) is None
     assert lowest(looks((90, 280), (99, 290)), now, 6 * MINUTE) == 280
@@ -98,14 +98,14 @@ def test_lowest_usage_seen_for_long_enough_stays() -> None:
     assert lowest(daily, now, 6 * MINUTE) == 200  # after a longer pause the last three count
 
 
-def test_of_looks_close_together_the_lowest_is_kept() -> None:
+def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:
     memory = DiskMemory()
     for second, used in ((0, 100), (10, 70), (20, 90)):
         memory.add_lowest(Look(second * 1000, used, 1000))
     assert [one.used_bytes for one in memory.looks] == [70]
 
 
-def test_the_ledger_learns_what_stays_look_by_look() -> None:
+def test_ledger_learns_staying_bytes_over_several_looks() -> None:
     """The first look knows nothing; when others' 100 were seen for longer than a check and a delay, they stay."""
     memory = Ledger(None)
     found = []
@@ -117,7 +117,7 @@ def test_the_ledger_learns_what_stays_look_by_look() -> None:
     assert memory.disk(DISK.key).looks == (), "looks at how full it is are others"
 
 
-def test_dirs_are_one_disk_by_the_inventorys_device() -> None:
+def test_dirs_with_one_device_in_the_inventory_are_one_disk() -> None:
     two = [log_dir("/a", 1000, 400), log_dir("/b", 1000, 250, replicas=(replica(CLICKS, 30),))]
     [one], _ = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:1"})
     assert one.dirs == ("/a", "/b")
@@ -126,7 +126,7 @@ def test_dirs_are_one_disk_by_the_inventorys_device() -> None:
     assert notes == []
 
 
-def test_where_it_can_not_be_told_whether_dirs_are_one_disk_r6_is_unknown() -> None:
+def test_dirs_that_may_share_a_device_make_r6_unknown() -> None:
     """Rooms that differ by less than a thousandth, of one size; or two devices of one size to the byte."""
     near = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
     found, notes = disks_of({1: near}, R6)
@@ -142,14 +142,14 @@ def test_where_it_can_not_be_told_whether_dirs_are_one_disk_r6_is_unknown() -> N
 @pytest.mark.parametrize(
     ("first", "second", "told"), [("0:40", "0:41", False), ("8:1", "8:17", True), ("8:1", "0:41", False)]
 )
-def test_a_number_that_a_file_system_makes_up_names_no_device(first: str, second: str, told: bool) -> None:
+def test_device_number_of_a_virtual_file_system_proves_no_separate_disks(first: str, second: str, told: bool) -> None:
     """Each subvolume of btrfs has one of its own, each mount of NFS: two rooms read at two moments may be one."""
     near = [log_dir("/a", 10_000, 4_000), log_dir("/b", 10_000, 4_009)]
     found, _ = disks_of({1: near}, R6, {(1, "/a"): first, (1, "/b"): second})
     assert [isinstance(one.room, Unknown) for one in found] == [not told] * 2
 
 
-def test_one_device_of_two_brokers_is_unknown() -> None:
+def test_device_shared_by_two_brokers_is_unknown() -> None:
     """Each would free what both have too much."""
     same = {broker: [log_dir("/a", 10_000, 4_000, replicas=(replica(CLICKS, 3_000),))] for broker in (1, 2)}
     named = replace(R6, devices=(frozenset({"1:/a", "2:/a"}),))
@@ -165,7 +165,7 @@ def test_one_device_of_two_brokers_is_unknown() -> None:
     assert not any(isinstance(one.room, Unknown) for one in disks_of(same, R6)[0])  # mostly_others tells
 
 
-def test_a_broker_that_is_down_is_a_disk_of_which_nothing_is_known() -> None:
+def test_broker_that_is_down_is_an_unknown_disk_with_its_replicas() -> None:
     answers: dict[int, list[LogDirState] | Exception] = {1: [log_dir("/a")], 3: OSError("no answer")}
     disks, _ = all_disks(dict(answers), {ORDERS: (1, 2), CLICKS: (3, 2)}, DiskRules())
     away = [one for one in disks if not one.dirs]
@@ -221,7 +221,7 @@ SCANNED = ScannedReplica(1, "/a", ORDERS, "id", 1, 80, 0, 80, 100, 600, 400, 100
         (SCANNED, None, 0, SIZE),
     ],
 )
-def test_bytes_that_may_be_dead_and_are_in_no_row_are_doubted(
+def test_possibly_dead_bytes_outside_the_inventory_rows_are_doubted(
     scanned: ScannedReplica | None, start: int | None, decided: int, doubted: int
 ) -> None:
     disk = Disk(1, ("/a",), Room(2000, 1500, SIZE), {ORDERS: SIZE})
@@ -239,7 +239,7 @@ def test_bytes_swept_since_the_scan_are_not_counted() -> None:
     assert doubted_bytes([disk], ABOVE, {(0, ORDERS): dead}, {ORDERS: 150}, {ORDERS: 200}, {}) == [300 - 200]
 
 
-def test_indexes_go_with_their_segments_and_all_of_a_replica_s_with_it() -> None:
+def test_index_bytes_leave_with_their_segments_or_their_replica() -> None:
     disk = Disk(1, ("/a",), Room(2000, 1500, SIZE), {ORDERS: SIZE})
     deleted = SCANNED._replace(tp=TopicPartition("deleted", 0))
     elsewhere = SCANNED._replace(broker=2)

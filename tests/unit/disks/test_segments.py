@@ -172,7 +172,7 @@ ACTIVE = f"{240:020d}"
 @pytest.mark.parametrize("stem", [CLOSED, ACTIVE], ids=["closed", "active"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["gone", "empty", "cut", "zeros", "random", "folder", "pipe", "link", "huge"])
-def test_broken_index_costs_only_time(folder: Path, stem: str, suffix: str, harm: str) -> None:
+def test_broken_index_changes_no_fact_of_a_segment(folder: Path, stem: str, suffix: str, harm: str) -> None:
     """The log itself says it: next offset and both timestamps are what they were."""
     made = three(folder)
     file = folder / (stem + suffix)
@@ -278,7 +278,7 @@ def test_batches_overlapping_the_next_segment_are_a_problem(folder: Path) -> Non
     assert logs.flaws(found) == {0: "it holds offsets of the next segment"}
 
 
-def test_compaction_gaps_are_no_problem(folder: Path) -> None:
+def test_compaction_gaps_cause_no_problem(folder: Path) -> None:
     log = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
     (folder / f"{0:020d}.log").write_bytes(log)
     (folder / f"{0:020d}.index").write_bytes(b"")
@@ -311,7 +311,7 @@ def test_deleted_files_are_pending_and_foreign_ones_ignored(folder: Path) -> Non
     assert found.problems == []
 
 
-def test_transaction_indexes_and_snapshots_count(folder: Path) -> None:
+def test_transaction_indexes_and_snapshots_count_in_the_segment_size(folder: Path) -> None:
     made = three(folder)
     (folder / (CLOSED + ".txnindex")).write_bytes(b"t" * 34)
     (folder / (ACTIVE + ".txnindex")).write_bytes(b"t" * 68)
@@ -340,7 +340,7 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
         read(tmp_path / "orders-2")
 
 
-def test_unreadable_log_is_a_row_of_what_its_name_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_log_gets_a_row_from_its_file_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = three(folder)
     real = os.open
 
@@ -423,7 +423,7 @@ def test_unfinished_swap_is_a_problem(folder: Path) -> None:
     ]
 
 
-def test_partition_deleted_during_the_read_is_gone(folder: Path, between: Any) -> None:
+def test_partition_deleted_during_the_read_raises_gone(folder: Path, between: Any) -> None:
     three(folder)
     away = folder.with_name("orders-0." + "a" * 32 + "-delete")
     between(lambda listed: folder.rename(away) if listed == 1 else None)
@@ -614,7 +614,7 @@ def test_first_batch_younger_than_the_time_index_is_noticed(folder: Path) -> Non
     assert logs.column(read(folder), "largest_timestamp")[0] == T + 10_000_000
 
 
-def test_decreasing_offsets_are_no_log(folder: Path) -> None:
+def test_decreasing_offsets_make_the_log_end_unknown(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
     assert logs.column(found, "next_offset") == [None]

@@ -91,7 +91,7 @@ def in_order(batches: list[list[int]]) -> list[list[int]]:
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(BATCHES, min_size=3, max_size=3), SIZES, st.booleans(), st.booleans(), INDEXES)
-def test_broken_indexes_change_nothing_that_the_log_says(
+def test_broken_indexes_change_no_fact_that_the_log_contains(
     parts: list[list[list[int]]], size: int, ordered: bool, grown: bool, harms: list[tuple[str, int, Harm]]
 ) -> None:
     """Where stamps grow, all of it stays true; where not, a lost end of a time index can hide the largest of them."""
@@ -125,7 +125,7 @@ def shown(log: bytes) -> tuple[set[int], set[int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(BATCHES, min_size=3, max_size=3), SIZES, st.booleans(), ANYTHING)
-def test_broken_logs_are_never_made_up_for(
+def test_broken_log_yields_only_facts_that_its_bytes_contain(
     parts: list[list[list[int]]], size: int, grown: bool, harms: list[tuple[str, int, Harm]]
 ) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -152,7 +152,7 @@ def test_broken_logs_are_never_made_up_for(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(BATCHES, min_size=1, max_size=1), st.integers(0, 1000))
-def test_a_cut_off_log_ends_at_its_last_whole_batch(parts: list[list[list[int]]], share: int) -> None:
+def test_truncated_log_file_ends_at_its_last_whole_batch(parts: list[list[list[int]]], share: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder, made = write(Path(scratch), parts, 100, grown=False)
         kept = len(made[0].log) * share // 1000
@@ -176,7 +176,7 @@ def test_small_files_of_any_content_are_read_or_refused(content: bytes) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), HARMS), max_size=2), st.booleans())
-def test_a_scan_of_any_ruin_ends_in_an_inventory_that_reads_back_or_in_one_line(
+def test_scan_of_damaged_files_gives_a_readable_inventory_or_a_one_line_error(
     harms: list[tuple[int, Harm]], meta: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as scratch:

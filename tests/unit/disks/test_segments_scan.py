@@ -42,7 +42,7 @@ def scan_all(dirs: list[Path], out: Path, **more: Any) -> Any:
     return scan([str(one) for one in dirs], str(out), now_ms=NOW, **more)
 
 
-def test_an_inventory_reads_back_as_it_was_written(dirs: list[Path], tmp_path: Path) -> None:
+def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     report = scan_all(dirs, out, tiered=lambda topic: topic == "payments")
     inventory = read_inventory([out])
@@ -68,7 +68,7 @@ def test_an_inventory_reads_back_as_it_was_written(dirs: list[Path], tmp_path: P
     assert only.column_names == ["topic", "bytes"]
 
 
-def test_nothing_is_written_into_log_dirs(dirs: list[Path], tmp_path: Path) -> None:
+def test_scan_writes_nothing_into_log_dirs(dirs: list[Path], tmp_path: Path) -> None:
     def state() -> list[tuple[str, int, int, int]]:
         found = [one for folder in dirs for one in (folder, *folder.rglob("*"))]
         return sorted((str(one), one.lstat().st_mtime_ns, one.lstat().st_ctime_ns, one.lstat().st_ino) for one in found)
@@ -78,7 +78,9 @@ def test_nothing_is_written_into_log_dirs(dirs: list[Path], tmp_path: Path) -> N
     assert state() == before
 
 
-def test_row_groups_fill_up_over_partitions(dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_group_spans_partitions_until_it_is_full(
+    dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer_module, "ROW_GROUP", 5)
     scan_all(dirs, tmp_path / "out.parquet")
     about = pq.ParquetFile(tmp_path / "out.parquet").metadata
@@ -86,7 +88,7 @@ def test_row_groups_fill_up_over_partitions(dirs: list[Path], tmp_path: Path, mo
     assert len(read_inventory([tmp_path / "out.parquet"]).table) == 12
 
 
-def test_folders_without_live_replicas_are_counted_and_have_no_rows(dirs: list[Path], tmp_path: Path) -> None:
+def test_folder_without_a_live_replica_is_counted_without_rows(dirs: list[Path], tmp_path: Path) -> None:
     first = dirs[0]
     for kind in ("delete", "future", "stray"):
         logs.filled(logs.partition(first, f"gone-0{GONE}-{kind}"), segments=1)
@@ -103,7 +105,7 @@ def test_folders_without_live_replicas_are_counted_and_have_no_rows(dirs: list[P
     assert report.incomplete == []
 
 
-def test_bytes_pending_when_a_scan_began_count_though_they_go_meanwhile(dirs: list[Path], tmp_path: Path) -> None:
+def test_pending_bytes_deleted_during_a_scan_still_count(dirs: list[Path], tmp_path: Path) -> None:
     """What others write into the room would else seem to stay: the volume is as full as before."""
     swept = dirs[0] / "orders-0" / f"{7:020d}.log.deleted"
     swept.write_bytes(b"x" * 100_000)
@@ -118,7 +120,7 @@ def test_bytes_pending_when_a_scan_began_count_though_they_go_meanwhile(dirs: li
     assert report.dirs[0].pending_bytes == size
 
 
-def test_a_partition_in_two_dirs_counts_in_neither(dirs: list[Path], tmp_path: Path) -> None:
+def test_partition_in_two_dirs_is_incomplete(dirs: list[Path], tmp_path: Path) -> None:
     """Caught in the midst of a move: which of them counts, the broker knows."""
     shutil.copytree(dirs[0] / "orders-0", dirs[1] / "orders-0")
     scan_all(dirs, tmp_path / "both.parquet")
@@ -129,7 +131,7 @@ def test_a_partition_in_two_dirs_counts_in_neither(dirs: list[Path], tmp_path: P
     assert set(apart.incomplete) == {(1, "orders", 0)}
 
 
-def test_unknown_facts_of_a_partition_are_in_the_file(dirs: list[Path], tmp_path: Path) -> None:
+def test_inventory_records_unknown_facts_of_a_partition(dirs: list[Path], tmp_path: Path) -> None:
     (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
     report = scan_all(dirs, tmp_path / "out.parquet")
     inventory = read_inventory([tmp_path / "out.parquet"])
@@ -143,7 +145,7 @@ def test_unknown_facts_of_a_partition_are_in_the_file(dirs: list[Path], tmp_path
 # -- whose dirs they are ----------------------------------------------------------------
 
 
-def test_dirs_that_dont_go_together_are_refused(dirs: list[Path], tmp_path: Path) -> None:
+def test_log_dirs_of_different_brokers_or_clusters_are_refused(dirs: list[Path], tmp_path: Path) -> None:
     other = logs.log_dir(tmp_path / "other", broker=2)
     foreign = logs.log_dir(tmp_path / "foreign", cluster="another")
     link = tmp_path / "link"
@@ -165,7 +167,7 @@ def test_dirs_that_dont_go_together_are_refused(dirs: list[Path], tmp_path: Path
         assert what in str(caught.value)
 
 
-def test_without_meta_properties_the_broker_has_to_be_given(dirs: list[Path]) -> None:
+def test_log_dir_without_meta_properties_needs_a_broker_id(dirs: list[Path]) -> None:
     (dirs[0] / "meta.properties").unlink()
     with pytest.raises(ScanError, match="give --broker-id"):
         find_log_dirs([str(dirs[0])])
@@ -174,12 +176,12 @@ def test_without_meta_properties_the_broker_has_to_be_given(dirs: list[Path]) ->
     assert find_log_dirs([str(one) for one in dirs]).broker == 1, "another dir says it"
 
 
-def test_an_inventory_within_a_log_dir_is_refused(dirs: list[Path]) -> None:
+def test_inventory_written_into_a_log_dir_is_refused(dirs: list[Path]) -> None:
     with pytest.raises(ScanError, match="write it elsewhere"):
         scan_all(dirs, dirs[1] / "out.parquet")
 
 
-def test_a_file_that_cant_be_written_leaves_nothing_behind(dirs: list[Path], tmp_path: Path) -> None:
+def test_unwritable_inventory_leaves_no_files_behind(dirs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ScanError, match="can't be written"):
         scan_all(dirs, tmp_path / "none" / "out.parquet")
     (tmp_path / "taken.parquet").mkdir()
@@ -188,7 +190,7 @@ def test_a_file_that_cant_be_written_leaves_nothing_behind(dirs: list[Path], tmp
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b", "taken.parquet"]
 
 
-def test_a_scan_that_is_interrupted_leaves_the_old_file(dirs: list[Path], tmp_path: Path) -> None:
+def test_interrupted_scan_keeps_the_old_inventory(dirs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     out.write_bytes(b"old")
 
@@ -254,7 +256,7 @@ def shuffled(table: Any) -> Any:
         (lambda table: table.set_column(7, "bytes", table["bytes"].cast(pa.float64())), "the column bytes is double"),
     ],
 )
-def test_rows_that_no_scan_writes_are_refused(
+def test_inventory_with_impossible_rows_is_refused(
     dirs: list[Path], tmp_path: Path, change: Callable[[Any], Any], what: str
 ) -> None:
     scan_all(dirs, tmp_path / "out.parquet")
@@ -283,9 +285,7 @@ def test_rows_that_no_scan_writes_are_refused(
         (lambda said: said | {"broker": 1e400}, "what it says of itself can't be read"),
     ],
 )
-def test_a_file_that_says_something_else_of_itself_is_refused(
-    dirs: list[Path], tmp_path: Path, about: Any, what: str
-) -> None:
+def test_inventory_with_wrong_metadata_is_refused(dirs: list[Path], tmp_path: Path, about: Any, what: str) -> None:
     scan_all(dirs, tmp_path / "out.parquet")
     bad = edited(tmp_path / "out.parquet", tmp_path / "bad.parquet", lambda table: table, about)
     with pytest.raises(InventoryError) as caught:
@@ -316,7 +316,7 @@ def test_file_that_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_
         assert "\n" not in str(caught.value)
 
 
-def test_nested_metadata_without_end_is_refused(dirs: list[Path], tmp_path: Path) -> None:
+def test_inventory_with_endlessly_nested_metadata_is_refused(dirs: list[Path], tmp_path: Path) -> None:
     scan_all(dirs, tmp_path / "out.parquet")
     nested = pq.read_table(tmp_path / "out.parquet").replace_schema_metadata({METADATA_KEY: b"[" * 100_000})
     pq.write_table(nested, tmp_path / "nested.parquet")
@@ -325,7 +325,7 @@ def test_nested_metadata_without_end_is_refused(dirs: list[Path], tmp_path: Path
 
 
 @pytest.mark.parametrize(("limit", "what"), [("MOST_ROWS", "has 12 rows, and at most 11"), ("MOST_BYTES", "MiB unco")])
-def test_inventory_that_is_too_large_is_refused_before_it_is_read(
+def test_inventory_above_the_size_limit_is_refused_before_it_is_read(
     dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
 ) -> None:
     """Equal rows take next to nothing in a file: 100 million were 5.5 MB there, and 11 GiB here."""
@@ -336,7 +336,7 @@ def test_inventory_that_is_too_large_is_refused_before_it_is_read(
         read_inventory([tmp_path / "out.parquet"])
 
 
-def test_a_pipe_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
+def test_pipe_in_place_of_an_inventory_or_meta_properties_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.parquet")
     with pytest.raises(InventoryError, match="it is a pipe or a device"):
         read_inventory([tmp_path / "pipe.parquet"])
@@ -346,7 +346,7 @@ def test_a_pipe_is_not_opened(dirs: list[Path], tmp_path: Path) -> None:
         scan_all(dirs, tmp_path / "out.parquet")
 
 
-def test_a_file_that_cant_be_read_costs_its_broker_alone(tmp_path: Path) -> None:
+def test_unreadable_inventory_makes_only_its_broker_unknown(tmp_path: Path) -> None:
     for broker in (1, 2):
         folder = logs.log_dir(tmp_path / f"{broker}", broker=broker)
         logs.filled(logs.partition(folder, f"orders-{broker}"))
@@ -364,7 +364,7 @@ def test_a_file_that_cant_be_read_costs_its_broker_alone(tmp_path: Path) -> None
     assert kretain("segments", "show", str(bad), code=1).stdout == ""
 
 
-def test_rows_that_were_damaged_on_the_way_are_never_read(dirs: list[Path], tmp_path: Path) -> None:
+def test_damaged_inventory_reads_back_equal_or_is_refused(dirs: list[Path], tmp_path: Path) -> None:
     """Pages carry checksums; what the file says of itself, at its end, is read with doubt."""
     out = tmp_path / "out.parquet"
     scan_all(dirs, out)
@@ -380,7 +380,7 @@ def test_rows_that_were_damaged_on_the_way_are_never_read(dirs: list[Path], tmp_
             assert "\n" not in str(error)
 
 
-def test_files_that_dont_go_together_are_refused(dirs: list[Path], tmp_path: Path) -> None:
+def test_inventories_that_overlap_or_differ_in_cluster_are_refused(dirs: list[Path], tmp_path: Path) -> None:
     scan_all(dirs[:1], tmp_path / "1.parquet")
     scan_all(dirs[1:], tmp_path / "2.parquet")
     assert len(read_inventory([tmp_path / "1.parquet", tmp_path / "2.parquet"]).table) == 12, "one broker, two dirs"

@@ -24,7 +24,7 @@ LOG = Log(10, [NOW - HOUR] * 10)
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9), st.integers(1, 10**12), st.integers(0, 10**12))
-def test_an_estimated_tail_is_the_smallest_that_fits(start: int, records: int, size: int, most: int) -> None:
+def test_estimated_tail_is_the_first_offset_that_fits(start: int, records: int, size: int, most: int) -> None:
     end = start + records
 
     def fits(offset: int) -> bool:
@@ -62,7 +62,7 @@ def live(rows: list[Row], partition: int, start: int) -> list[Row]:
 
 
 @given(logs, st.lists(st.integers(-1, 60), min_size=4, max_size=4))
-def test_an_exact_tail_begins_where_a_segment_does(drawn: list, most: list[int]) -> None:
+def test_exact_tail_starts_at_a_segment_base(drawn: list, most: list[int]) -> None:
     rows, starts = built(drawn)
     segments = segments_of(rows)
     most = most[: len(starts)]
@@ -75,7 +75,7 @@ def test_an_exact_tail_begins_where_a_segment_does(drawn: list, most: list[int])
 
 
 @given(logs, st.integers(-1, 120))
-def test_a_topics_oldest_segments_go_until_it_fits(drawn: list, most: int) -> None:
+def test_topic_size_limit_trims_the_oldest_segments_until_it_fits(drawn: list, most: int) -> None:
     rows, starts = built(drawn)
     of_topic = [partition % 2 for partition in range(len(starts))]
     found = exact_topic_tails(segments_of(rows), np.array(starts), np.array(of_topic), np.array([most, -1]))
@@ -103,7 +103,7 @@ def with_tails(**tails: Tail | Unknown) -> PartitionFacts:
     return LOG.facts(BYTES)._replace(tails={keys[name]: tail for name, tail in tails.items()})
 
 
-def test_the_larger_of_the_two_bounds_goes_and_says_where_it_is_from() -> None:
+def test_larger_of_two_size_bounds_decides_and_names_its_source() -> None:
     both = replace(BYTES, max_topic_bytes=1000)
     found = decide(with_tails(each=Tail(12, exact=True), topic=Tail(15, exact=False)), both, NOW)
     assert (found.trim_to, found.rule) == (15, "size")
@@ -114,12 +114,12 @@ def test_the_larger_of_the_two_bounds_goes_and_says_where_it_is_from() -> None:
     assert "by the inventory" in found.reasons[0].text
 
 
-def test_a_size_that_is_unknown_or_was_not_read_holds() -> None:
+def test_unknown_or_unread_size_holds() -> None:
     assert decide(with_tails(each=NOT_SWEPT), BYTES, NOW).reasons == NOT_SWEPT.reasons
     assert decide(LOG.facts(BYTES), BYTES, NOW).action == "hold"
 
 
-def test_size_is_guarded_by_the_floor() -> None:
+def test_size_rule_stops_at_the_floor() -> None:
     """G2: R5 too trims nothing unread, unless the policy says so."""
     held = replace(BYTES, unconsumed="hold")
     facts = with_tails(each=Tail(18, exact=True))._replace(floor=replace(LOG, floor=13).facts(held).floor)
@@ -134,7 +134,7 @@ WHOLE = replace(BYTES, whole_segments=True)
 @pytest.mark.parametrize(
     ("bases", "trim_to"), [([0, 14, 17], 14), ([15], 15), ([16, 20], None), ([0, 10], None), ([], None)]
 )
-def test_a_bound_is_rounded_down_to_where_a_segment_begins(bases: list[int], trim_to: int | None) -> None:
+def test_size_bound_is_rounded_down_to_a_segment_base(bases: list[int], trim_to: int | None) -> None:
     facts = with_tails(each=Tail(15, exact=True))._replace(segment_bases=bases)
     found = decide(facts, WHOLE, NOW)
     assert found.trim_to == trim_to
@@ -144,7 +144,7 @@ def test_a_bound_is_rounded_down_to_where_a_segment_begins(bases: list[int], tri
         assert found.reasons[-1].code == "granularity"
 
 
-def test_rounding_without_an_inventory_is_unknown_and_says_how_to_make_one() -> None:
+def test_whole_segments_without_an_inventory_hold_and_name_the_scan_command() -> None:
     found = decide(with_tails(each=Tail(15, exact=True)), WHOLE, NOW)
     assert found.action == "hold"
     assert any("kretain segments scan" in reason.text for reason in found.reasons)

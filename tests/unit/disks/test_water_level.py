@@ -59,7 +59,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @settings(max_examples=400, deadline=None)
 @given(clusters())
-def test_the_water_level_is_what_a_walk_over_the_segments_comes_to(cluster: Cluster) -> None:
+def test_water_level_equals_a_simulated_walk_over_the_segments(cluster: Cluster) -> None:
     """The issue's oracle: replicas on shared disks, ties, boundaries that differ, unknown times, holds."""
     found = cluster.level()
     world, before = simulate(
@@ -77,7 +77,7 @@ def test_the_water_level_is_what_a_walk_over_the_segments_comes_to(cluster: Clus
 
 @settings(max_examples=100, deadline=None)
 @given(clusters(), st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_plays_no_part(cluster: Cluster, chance: random.Random) -> None:
+def test_water_level_is_independent_of_row_order(cluster: Cluster, chance: random.Random) -> None:
     shuffled = list(cluster.rows)
     chance.shuffle(shuffled)
     one, other = cluster.level(), cluster.level(shuffled)
@@ -87,7 +87,7 @@ def test_the_order_of_the_rows_plays_no_part(cluster: Cluster, chance: random.Ra
 
 @settings(max_examples=100, deadline=None)
 @given(clusters())
-def test_no_bound_is_beyond_its_limit_or_frees_nothing_and_what_stays_is_named(cluster: Cluster) -> None:
+def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(cluster: Cluster) -> None:
     found = cluster.level()
     ends = {(row.partition, row.next) for row in cluster.rows if not row.active}
     for partition, (bound, start, limit) in enumerate(
@@ -105,7 +105,7 @@ def test_no_bound_is_beyond_its_limit_or_frees_nothing_and_what_stays_is_named(c
         assert sum(one.size_bytes for one in named if one.disk == disk) == (stays if short else 0)
 
 
-def test_level_is_the_running_maximum_of_what_goes() -> None:
+def test_water_level_takes_the_running_maximum_of_a_partitions_times() -> None:
     """A partition's segments go as a prefix: an old one behind a young one counts as young."""
     rows = [Row(0, 0, 0, 10, 7, 90, False), Row(0, 0, 10, 20, 7, 1, False), Row(0, 1, 0, 10, 7, 50, False)]
     found = Cluster(rows, [0, 0], [100, 100], [1]).level()
@@ -143,7 +143,7 @@ def test_disk_without_segments_is_short_by_its_excess() -> None:
         (Row(0, 0, 9, 1, 1, 1, False), "before it begins"),
     ],
 )
-def test_columns_that_cannot_be_are_refused(row: Row, said: str) -> None:
+def test_impossible_segment_row_is_refused(row: Row, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Cluster([row], [0], [9], [5]).level()
 
@@ -167,7 +167,7 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS, bounds=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=5, max_size=5), excess=st.integers(0, 400))
-def test_the_water_level_is_the_same_however_small_the_slabs(
+def test_water_level_is_independent_of_slab_size(
     rows: list[tuple[int, ...]], bounds: list[tuple[int, int]], excess: int
 ) -> None:
     drawn = [(disk, tp, base, base + more, 7 * size, time, size > 8) for disk, tp, base, more, time, size in rows]

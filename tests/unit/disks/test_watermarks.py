@@ -24,12 +24,12 @@ UNREAD = Unknown.because("R7", "broker 1 did not answer")
 @pytest.mark.parametrize(
     ("used", "mark"), [(0, None), (699, None), (700, MARKS[0]), (899, MARKS[0]), (900, MARKS[1]), (1200, MARKS[1])]
 )
-def test_the_highest_watermark_that_is_reached_counts(used: int, mark: Watermark | None) -> None:
+def test_highest_reached_watermark_counts(used: int, mark: Watermark | None) -> None:
     assert reached(MARKS, used, 1000) == mark
     assert reached(MARKS[::-1], used, 1000) == mark
 
 
-def test_the_fullest_disk_counts_and_an_unknown_one_is_not_taken_for_empty() -> None:
+def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown() -> None:
     assert usage_for(MARKS, [("a", (10, 100)), ("b", (75, 100))]) == Usage("b", 75.0, MARKS[0])
     assert usage_for(MARKS, [("a", (10, 100))]) is None
     assert usage_for(MARKS, [("a", (10, 100)), ("b", UNREAD)]) == UNREAD
@@ -38,7 +38,7 @@ def test_the_fullest_disk_counts_and_an_unknown_one_is_not_taken_for_empty() -> 
 
 
 @given(st.integers(0, 10**12), st.floats(0.001, 1), st.integers(0, 10**12))
-def test_a_time_is_never_below_the_minimum_and_never_longer_than_it_was(time: int, factor: float, minimum: int) -> None:
+def test_scaled_time_stays_between_the_minimum_and_the_original(time: int, factor: float, minimum: int) -> None:
     scaled = scaled_ms(time, Watermark(80, factor, minimum))
     assert min(time, minimum) <= scaled <= time
 
@@ -69,14 +69,14 @@ def test_trim_that_a_watermark_adds_stops_at_the_floor() -> None:
     assert decided(LOG, A, None).trim_to == 2
 
 
-def test_an_unknown_floor_stops_what_a_watermark_adds_and_not_the_forced_age() -> None:
+def test_unknown_floor_stops_the_watermark_and_not_the_forced_age() -> None:
     log = replace(LOG, floor=UNKNOWN)
     found = decided(log, A, FULL)
     assert (found.action, found.trim_to) == ("trim", 2)
     assert "F4" in [one.code for one in found.reasons]
 
 
-def test_a_watermark_shortens_what_was_consumed() -> None:
+def test_watermark_shortens_the_consumed_time() -> None:
     assert decided(LOG, T, None).trim_to == 2
     found = decided(LOG, T, FULL)
     assert (found.trim_to, found.rule) == (3, "consumed")
@@ -84,19 +84,19 @@ def test_a_watermark_shortens_what_was_consumed() -> None:
     assert decided(replace(LOG, floor=6), T, FULL).trim_to == 4
 
 
-def test_a_watermark_does_nothing_where_no_time_is_set_or_it_would_be_no_shorter() -> None:
+def test_watermark_without_a_shorter_time_changes_nothing() -> None:
     assert [one.code for one in weigh(with_usage(LOG, Settings(), FULL), Settings(), NOW)] == []
     gentle = Usage("d", 80.0, Watermark(70, 0.5, 20 * HOUR))
     assert [one.code for one in weigh(with_usage(LOG, A, gentle), A, NOW)] == ["R4"]
 
 
-def test_a_disk_that_could_not_be_read_holds_what_it_would_add() -> None:
+def test_unread_disk_holds_only_the_watermarks_share() -> None:
     found = decided(replace(LOG, stamps=[NOW]), A, UNREAD)
     assert (found.action, found.reasons) == ("hold", UNREAD.reasons)
     assert decided(LOG, A, UNREAD).trim_to == 2
 
 
-def test_a_conflict_of_times_stops_the_shorter_time_too() -> None:
+def test_time_above_the_forced_retention_makes_the_watermark_unknown_too() -> None:
     """R1: T longer than the forced retention is unknown, however full the disk is."""
     facts = with_usage(LOG, T, FULL)._replace(topic=topic(retention_ms=HOUR))
     assert {one.code: isinstance(one.allowed, Unknown) for one in weigh(facts, T, NOW)} == {"R1": True, "R7": True}

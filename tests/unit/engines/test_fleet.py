@@ -98,7 +98,7 @@ class Given:
         yield from self.answers
 
 
-def test_clusters_stand_in_the_files_order_whenever_they_were_ready() -> None:
+def test_fleet_plan_lists_clusters_in_file_order_whatever_finishes_first() -> None:
     members = [member("eu"), member("ap"), member("us")]
     made = make_fleet_plan(
         Given(("us", US), ("eu", EU), ("ap", DOWN)), members, EU.created_at_ms, source="fleet.yaml", digest="sha256:f"
@@ -112,19 +112,19 @@ def test_cluster_left_out_by_an_engine_is_a_failure() -> None:
     assert list(made.failures) == ["us"]
 
 
-def test_two_names_of_one_cluster_are_an_error_whichever_engine_read_them() -> None:
+def test_two_names_with_one_cluster_id_are_an_error() -> None:
     engine = Given(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
     with pytest.raises(SameClusterError, match=r"^eu and us are one cluster, c1: name it once, under one policy"):
         make_fleet_plan(engine, [member("eu"), member("us")], 0, source="f", digest=None)
 
 
-def test_two_names_with_one_address_are_an_error_before_anything_is_asked() -> None:
+def test_two_names_with_one_address_are_an_error_before_connecting() -> None:
     with pytest.raises(SameClusterError, match=r"^eu and us are both reached by B-2:9092"):
         check_addresses([member("eu", "b-1:9092,b-2:9092"), member("ap"), member("us", "B-2:9092")])
     check_addresses([member("eu", "b:9092,b:9092"), member("us", "b:9093")])
 
 
-def test_the_local_engine_reads_a_few_at_a_time_and_one_failure_holds_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     lock, running, most = threading.Lock(), 0, 0
     together = threading.Barrier(CONCURRENT, timeout=30)
 
@@ -159,7 +159,7 @@ def test_the_local_engine_reads_a_few_at_a_time_and_one_failure_holds_no_other(m
 # -- JSON, Parquet -----------------------------------------------------------------------------------
 
 
-def test_the_fleets_json_wraps_each_clusters_plan() -> None:
+def test_fleet_json_contains_each_clusters_plan() -> None:
     written = json.loads("".join(fleet_lines(FLEET)))
     assert written == fleet_as_json(FLEET)
     assert list(written) == ["format", "kretain", "created_at", "fleet", "has_changes", "totals", "clusters"]
@@ -201,7 +201,9 @@ def test_saved_fleet_is_read_cluster_by_cluster(tmp_path: Path, kind: str) -> No
 
 
 @pytest.mark.parametrize(("without", "said"), [("eu", "rows of cluster c1"), (None, "cluster c1 has 0 rows")])
-def test_a_fleets_rows_and_heads_must_agree(tmp_path: Path, without: str | None, said: str) -> None:
+def test_fleet_plan_with_rows_and_heads_that_disagree_is_refused(
+    tmp_path: Path, without: str | None, said: str
+) -> None:
     """Rows whose cluster has no head, and a head whose rows are not there: a part of another plan, or of none."""
     heads = fleet_heads(FLEET)
     heads["clusters"] = [one for one in heads["clusters"] if one["name"] != without]
@@ -215,7 +217,7 @@ def test_a_fleets_rows_and_heads_must_agree(tmp_path: Path, without: str | None,
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(made=st.lists(plans, max_size=3))
-def test_json_and_parquet_of_a_fleet_come_back_alike(tmp_path: Path, made: list[Plan]) -> None:
+def test_fleet_plan_reads_back_equal_from_json_and_parquet(tmp_path: Path, made: list[Plan]) -> None:
     clusters = {f"n{number}": replace(one, cluster_id=f"c{number}") for number, one in enumerate(made)}
     fleet = FleetPlan(0, "f", None, {**clusters, "down": DOWN})
     for kind in ("json", "parquet"):
@@ -224,7 +226,7 @@ def test_json_and_parquet_of_a_fleet_come_back_alike(tmp_path: Path, made: list[
         assert found.failures == {"down": DOWN.error}
 
 
-def test_one_clusters_plan_serves_where_the_cluster_is_named(tmp_path: Path) -> None:
+def test_plan_of_one_cluster_is_accepted_with_a_named_cluster_only(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan_text(EU))
     assert read_one(path, "whatever it is called") == EU
@@ -233,7 +235,7 @@ def test_one_clusters_plan_serves_where_the_cluster_is_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_cluster_twice_in_a_plan_is_refused(tmp_path: Path, kind: str) -> None:
+def test_fleet_plan_with_one_cluster_twice_is_refused(tmp_path: Path, kind: str) -> None:
     twins = replace(FLEET, clusters={"eu": EU, "us": replace(US, cluster_id=EU.cluster_id)})
     with pytest.raises(SavedPlanError, match="eu and us are one cluster, c1"):
         read_fleet(saved(tmp_path, twins, kind))
@@ -253,7 +255,7 @@ def test_one_cluster_twice_in_a_plan_is_refused(tmp_path: Path, kind: str) -> No
         (lambda c: c["clusters"][2].update(created_at="x"), "created_at"),
     ],
 )
-def test_a_fleets_plan_that_can_not_be_is_refused(tmp_path: Path, change: Any, said: str) -> None:
+def test_impossible_fleet_plan_is_refused_with_its_place(tmp_path: Path, change: Any, said: str) -> None:
     content = fleet_as_json(FLEET)
     change(content)
     path = tmp_path / "plan.json"
@@ -290,7 +292,7 @@ def bootstraps(found: object) -> dict[str, str]:
     return {name: one.settings().bootstrap for name, one in found.clusters.items()}
 
 
-def test_a_glob_is_several_contexts_and_a_name_is_one(here: Path) -> None:
+def test_context_glob_selects_a_fleet_and_a_context_name_one_cluster(here: Path) -> None:
     several = chosen(Common(context="prod-*"), FleetFlags())
     assert bootstraps(several) == {"prod-eu": "eu:9092", "prod-us": "us:9092"}
     assert isinstance(several, Fleet)
@@ -301,7 +303,7 @@ def test_a_glob_is_several_contexts_and_a_name_is_one(here: Path) -> None:
     assert bootstraps(chosen(Common(context="stag*"), FleetFlags())) == {"staging": "staging:9092"}
 
 
-def test_a_fleet_file_takes_contexts_and_says_what_differs(here: Path) -> None:
+def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> None:
     found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
     assert bootstraps(found) == {"eu": "eu:9092", "us": "us:9092", "ap": "ap:9092"}
     assert isinstance(found, Fleet)
@@ -314,7 +316,7 @@ def test_a_fleet_file_takes_contexts_and_says_what_differs(here: Path) -> None:
     assert one.settings().bootstrap == "ap:9092"
 
 
-def test_the_fleets_own_policies_win_over_a_contexts_and_a_flag_does_not_mix_with_them(here: Path) -> None:
+def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Path) -> None:
     text = (here / "fleet.yaml").read_text().replace("clusters:", "policy: shared.yaml\nclusters:", 1)
     (here / "fleet.yaml").write_text(text)
     found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
@@ -341,14 +343,16 @@ def test_the_fleets_own_policies_win_over_a_contexts_and_a_flag_does_not_mix_wit
         ({"context": "prod-*"}, {"cluster": "staging"}, "has no cluster 'staging'"),
     ],
 )
-def test_ways_to_name_clusters_do_not_mix(here: Path, common: dict[str, Any], flags: dict[str, Any], said: str) -> None:
+def test_two_ways_to_name_clusters_are_a_usage_error(
+    here: Path, common: dict[str, Any], flags: dict[str, Any], said: str
+) -> None:
     if "fleet" in flags:
         flags = flags | {"fleet": here / flags["fleet"]}
     with pytest.raises(UsageError, match=said):
         chosen(Common(**common), FleetFlags(**flags))
 
 
-def test_delete_records_is_of_one_cluster() -> None:
+def test_delete_records_output_of_a_fleet_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="for one cluster: name it with --cluster NAME"):
         fleets.plan_fleet(
             Fleet("f", None, {}),
@@ -407,7 +411,7 @@ def test_failed_cluster_leaves_the_others_trimmed(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("error", [UnreachableError("down"), KeyboardInterrupt()])
-def test_report_of_a_cluster_stands_if_an_error_follows_its_deletes(
+def test_cluster_report_is_kept_if_an_error_follows_its_deletes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
     """It is not said that nothing was done to it."""
@@ -420,7 +424,7 @@ def test_report_of_a_cluster_stands_if_an_error_follows_its_deletes(
 
 
 @pytest.mark.parametrize("raised", [True, False])
-def test_a_ctrl_c_leaves_later_clusters_alone(monkeypatch: pytest.MonkeyPatch, *, raised: bool) -> None:
+def test_ctrl_c_during_a_fleet_trim_skips_later_clusters(monkeypatch: pytest.MonkeyPatch, *, raised: bool) -> None:
     """Whether it came before the first request, or the trim under way ended in good order and says so."""
     report = replace(REPORT.reports["eu"], interrupted=True)
     first = KeyboardInterrupt() if raised else report
@@ -436,7 +440,7 @@ def test_a_ctrl_c_leaves_later_clusters_alone(monkeypatch: pytest.MonkeyPatch, *
 # -- what is shown -----------------------------------------------------------------------------------
 
 
-def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
+def test_fleet_confirmation_covers_all_clusters_and_names_those_left_out() -> None:
     shares = [fleet_share("eu", EU, None), fleet_share("us", US, None), fleet_share("none", plan(HOLD), None)]
     assert fleet_question(shares, ["ap"]) == (
         "Trim 150 records from 3 partitions of 2 topics in 2 clusters: eu 100, us 50? 7 of them have NOT been read by "
@@ -445,7 +449,7 @@ def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
     assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
 
 
-def test_fleet_is_interrupted_where_any_cluster_is() -> None:
+def test_fleet_report_is_interrupted_if_any_cluster_is() -> None:
     assert replace(REPORT, clusters={"eu": Failure("interrupted", KeyboardInterrupt())}).interrupted
     late = replace(REPORT.reports["eu"], interrupted=True)
     assert replace(REPORT, clusters={"eu": late}).interrupted

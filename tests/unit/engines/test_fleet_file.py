@@ -122,7 +122,7 @@ def test_unreadable_password_is_never_quoted(settings: str) -> None:
     assert "hunter2" not in repr(parsed(GOOD.replace("ap:9092", "hunter2")).entries)
 
 
-def test_missing_or_binary_fleet_file_is_one_line(tmp_path: Path) -> None:
+def test_missing_or_binary_fleet_file_fails_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(FleetFileError, match=r"nowhere\.yaml: cannot be read: No such file"):
         load_fleet(tmp_path / "nowhere.yaml")
     (tmp_path / "fleet.yaml").write_bytes(b"\xff\xfe\x00")

@@ -39,7 +39,7 @@ def test_pieces_end_at_multiples_and_never_start_behind_an_open_transaction(
     assert list(pieces(Range(*span), stable, 10)) == expected
 
 
-def test_no_piece_exceeds_the_front_limit() -> None:
+def test_profile_piece_never_exceeds_the_front_limit() -> None:
     """Else hours of pieces would not merge to exact ones."""
     assert OFFSETS_A_SLICE <= STEPS_AT_MOST
 

@@ -50,7 +50,7 @@ class TheirError(Exception):
         ),
     ],
 )
-def test_spark_error_is_one_line_with_a_remedy(text: str, said: str, todo: str) -> None:
+def test_spark_error_is_reported_in_one_line_with_a_remedy(text: str, said: str, todo: str) -> None:
     told = str(as_spark_error(TheirError(text)))
     assert told.startswith("Spark could not carry it out: ")
     assert f"{said}; {todo}" in told or (said in told and todo in told)

@@ -40,6 +40,6 @@ BARE = PartitionFacts(TOPIC, 3, 0, 9, 9, Floor(4, "group:g", (Reason("F5", "odd"
         ),
     ],
 )
-def test_facts_survive_the_way_through_spark(facts: PartitionFacts) -> None:
+def test_partition_facts_survive_spark_serialization(facts: PartitionFacts) -> None:
     """A fact more, or a part of one, needs no line of Spark's: that a topic has remote storage had been left behind."""
     assert from_bytes(to_bytes(facts)) == facts

@@ -50,7 +50,7 @@ def test_r6_takes_older_records_first(used: int, queue: list[Queued], age: Span,
     assert r6.deadline(OTHER, age, NOW) == ENDLESS, "no disk with it has a ceiling"
 
 
-def test_soonest_disk_counts_and_an_unknown_one_makes_it_unknown() -> None:
+def test_soonest_disk_decides_and_an_unknown_disk_makes_the_deadline_unknown() -> None:
     parts = {HERE: part(), OTHER: part(2.0)}
     slow, fast = disk(400), disk(400, HERE, OTHER, broker=2)
     queues = [(one, queue_of(one, 50, parts, [])) for one in (slow, fast)]
@@ -65,7 +65,7 @@ def test_soonest_disk_counts_and_an_unknown_one_makes_it_unknown() -> None:
         assert isinstance(r6.deadline(HERE, Span(0, 0), NOW), Unknown)
 
 
-def test_a_disk_that_other_rules_keep_below_its_ceiling_is_never_taken_from() -> None:
+def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     here = disk(400)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(kept=Span(0, 150))}, []))])
     assert r6.deadline(HERE, Span(0, 0), NOW) == ENDLESS

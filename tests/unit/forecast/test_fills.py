@@ -11,7 +11,7 @@ from retention_cli.forecast.disks import Growing, full_in
 from retention_cli.forecast.rates import ENDLESS, NOTHING, Span
 
 
-def test_each_replica_grows_up_to_what_is_kept_of_it() -> None:
+def test_replica_grows_up_to_its_kept_size() -> None:
     one = Growing(100, Span.of(1.0), Span.of(150.0))
     assert full_in(50, [one]) == (50, 50)
     assert full_in(51, [one]) == (math.inf, math.inf)
@@ -19,13 +19,13 @@ def test_each_replica_grows_up_to_what_is_kept_of_it() -> None:
     assert full_in(101, [one, Growing(0, Span.of(1.0), ENDLESS)]) == (51, 51)
 
 
-def test_shrinking_replica_makes_room_only_at_the_latest() -> None:
+def test_shrinking_replica_delays_only_the_latest_fill_time() -> None:
     shrinking = Growing(100, Span.of(1.0), Span.of(40.0))
     growing = Growing(0, Span.of(1.0), ENDLESS)
     assert full_in(10, [shrinking, growing]) == (10, 70)
 
 
-def test_a_full_disk_is_full_now_and_an_idle_one_never() -> None:
+def test_full_disk_is_full_now_and_an_idle_one_never_fills() -> None:
     assert full_in(0, []) == (0, math.inf) or full_in(0, []) == (0, 0)
     assert full_in(10, [Growing(5, NOTHING, ENDLESS)]) == (math.inf, math.inf)
 

@@ -44,7 +44,7 @@ def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread
         (None, limits(cleanup_policy=frozenset({"compact"}), retention_ms=1), "retention.ms", math.inf, math.inf),
     ],
 )
-def test_first_deadline_is_the_loss(
+def test_earliest_deadline_decides_the_time_to_loss(
     settings: Settings | None, brokers: object, cause: str, low: float, high: float
 ) -> None:
     found = time_to_loss(unread(), brokers, settings, ENDLESS)  # type: ignore[arg-type]
@@ -89,13 +89,13 @@ def test_loss_waits_for_the_trim_that_takes_the_record(
         (Rate(1.0, 1.0, 2.0, HOUR), math.inf, math.inf),
     ],
 )
-def test_a_group_that_goes_on_reading_has_longer(read: Rate, low: float, high: float) -> None:
+def test_group_that_keeps_reading_has_a_longer_time_to_loss(read: Rate, low: float, high: float) -> None:
     found = time_to_loss(unread(read=read), limits(retention_ms=DAY), None, ENDLESS)
     assert isinstance(found, Loss)
     assert found.at_its_rate_ms == (low, high)
 
 
-def test_a_record_older_than_the_ledger_has_no_sure_time() -> None:
+def test_record_older_than_the_ledger_has_no_certain_time_to_loss() -> None:
     found = time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, ENDLESS)
     assert isinstance(found, Loss)
     assert found.if_stopped_ms == Span(0, 24 * HOUR)
@@ -113,7 +113,7 @@ def test_unknown_deadline_makes_the_loss_unknown(brokers: object) -> None:
     assert seconds_to_loss(found) is None
 
 
-def test_loss_never_comes_without_a_limit() -> None:
+def test_time_to_loss_is_infinite_without_a_limit() -> None:
     assert seconds_to_loss(time_to_loss(unread(), limits(), None, ENDLESS)) == math.inf
 
 
@@ -125,7 +125,7 @@ def test_loss_never_comes_without_a_limit() -> None:
     read=st.integers(0, 5),
 )
 @example(age=0, doubt=(0, 0), retention=1, written=3, read=2)
-def test_a_simulated_group_never_loses_sooner_nor_later(
+def test_simulated_group_loses_records_within_the_forecast_span(
     age: int, doubt: tuple[int, int], retention: int, written: int, read: int
 ) -> None:
     """R4 runs at every tick; a group some records behind reads on, or stops."""

@@ -49,7 +49,7 @@ def before(hours: int, offset: int) -> GroupMemory:
         max_size=40,
     )
 )
-def test_cached_loss_of_one_group_is_not_another_groups(asked: list[tuple[int, GroupMemory | None]]) -> None:
+def test_cached_time_to_loss_is_never_reused_for_another_group(asked: list[tuple[int, GroupMemory | None]]) -> None:
     one = place()
     assert [one.left(*each) for each in asked] == [place().left(*each) for each in asked]
     assert len({one.left(at, None)[0].age_ms for at in (1, 10, 25, LOG.end)}) == 4, "it tells offsets apart"

@@ -15,7 +15,7 @@ from retention_cli.memory.samples import thinned, without_repeats
 DAY = 24 * HOUR_MS
 
 
-def test_steady_writes_have_one_rate_and_varying_ones_a_range() -> None:
+def test_steady_writes_give_an_exact_rate_and_varying_writes_a_range() -> None:
     found = rate_of([Sample(n * HOUR_MS, n * 3600) for n in range(8)], Sample(8 * HOUR_MS, 8 * 3600))
     assert found == (0.001, 0.001, 0.001, 8 * HOUR_MS)
     found = rate_of([Sample(0, 0), Sample(4 * HOUR_MS, 0), Sample(5 * HOUR_MS, 7200)], Sample(8 * HOUR_MS, 7200))
@@ -42,7 +42,7 @@ def test_rate_of_too_short_a_time_or_a_cut_log_is_unknown(samples: list[Sample],
 @pytest.mark.parametrize(
     ("samples", "over_ms"), [([Sample(0, 0), Sample(30 * DAY, 10**6)], DAY), ([Sample(0, 0)], 31 * DAY)]
 )
-def test_rate_is_of_the_last_week_unless_no_sample_is_so_young(samples: list[Sample], over_ms: int) -> None:
+def test_rate_covers_the_last_week_or_longer_without_recent_samples(samples: list[Sample], over_ms: int) -> None:
     found = rate_of(samples, Sample(31 * DAY, 10**6 + 864))
     assert isinstance(found, Rate)
     assert found.over_ms == over_ms

@@ -87,7 +87,7 @@ def test_unknown_broker_limit_stays_unknown() -> None:
         (Settings(), 0, math.inf, math.inf, "brokers"),
     ],
 )
-def test_policy_keeps_what_its_first_rule_leaves_and_guards_hold(
+def test_forecast_keeps_what_the_first_rule_leaves(
     settings: Settings, lag: Maybe[int], low: float, high: float, by: str
 ) -> None:
     found = kept(settings, lag=lag)
@@ -119,14 +119,14 @@ OLD, SLOW, HOLD = Unknown.because("G9", "an old stamp"), Reason("G2", "group:dea
         (Settings(forced_age_ms=7000), NEVER_READ, {}, Retained(Span(7000, 8000), "R4")),
     ],
 )
-def test_policy_keeps_what_guards_hold_and_no_more_than_brokers(
+def test_forecast_keeps_what_guards_hold_up_to_the_brokers_limit(
     settings: Settings, brokers: Maybe[Span], more: dict, expected: Retained | None
 ) -> None:
     found = kept(settings, brokers, **more)
     assert (None if isinstance(found, Unknown) else found) == expected
 
 
-def test_dead_bytes_before_the_log_start_only_widen_what_a_record_takes() -> None:
+def test_dead_bytes_before_the_log_start_widen_the_bytes_per_record() -> None:
     assert bytes_per_record(1000, 0, 10, 100) == (100, 100)
     assert bytes_per_record(1000, 5, 10, 100) == (180, 200)
     assert bytes_per_record(1000, 5, 10, 10_000) == (100, 200)
@@ -152,7 +152,7 @@ def trimmed_to(ages: list[int], rules: tuple[int | None, int | None, int | None]
     every=st.integers(1, 15),
     data=st.data(),
 )
-def test_a_simulated_log_stays_within_what_was_foretold(
+def test_simulated_log_stays_within_the_forecast_size(
     per_tick: tuple[int, int],
     kept: tuple[int | None, int | None, int, int],
     rules: tuple[int | None, int | None, int | None],

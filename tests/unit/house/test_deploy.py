@@ -82,7 +82,7 @@ def selectors(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("text", expressions())
-def test_every_query_asks_for_metrics_and_labels_that_there_are(text: str) -> None:
+def test_dashboard_and_alert_queries_use_only_existing_metrics_and_labels(text: str) -> None:
     found = selectors(text)
     assert found
     for one in found:
@@ -96,12 +96,12 @@ def test_every_query_asks_for_metrics_and_labels_that_there_are(text: str) -> No
         assert {name.strip() for name in names.split(",")} <= LABELS[metric] | BY_PROMETHEUS, text
 
 
-def test_every_metric_is_on_the_dashboard_or_raises_an_alarm() -> None:
+def test_every_metric_is_used_by_the_dashboard_or_an_alert() -> None:
     asked = {one.name for text in expressions() for one in selectors(text.values[0])}
     assert asked == set(NAMES)
 
 
-def test_every_alert_says_what_it_is() -> None:
+def test_every_alert_has_a_summary_and_severity_and_only_grouped_labels() -> None:
     for rule in alert_rules():
         assert rule["annotations"]["summary"]
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
@@ -110,7 +110,7 @@ def test_every_alert_says_what_it_is() -> None:
         assert named <= grouped, rule["alert"]
 
 
-def test_the_pages_metrics_and_kinds_are_the_real_ones() -> None:
+def test_watch_page_lists_exactly_the_real_metrics_and_error_kinds() -> None:
     page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(kretain_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
     assert {name: {*re.findall(r"`(\w+)`", cell), "cluster"} for name, cell in rows} == LABELS
@@ -131,7 +131,7 @@ def test_systemd_unit_has_a_command_that_parses(unit: str) -> None:
     assert int(seconds[1]) > 30 + 5, "a batch, and asking whether it may still go"
 
 
-def test_the_timer_starts_the_unit_of_its_name_and_makes_up_for_nothing() -> None:
+def test_systemd_timer_starts_its_oneshot_unit_without_catching_up() -> None:
     timer = (DEPLOY / "kretain-trim.timer").read_text()
     assert (DEPLOY / "kretain-trim.service").is_file()
     assert "Type=oneshot" in (DEPLOY / "kretain-trim.service").read_text()
@@ -160,7 +160,7 @@ def volumes_are_mounted(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["kubernetes-deployment.yaml", "kubernetes-cronjob.yaml"])
-def test_manifest_has_a_command_that_parses_and_its_volumes(name: str) -> None:
+def test_manifest_has_a_valid_command_and_mounts_its_volumes(name: str) -> None:
     documents = list(yaml.safe_load_all((DEPLOY / name).read_text()))
     for one in documents:
         if one["kind"] == "ConfigMap":
@@ -211,7 +211,7 @@ def test_chart_renders_what_kubernetes_and_kretain_accept(name: str) -> None:
     assert deletes == expected, "a chart that is installed as it is deletes nothing"
 
 
-def test_the_charts_policy_is_one() -> None:
+def test_chart_policy_is_valid_and_its_version_current() -> None:
     values = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
     assert parse_policy(values["policy"], "values.yaml", "sha256:x").state == "cluster"
     chart = yaml.safe_load((HELM / "kretain" / "Chart.yaml").read_text())
@@ -219,7 +219,7 @@ def test_the_charts_policy_is_one() -> None:
 
 
 @pytest.mark.long
-def test_what_is_committed_is_what_helm_renders(tmp_path: Path) -> None:
+def test_committed_chart_output_equals_what_helm_renders(tmp_path: Path) -> None:
     """With a Helm that is built for it: minutes, and some hundred megabytes."""
     environ = {**os.environ, "GOBIN": str(tmp_path), "GOFLAGS": "-modcacherw"}
     subprocess.run(["go", "install", HELM_MODULE], env=environ, check=True, timeout=900)

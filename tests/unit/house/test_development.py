@@ -40,7 +40,7 @@ def words(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_path_is_there(page: Path) -> None:
+def test_every_path_named_in_developer_docs_exists(page: Path) -> None:
     paths = {
         word.rstrip("/")
         for word in words(page)
@@ -52,14 +52,14 @@ def test_every_path_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
-def test_every_make_target_is_there(page: Path) -> None:
+def test_every_make_target_named_in_docs_exists(page: Path) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     named = {name for one in code(page) for name in re.findall(r"(?:^|&& )make ([a-z-]+)", one)}
     assert named <= set(targets)
     assert named or page.name == "architecture.md"
 
 
-def test_every_target_for_developers_is_named() -> None:
+def test_every_developer_make_target_is_documented() -> None:
     """Those of the README, and what takes things away, explain themselves (``make help``)."""
     targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     named = {name for one in code(PAGES[2]) for name in re.findall(r"^make ([a-z-]+)", one)}
@@ -67,7 +67,7 @@ def test_every_target_for_developers_is_named() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_marker_is_registered(page: Path) -> None:
+def test_every_pytest_marker_named_in_docs_is_registered(page: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     registered = {one.partition(":")[0] for one in project["tool"]["pytest"]["ini_options"]["markers"]}
     named = set(re.findall(r"\bmarked\s+`(\w+)`", prose(page)))
@@ -79,7 +79,7 @@ def test_every_marker_is_registered(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_module_that_is_run_is_there(page: Path) -> None:
+def test_every_module_run_in_developer_docs_exists(page: Path) -> None:
     named = {one for line in code(page) for one in re.findall(r"python -m ([\w.]+)", line)}
     for module in (one for one in named if one.partition(".")[0] in OURS):
         stems = [place.joinpath(*module.split(".")) for place in (ROOT, ROOT / "cli")]
@@ -94,12 +94,12 @@ def names_in_code() -> frozenset[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_name_is_in_the_code(page: Path) -> None:
+def test_every_code_name_in_developer_docs_exists(page: Path) -> None:
     named = {one.partition("(")[0] for one in re.findall(r"`([A-Za-z]\w+(?:\([^`]*\))?)`", prose(page))}
     assert named - names_in_code() == set()
 
 
-def test_a_commit_is_checked_by_what_make_check_runs() -> None:
+def test_pre_commit_hooks_run_exactly_the_steps_of_make_check() -> None:
     recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert recipe is not None
     checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]

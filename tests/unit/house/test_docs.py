@@ -122,7 +122,7 @@ def test_every_command_line_parses_with_the_real_app(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", list(mentions()))
-def test_every_command_and_option_that_a_sentence_names_exists(words: list[str]) -> None:
+def test_every_command_and_option_named_in_prose_exists(words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
     options = {"--install-completion", "--help"}
     for word in words:
@@ -134,7 +134,7 @@ def test_every_command_and_option_that_a_sentence_names_exists(words: list[str])
             options = {name for option in command.params for name in option.opts}
 
 
-def test_there_are_commands_to_check() -> None:
+def test_command_lines_in_docs_cover_the_main_commands() -> None:
     assert {"plan", "trim", "explain", "history", "policy", "doctor"} <= {one.values[0][0] for one in COMMANDS}
 
 
@@ -142,7 +142,7 @@ YAML = [block for block in BLOCKS if block.info.startswith("yaml")]
 
 
 @pytest.mark.parametrize("block", [one for one in YAML if one.info == "yaml"], ids=str)
-def test_every_yaml_block_is_accepted(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_yaml_block_in_docs_is_valid(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "contexts" in yaml.safe_load(block.text):
         (tmp_path / "config.yaml").write_text(block.text)
         monkeypatch.setenv("KRETAIN_CONFIG", str(tmp_path / "config.yaml"))
@@ -158,7 +158,7 @@ def test_every_yaml_block_is_accepted(block: Block, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("block", [one for one in YAML if one.info == "yaml broken"], ids=str)
-def test_every_broken_yaml_block_is_answered_as_shown(block: Block) -> None:
+def test_every_broken_yaml_block_gives_the_shown_problems(block: Block) -> None:
     shown = next(one for one in BLOCKS if one.page == block.page and one.line > block.line)
     assert shown.info == "text"
     try:
@@ -170,7 +170,7 @@ def test_every_broken_yaml_block_is_answered_as_shown(block: Block) -> None:
     assert "".join(f"{problem}\n" for problem in problems) == shown.text
 
 
-def test_no_yaml_block_is_left_unchecked() -> None:
+def test_every_block_in_docs_has_a_known_language() -> None:
     assert {block.info for block in YAML} == {"yaml", "yaml broken"}
     assert {block.info for block in BLOCKS} <= {
         "yaml",
@@ -192,7 +192,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
+def test_every_link_to_a_file_or_heading_resolves(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith(("https://", "http://")):
             continue
@@ -202,13 +202,13 @@ def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
-def test_the_readme_leads_to_every_page() -> None:
+def test_readme_links_to_every_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert f"(docs/{page.name})" in readme, page.name
 
 
-def test_the_readmes_exit_codes_are_the_real_ones() -> None:
+def test_readme_lists_exactly_the_real_exit_codes() -> None:
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert [int(code) for code, _ in rows] == sorted(Exit)
     said = dict(rows)
@@ -229,7 +229,7 @@ def keys_in_tables(text: str) -> set[str]:
     return found
 
 
-def test_every_policy_key_is_documented_and_no_other() -> None:
+def test_policy_page_documents_exactly_the_real_keys() -> None:
     page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
     documented = keys_in_tables(page)
     real = {
@@ -256,7 +256,7 @@ def section(page: str, title: str) -> str:
     return next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith(title))
 
 
-def test_the_plans_and_reports_keys_are_documented_and_no_others() -> None:
+def test_plan_page_documents_exactly_the_plan_and_report_keys() -> None:
     plan = as_json(EVERY)
     assert keys_in_tables(section("plan.md", "The plan")) == paths(plan) | set(plan["partitions"][0])
     report = TrimReport("run", "id", "b:9092", [row_of(EVERY.decisions[0].tp, "trimmed")])
@@ -266,7 +266,7 @@ def test_the_plans_and_reports_keys_are_documented_and_no_others() -> None:
     assert outcomes <= documented
 
 
-def test_a_fleets_keys_are_documented_and_no_others() -> None:
+def test_fleets_page_documents_exactly_the_fleet_keys() -> None:
     assert keys_in_tables(section("fleets.md", "The fleet file")) == {
         *keys_of(FleetModel),
         *(f"clusters.{key}" for key in keys_of(ClusterModel)),
@@ -275,7 +275,7 @@ def test_a_fleets_keys_are_documented_and_no_others() -> None:
     assert keys_in_tables(section("fleets.md", "The report")) == paths(fleet_report_head(REPORT)) | {"clusters"}
 
 
-def test_the_other_commands_keys_are_documented() -> None:
+def test_plan_page_documents_the_keys_of_other_commands() -> None:
     text = section("plan.md", "Other commands")
     for form in (setup.DOCTOR_FORMAT, consumers.GROUPS_FORMAT, history.FORMAT, consumers.OFFSETS_FORMAT):
         assert f"`{form}`" in text
@@ -286,20 +286,20 @@ def test_the_other_commands_keys_are_documented() -> None:
         assert f"`{key}`" in text, key
 
 
-def test_a_forecasts_keys_are_documented() -> None:
+def test_forecast_page_documents_the_forecast_keys() -> None:
     text = (ROOT / "docs" / "forecast.md").read_text(encoding="utf-8")
     assert f"`{forecast.FORMAT}`" in text
     for key in forecast.CSV_COLUMNS:
         assert f"`{key}`" in text, key
 
 
-def test_every_reason_code_is_documented_and_no_other() -> None:
+def test_safety_page_documents_exactly_the_real_reason_codes() -> None:
     documented = set(re.findall(r"^\*\*`([\w-]+)`", section("safety.md", "Reason codes"), re.MULTILINE))
     assert documented == reason_codes()
 
 
 @pytest.mark.parametrize("page", ["facts.md", "security.md"])
-def test_every_test_that_a_page_names_exists(page: str) -> None:
+def test_every_test_named_in_docs_exists(page: str) -> None:
     tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     names = re.findall(r"`(test_\w+(?:\.py)?)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
@@ -307,12 +307,12 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
     assert [name for name in names if name not in files and f"def {name}(" not in tests] == []
 
 
-def test_every_module_that_a_fact_names_exists() -> None:
+def test_every_module_named_in_facts_exists() -> None:
     for module in re.findall(r"`((?:[a-z_]+/)+\w+\.py)`", (ROOT / "docs" / "facts.md").read_text(encoding="utf-8")):
         assert (ROOT / "retention_cli" / module).exists(), module
 
 
-def test_folders_that_development_names_exist() -> None:
+def test_every_folder_named_in_the_development_page_exists() -> None:
     plan = next(block for block in BLOCKS if block.page.name == "development.md" and "cli/kretain/" in block.text)
     wing = ROOT
     for line in plan.text.splitlines():
@@ -325,7 +325,7 @@ def test_folders_that_development_names_exist() -> None:
             assert all((ROOT / name).exists() for name in line.split() if name.endswith("/")), line
 
 
-def test_the_changelog_has_the_version_that_is_built() -> None:
+def test_changelog_contains_the_built_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == __version__
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

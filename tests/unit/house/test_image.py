@@ -37,7 +37,7 @@ def steps(name: str) -> list[str]:
         ("kretain watch --listen=10.0.0.1:9000", "10.0.0.1:9000"),
     ],
 )
-def test_a_watch_is_asked_where_it_listens_and_nothing_else_is(command: str, where: str | None) -> None:
+def test_health_check_asks_only_a_watch_at_its_listen_address(command: str, where: str | None) -> None:
     assert address(command.split()) == where
 
 
@@ -48,7 +48,7 @@ def test_silent_watch_is_unhealthy(tmp_path: Path) -> None:
     assert main(tmp_path) == 0
 
 
-def test_every_file_that_is_copied_is_there_and_not_ignored() -> None:
+def test_every_file_copied_into_the_image_exists_and_is_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     for line in steps("COPY"):
         if not line.startswith("--from"):
@@ -89,7 +89,7 @@ def root_with(environment: Path, state: Path, folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
-def test_image_steps_make_a_kretain_that_runs_without_rights_or_a_shell(tmp_path: Path) -> None:
+def test_image_steps_build_a_kretain_that_runs_without_privileges_or_a_shell(tmp_path: Path) -> None:
     assert os.geteuid() == 0, "this makes mounts"
     source, environment, state = tmp_path / "src", tmp_path / "environment", tmp_path / "state"
     for line in steps("COPY"):

@@ -23,7 +23,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{one.name}" for one in node.names)
 
 
-def test_a_module_outside_support_is_a_test_a_conftest_or_part_of_a_program() -> None:
+def test_helper_module_of_tests_lives_only_in_support() -> None:
     helpers = [
         str(path)
         for path in modules()
@@ -34,7 +34,7 @@ def test_a_module_outside_support_is_a_test_a_conftest_or_part_of_a_program() ->
     assert helpers == []
 
 
-def test_no_module_imports_a_test_module() -> None:
+def test_test_module_is_never_imported_by_another_module() -> None:
     found = {
         str(path): name
         for path in modules()

@@ -57,7 +57,7 @@ def walks() -> list[list[tuple[str, str]]]:
     return lists
 
 
-def test_the_walk_goes_from_the_command_to_the_decision_and_to_the_delete() -> None:
+def test_documented_walk_leads_from_the_command_to_decide_and_delete() -> None:
     ends = [(one[0][1], one[-1]) for one in walks()]
     assert ends == [
         ("plan", ("retention_cli/plan/make.py", "plan_of")),
@@ -66,7 +66,7 @@ def test_the_walk_goes_from_the_command_to_the_decision_and_to_the_delete() -> N
     assert ("retention_cli/decide/decision.py", "decide") in walks()[0]
 
 
-def test_each_step_of_the_walk_leads_to_the_next_in_the_code() -> None:
+def test_each_step_of_the_documented_walk_calls_the_next_one() -> None:
     planner = ("cli/kretain/flows/spark.py", "planner")
     for steps in walks():
         known = {name: definition(file, name) for file, name in [*steps, planner]}
@@ -76,7 +76,7 @@ def test_each_step_of_the_walk_leads_to_the_next_in_the_code() -> None:
             assert wanted in names_in(known[caller]), f"{caller} does not lead to {name}"
 
 
-def test_whoever_carries_a_plan_out_does_so_by_the_one_function() -> None:
+def test_every_caller_trims_a_plan_through_carry_out() -> None:
     for file in (
         "cli/kretain/commands/trim.py",
         "cli/kretain/flows/fleet_trim.py",

@@ -26,7 +26,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_has_types_completions_and_manual_pages_and_nothing_of_the_tests(dist: Path) -> None:
+def test_wheel_contains_types_completions_and_manual_pages_but_no_tests(dist: Path) -> None:
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
     assert {"kretain/py.typed", "retention_cli/py.typed", "kretain/__init__.pyi"} <= names
@@ -36,7 +36,7 @@ def test_the_wheel_has_types_completions_and_manual_pages_and_nothing_of_the_tes
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 
 
-def test_the_source_package_builds_by_itself_and_has_the_docs(dist: Path) -> None:
+def test_source_package_builds_alone_and_contains_the_docs(dist: Path) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
         modes = {one.name.partition("/")[2]: one.mode for one in source.getmembers()}
@@ -46,7 +46,7 @@ def test_the_source_package_builds_by_itself_and_has_the_docs(dist: Path) -> Non
     assert modes["docs/runbooks/undo.sh"] & 0o111, "runbooks can be run"
 
 
-def test_a_bare_environment_runs_the_wheel_and_says_what_it_lacks(dist: Path, tmp_path: Path) -> None:
+def test_wheel_in_a_bare_environment_runs_and_names_missing_extras(dist: Path, tmp_path: Path) -> None:
     """No extra is installed: commands work, and a missing part is named with the command for this wheel."""
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=True)

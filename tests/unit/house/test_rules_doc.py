@@ -60,7 +60,7 @@ def test_rules_are_in_order_without_gaps() -> None:
     assert "".join(dict.fromkeys(number[0] for number in numbers)) == "RGFM"
 
 
-def test_quotes_between_rules_exist() -> None:
+def test_every_rule_number_used_in_the_rules_page_is_defined() -> None:
     assert set(NUMBER.findall(RULES.read_text(encoding="utf-8"))) == set(defined())
 
 
@@ -76,7 +76,7 @@ def test_every_page_and_heading_quoted_in_code_exists() -> None:
     assert checked
 
 
-def test_no_missing_document_is_quoted() -> None:
+def test_every_document_quoted_in_code_exists() -> None:
     """A contract that only its author has is none."""
     missing = {
         name: sorted(lost)

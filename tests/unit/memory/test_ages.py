@@ -30,7 +30,7 @@ def look(
     return ages
 
 
-def test_a_partition_is_younger_than_the_groups_that_were_there_before_it(tmp_path: Path) -> None:
+def test_partition_added_after_a_group_is_not_covered_by_it(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as ledger:
         assert look(ledger, {"a": 2}, ["old"], 1_000).covered("old", "a", 2) == 2
         grown = look(ledger, {"a": 3}, ["old", "with it"], 2_000)
@@ -41,21 +41,21 @@ def test_a_partition_is_younger_than_the_groups_that_were_there_before_it(tmp_pa
         assert later.covered("old", "b", 9) == 9, "the topic was first seen as it is"
 
 
-def test_a_group_that_could_not_be_read_when_the_topic_grew_is_as_old_as_it_was(tmp_path: Path) -> None:
+def test_group_unread_while_its_topic_grew_keeps_its_age(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as ledger:
         look(ledger, {"a": 2}, ["old"], 1_000)
         look(ledger, {"a": 3}, [], 2_000)
         assert look(ledger, {"a": 3}, ["old"], 3_000).covered("old", "a", 3) == 2
 
 
-def test_a_clock_that_was_set_back_makes_no_partition_older(tmp_path: Path) -> None:
+def test_clock_set_back_makes_no_partition_older(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as ledger:
         look(ledger, {"a": 1}, ["old"], 5_000)
         look(ledger, {"a": 2}, ["old", "new"], 9_000)
         assert look(ledger, {"a": 3}, ["old", "new"], 1_000).covered("new", "a", 3) == 2
 
 
-def test_a_recreated_topic_and_a_forgotten_group_start_over(tmp_path: Path) -> None:
+def test_recreated_topic_and_forgotten_group_restart_their_age(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as ledger:
         look(ledger, {"a": 1}, ["old"], 1_000)
         assert look(ledger, {"a": 3}, ["old"], 2_000).covered("old", "a", 3) == 1
@@ -64,7 +64,7 @@ def test_a_recreated_topic_and_a_forgotten_group_start_over(tmp_path: Path) -> N
         assert look(ledger, {"a": 3}, ["old"], 4_000).covered("old", "a", 3) == 3
 
 
-def test_what_another_process_has_seen_earlier_is_older(tmp_path: Path) -> None:
+def test_earlier_sighting_by_another_process_makes_a_group_older(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         look(mine, {"a": 1}, [], 1_000)
         look(theirs, {"a": 1}, ["g"], 2_000)
@@ -80,7 +80,7 @@ def test_what_another_process_has_seen_earlier_is_older(tmp_path: Path) -> None:
         assert (ages.covered("g", "a", 2), ages.covered("h", "a", 2)) == (1, 2)
 
 
-def test_a_group_that_two_processes_find_at_once_is_as_old_as_the_first_saw_it(tmp_path: Path) -> None:
+def test_group_found_by_two_processes_has_the_age_of_the_first_sighting(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         look(mine, {"a": 1}, [], 1_000)
         theirs.begin(IDS)
@@ -99,17 +99,19 @@ widths = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=4)
 
 
 @given(widths, widths, widths)
-def test_histories_merge_in_any_order(one: list[Width], other: list[Width], third: list[Width]) -> None:
+def test_width_histories_merge_to_the_same_in_any_order(
+    one: list[Width], other: list[Width], third: list[Width]
+) -> None:
     assert merged(one, other) == merged(other, one)
     assert merged(merged(one, other), third) == merged(one, merged(other, third))
     assert merged(one, one) == merged(one, [])
 
 
-def test_who_has_never_seen_fewer_partitions_says_nothing_against_who_has() -> None:
+def test_later_first_look_at_a_topic_does_not_contradict_an_earlier_one() -> None:
     assert merged([(2, 0), (3, 100)], [(3, 0), (5, 200)]) == [(2, 0), (3, 100), (5, 200)]
 
 
-def test_documents_carry_both() -> None:
+def test_topic_and_group_documents_carry_ages() -> None:
     written = docs.Written(5, 1)
     topic = docs.TopicDocument("x" * 22, "a", 7, {}, ((2, 0), (3, 100)))
     group = docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100)

@@ -46,7 +46,7 @@ def ago(ms: int, used: int, total: int = 100 * GIB) -> Look:
         "from another size on",
     ],
 )
-def test_growth_is_told_from_two_looks(looks: list[Look], used: int, expected: Growth) -> None:
+def test_disk_growth_is_computed_from_two_looks(looks: list[Look], used: int, expected: Growth) -> None:
     assert growth(looks, ago(0, used)) == expected
 
 
@@ -55,13 +55,13 @@ def test_growth_is_told_from_two_looks(looks: list[Look], used: int, expected: G
     [[], [ago(LEAST_MS - 1, 0)], [ago(-HOUR, 0)], [ago(DAY_MS, 0, 50 * GIB)]],
     ids=["never seen", "just now", "a clock that was set back", "of another size"],
 )
-def test_growth_is_unknown_until_two_looks_are_an_hour_apart(looks: list[Look]) -> None:
+def test_disk_growth_is_unknown_until_two_looks_are_an_hour_apart(looks: list[Look]) -> None:
     found = growth(looks, ago(0, GIB))
     assert isinstance(found, Unknown)
     assert "1 h apart" in found.reasons[0].text
 
 
-def test_looks_are_bounded_in_number_and_those_at_once_count_as_one() -> None:
+def test_disk_looks_are_bounded_and_those_close_together_count_as_one() -> None:
     memory = DiskMemory()
     for minute in range(2_000):
         memory.add(Look(NOW + 60_000 * minute, minute, 9))
@@ -78,7 +78,7 @@ _looks = st.lists(st.builds(Look, st.integers(0, 9_000_000), st.integers(0, 9), 
 
 
 @given(_looks, _looks)
-def test_two_memories_of_a_disk_merge_to_the_same_whoever_asks(first: list[Look], second: list[Look]) -> None:
+def test_disk_memories_merge_to_the_same_in_either_order(first: list[Look], second: list[Look]) -> None:
     one, other = DiskMemory(pack(first)), DiskMemory(pack(second))
     both = one.merged(other)
     assert both.packed == other.merged(one).packed
@@ -86,7 +86,7 @@ def test_two_memories_of_a_disk_merge_to_the_same_whoever_asks(first: list[Look]
     assert both.covers(both)
 
 
-def test_the_ledger_and_its_documents_keep_looks(tmp_path: Path) -> None:
+def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         ledger.disk("1:/a").add(ago(0, 5))
         ledger.save(NOW)
@@ -122,5 +122,5 @@ def test_the_ledger_and_its_documents_keep_looks(tmp_path: Path) -> None:
         (10**15, "> 10 years"),
     ],
 )
-def test_a_span_is_told_in_its_largest_unit(ms: int, text: str) -> None:
+def test_time_span_is_shown_in_its_largest_unit(ms: int, text: str) -> None:
     assert about(ms) == text

@@ -21,7 +21,7 @@ from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 from tests.support.documents import TOPIC_ID, WRITTEN, worst
 
 
-def test_a_full_document_stays_below_the_size_of_a_message() -> None:
+def test_largest_possible_topic_document_fits_into_a_message() -> None:
     whole = {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
     document = docs.TopicDocument(TOPIC_ID, "orders" * 40, 2**62, whole)
     value = docs.encode(document, WRITTEN)
@@ -29,7 +29,7 @@ def test_a_full_document_stays_below_the_size_of_a_message() -> None:
     assert docs.decode(TOPIC_ID, value) == (document, WRITTEN)
 
 
-def test_a_large_usual_document_stays_below_half_a_megabyte() -> None:
+def test_large_typical_topic_document_stays_below_half_a_megabyte() -> None:
     """Event times some weeks long, offsets of billions, every block taken."""
     numbers = random.Random(1)
     whole = {}
@@ -44,7 +44,7 @@ def test_a_large_usual_document_stays_below_half_a_megabyte() -> None:
     assert len(docs.encode(docs.TopicDocument(TOPIC_ID, "orders", 5, whole), WRITTEN)) < 500_000
 
 
-def test_keys_name_what_they_hold() -> None:
+def test_document_key_names_its_partitions_or_group() -> None:
     assert [docs.topic_key(TOPIC_ID, number) for number in (0, 31, 32, 100)] == [
         TOPIC_ID,
         TOPIC_ID,
@@ -57,7 +57,7 @@ def test_keys_name_what_they_hold() -> None:
     assert docs.partitions_of("short") is None
 
 
-def test_a_group_and_a_stamp_come_back() -> None:
+def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
     group = GroupMemory(
         5,
         b"\x01",
@@ -125,7 +125,7 @@ def message(head: object, body: object) -> bytes:
         ("disk:1:/d", {**DISK, "disk": {"packed": "AAAA"}}),
     ],
 )  # fmt: skip
-def test_what_is_no_document_is_refused(key: str, body: object) -> None:
+def test_invalid_document_is_refused(key: str, body: object) -> None:
     with pytest.raises(docs.DocumentError):
         docs.decode(key, message(HEAD, body))
 
@@ -137,13 +137,13 @@ def test_message_with_a_wrong_head_is_refused(wrong: dict[str, object]) -> None:
         docs.decode(TOPIC_ID, message({**HEAD, **wrong}, GOOD))
 
 
-def test_what_a_newer_kretain_wrote_is_told_apart_whatever_it_is() -> None:
+def test_document_of_a_newer_version_raises_its_own_error() -> None:
     for key, body in ((TOPIC_ID, GOOD), ("new:kind", {"new": 1})):
         with pytest.raises(docs.NewerDocumentError, match=r"version 5, this one knows 4"):
             docs.decode(key, message({**HEAD, "version": 5, "more": 1}, body))
 
 
-def test_a_bomb_does_not_go_off() -> None:
+def test_decompression_bomb_is_refused() -> None:
     with pytest.raises(docs.DocumentError):
         docs.decode(TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
 
@@ -156,7 +156,7 @@ _json = st.recursive(
 
 
 @given(st.sampled_from([TOPIC_ID, "group:a", "clock", "?"]), _json | st.builds(lambda more: {**GOOD, **more}, st.dictionaries(st.sampled_from(list(GOOD)), _json)))  # fmt: skip
-def test_nothing_else_than_a_document_or_its_error_comes_of_any_json(key: str, data: object) -> None:
+def test_any_json_decodes_to_a_document_or_a_document_error(key: str, data: object) -> None:
     try:
         document, _ = docs.decode(key, message(HEAD, data))
     except docs.DocumentError:
@@ -165,6 +165,6 @@ def test_nothing_else_than_a_document_or_its_error_comes_of_any_json(key: str, d
 
 
 @given(st.binary(max_size=200))
-def test_nothing_else_comes_of_any_bytes(value: bytes) -> None:
+def test_arbitrary_bytes_raise_only_a_document_error(value: bytes) -> None:
     with pytest.raises(docs.DocumentError):
         docs.decode(TOPIC_ID, value)

@@ -20,7 +20,7 @@ _some = st.lists(
 
 @settings(max_examples=300)
 @given(_some, _some)
-def test_what_two_know_is_the_same_whoever_merges_and_is_never_longer_than_it_must_be(
+def test_earlier_logs_merge_to_the_same_in_either_order_and_stay_bounded(
     some: list[Earlier], others: list[Earlier]
 ) -> None:
     both = joined([*some, *others])
@@ -33,7 +33,7 @@ def test_what_two_know_is_the_same_whoever_merges_and_is_never_longer_than_it_mu
 
 
 @given(_some)
-def test_nothing_that_nobody_has_asked_about_is_dropped(some: list[Earlier]) -> None:
+def test_unanswered_question_about_an_earlier_log_survives_a_merge(some: list[Earlier]) -> None:
     """Each is settled, or asked about as it is, or by a lower epoch and up to a larger offset."""
     both = joined(some)
     for one in pending(some):
@@ -52,7 +52,7 @@ def memory(epoch: int, *marks: int) -> PartitionMemory:
     return found
 
 
-def test_a_memory_that_was_made_from_an_earlier_one_has_nothing_to_ask() -> None:
+def test_memory_derived_from_an_earlier_one_asks_nothing_of_it() -> None:
     earlier = memory(0, 12)
     later = memory(0, 12)
     assert prove(later, 1, 0, 18, {0: Found(12)}, 5) is None
@@ -64,7 +64,7 @@ def test_a_memory_that_was_made_from_an_earlier_one_has_nothing_to_ask() -> None
     assert not later.covers(earlier)
 
 
-def test_where_the_earlier_log_was_cut_is_found_out_and_what_the_later_says_stays() -> None:
+def test_truncation_of_the_earlier_log_is_looked_up_and_later_samples_stay() -> None:
     """M2: of commits that were seen to count under the later epoch nothing follows."""
     both = memory(1, 18).merged(memory(0, 12))
     assert isinstance(prove(both, 1, 0, 18, {}, 5), Unknown), "nobody asked (M4)"
@@ -75,7 +75,7 @@ def test_where_the_earlier_log_was_cut_is_found_out_and_what_the_later_says_stay
     assert prove(both, 1, 0, 18, {}, 6) is None, "it is asked once"
 
 
-def test_of_several_cuts_the_lowest_counts_for_all_that_any_of_them_speaks_of() -> None:
+def test_lowest_of_several_truncations_counts_for_all_affected_epochs() -> None:
     both = memory(5, 18).merged(memory(0, 12)).merged(memory(2, 14))
     assert prove(both, 5, 0, 18, {0: Found(6), 2: Found(9)}, 5) == Cut(6, 0, until=2)
     both = memory(5, 18).merged(memory(0, 12))
@@ -84,7 +84,7 @@ def test_of_several_cuts_the_lowest_counts_for_all_that_any_of_them_speaks_of() 
     assert prove(both, 6, 0, 18, {0: NotFound(), 5: Found(15)}, 5) == Cut(0, 5)
 
 
-def test_a_log_that_seems_to_have_fallen_between_two_looks_is_asked_about_that_far() -> None:
+def test_high_watermark_that_fell_between_two_looks_is_asked_up_to_the_higher_one() -> None:
     """The lower look may be the earlier one: its time is only known not to be too early (G3). None missed a cut (M2)."""
     farther, later = (PartitionMemory(leader_epoch=3, last_epoch=2) for _ in range(2))
     farther.add_sample(Sample(1_000, 12))

@@ -34,7 +34,7 @@ GROUPS = st.builds(
 
 
 @given(GROUPS)
-def test_a_group_that_was_stored_is_the_group_that_is_read(group: GroupMemory) -> None:
+def test_stored_group_reads_back_unchanged(group: GroupMemory) -> None:
     assert GroupMemory.from_bytes(group.as_bytes()) == group
 
 
@@ -70,7 +70,7 @@ def with_number(at: int, value: int, size: int = 4) -> bytes:
     return ROWS[:at] + value.to_bytes(size, "little", signed=True) + ROWS[at + size :]
 
 
-def test_the_document_that_the_damaged_ones_are_made_of_is_sound() -> None:
+def test_undamaged_base_document_is_valid() -> None:
     assert GroupMemory.from_bytes(document(HEAD)) == GroupMemory.from_bytes(document(about())) == WHOLE
 
 
@@ -106,13 +106,13 @@ def test_the_document_that_the_damaged_ones_are_made_of_is_sound() -> None:
         pytest.param(document(HEAD, with_number(100, -2)), id="a proven epoch below none"),
     ],
 )
-def test_a_damaged_document_is_refused(raw: bytes) -> None:
+def test_damaged_group_document_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match="damaged"):
         GroupMemory.from_bytes(raw)
 
 
 @given(at=st.integers(0, len(WHOLE.as_bytes()) - 1), to=st.integers(0, 255))
-def test_a_byte_that_changed_is_refused_or_changes_nothing(at: int, to: int) -> None:
+def test_group_document_with_a_changed_byte_is_refused_or_reads_equal(at: int, to: int) -> None:
     """Zlib has a checksum of its own, beside that of the ledger's row."""
     raw = bytearray(WHOLE.as_bytes())
     raw[at] = to

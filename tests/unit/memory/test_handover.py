@@ -55,7 +55,7 @@ def plan_elsewhere(tmp_path: Path) -> Callable[[Handed], bytes]:
     return plan
 
 
-def test_what_a_plan_elsewhere_has_seen_is_remembered_beside_what_was_known(
+def test_groups_seen_by_a_plan_elsewhere_are_remembered_beside_known_ones(
     here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
 ) -> None:
     see(here(CLUSTER), "old", 3)
@@ -66,7 +66,7 @@ def test_what_a_plan_elsewhere_has_seen_is_remembered_beside_what_was_known(
     assert seen(tmp_path / "here") == {"old": 3, "new": 7, "later": 9}
 
 
-def test_what_could_not_be_saved_before_does_not_replace_what_comes_back(
+def test_unsaved_sighting_does_not_replace_a_later_one_from_elsewhere(
     here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
 ) -> None:
     """The group was set back since: were it gone by then, a trim would go by where it stood before (F6)."""
@@ -79,7 +79,7 @@ def test_what_could_not_be_saved_before_does_not_replace_what_comes_back(
     assert (seen(tmp_path / "here"), here.notes) == ({"old": 3, "new": 7}, [])
 
 
-def test_what_another_run_has_written_meanwhile_is_kept(
+def test_writes_of_another_run_during_a_handover_are_kept(
     here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path
 ) -> None:
     see(here(CLUSTER), "old", 3)
@@ -96,7 +96,7 @@ def test_what_another_run_has_written_meanwhile_is_kept(
     [lambda raw: raw[: len(raw) // 2], lambda _raw: b"no ledger", lambda raw: raw.replace(b"new", b"now")],
     ids=["cut short", "another file", "another name"],
 )
-def test_a_ledger_that_comes_back_damaged_changes_nothing_and_is_noted(
+def test_ledger_returned_damaged_changes_nothing_and_is_noted(
     here: Memories, plan_elsewhere: Callable[[Handed], bytes], tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     see(here(CLUSTER), "old", 3)
@@ -107,7 +107,7 @@ def test_a_ledger_that_comes_back_damaged_changes_nothing_and_is_noted(
     assert "nothing was remembered of this run" in note.text
 
 
-def test_a_memory_that_is_lost_is_lost_elsewhere_too(tmp_path: Path) -> None:
+def test_lost_memory_is_handed_over_as_lost(tmp_path: Path) -> None:
     folder = cluster_folder(tmp_path / "here", CLUSTER)
     folder.mkdir(parents=True, mode=0o700)
     (tmp_path / "here").chmod(0o700)
@@ -119,7 +119,7 @@ def test_a_memory_that_is_lost_is_lost_elsewhere_too(tmp_path: Path) -> None:
     assert isinstance(found.lost, Unknown)
 
 
-def test_notes_of_opening_a_ledger_go_with_it_and_are_told_once(here: Memories) -> None:
+def test_ledger_notes_are_handed_over_and_shown_once(here: Memories) -> None:
     here(CLUSTER)
     here.forgets("nothing is remembered of this run: no room")
     handed = hand_over(here, CLUSTER)

@@ -38,7 +38,7 @@ def remembered(folder: Path) -> tuple[object, ...]:
         )
 
 
-def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+def test_saved_ledger_reads_back_unchanged(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
     partitions, groups = remembered(tmp_path / "c1")
     assert (
@@ -51,7 +51,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_damaged_ledger_is_refused_or_says_what_it_always_said(tmp_path: Path, seed: int) -> None:
+def test_damaged_ledger_is_refused_or_reads_back_unchanged(tmp_path: Path, seed: int) -> None:
     """A bit that flips may be in space that nobody uses; it may never change what is remembered (F6, G3)."""
     path = filled(tmp_path / "c1")
     rng, whole, truth = random.Random(seed), path.read_bytes(), remembered(tmp_path / "c1")
@@ -116,7 +116,7 @@ def test_ledger_with_a_row_missing_added_or_changed_is_refused(tmp_path: Path, s
         remembered(path.parent)
 
 
-def test_another_clusters_ledger_is_refused(tmp_path: Path) -> None:
+def test_ledger_of_another_cluster_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "c1")
     (tmp_path / "c2").mkdir()
     shutil.copy(path, tmp_path / "c2")
@@ -124,7 +124,7 @@ def test_another_clusters_ledger_is_refused(tmp_path: Path) -> None:
         remembered(tmp_path / "c2")
 
 
-def test_an_empty_file_where_a_ledger_was_is_refused(tmp_path: Path) -> None:
+def test_empty_file_in_place_of_a_known_ledger_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "c1")
     with Ledger(tmp_path / "c1") as ledger:
         known = NamedLedger(ledger.ledger_id, ledger.revision)
@@ -139,13 +139,13 @@ def test_an_empty_file_where_a_ledger_was_is_refused(tmp_path: Path) -> None:
         assert (ledger.began_anew, missing_since(ledger, known)) == (False, [])
 
 
-def test_another_ledger_than_the_audit_log_names_is_refused(tmp_path: Path) -> None:
+def test_ledger_not_named_by_the_audit_log_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
     with pytest.raises(StateError, match="the audit log names"), Ledger(tmp_path / "c1", NamedLedger("f" * 32, 1)):
         pytest.fail("another one's")
 
 
-def test_a_ledger_put_back_from_before_the_last_trim_says_so(tmp_path: Path) -> None:
+def test_ledger_restored_from_before_the_last_trim_is_noted(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
     with Ledger(tmp_path / "c1") as ledger:
         now = NamedLedger(ledger.ledger_id, ledger.revision)
@@ -154,7 +154,7 @@ def test_a_ledger_put_back_from_before_the_last_trim_says_so(tmp_path: Path) -> 
         assert "is older than the last trim" in missing_since(ledger, now._replace(revision=now.revision + 1))[0].text
 
 
-def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
+def test_file_replacing_the_ledger_named_by_the_audit_log_counts_as_lost_memory(tmp_path: Path) -> None:
     """Whatever takes its place, an empty file, another's, is lost memory: everything that went by it holds."""
     path = filled(tmp_path / "c1")
     with closing(Memories(tmp_path)) as memories:
@@ -177,7 +177,7 @@ def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
         assert memories("c1").lost is None
 
 
-def test_a_ledger_of_an_older_version_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+def test_ledger_of_an_older_version_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     """Nothing that could read it has been released: what it remembers is unknown, not new (F6)."""
     filled(tmp_path / "c1")
     path = tmp_path / "c1" / "ledger.sqlite"
@@ -192,7 +192,7 @@ def test_a_ledger_of_an_older_version_is_refused_and_left_as_it_was(tmp_path: Pa
     assert path.read_bytes() == before
 
 
-def test_a_large_ledger_is_sealed_without_a_text_of_all_its_rows(tmp_path: Path) -> None:
+def test_large_ledger_is_sealed_in_little_memory(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
     with Ledger(tmp_path / "c1") as ledger, ledger.transaction():
         rows = (("A" * 22, number, 2**31 + number, b"{}") for number in range(60_000))
@@ -229,7 +229,7 @@ thread.join()
 """
 
 
-def test_a_ledger_is_closed_once_no_thread_uses_it(tmp_path: Path) -> None:
+def test_ledger_close_waits_until_no_thread_uses_it(tmp_path: Path) -> None:
     """Who was interrupted closes it, whatever still works for him: SQLite would end the process with a SIGSEGV."""
     command = [sys.executable, "-c", CLOSED_WHILE_USED, str(tmp_path / "c")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

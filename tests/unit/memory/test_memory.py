@@ -40,12 +40,14 @@ walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1,
         ([(10, 9), (20, 5)], None),
     ],
 )
-def test_since_when_a_record_is_there(samples: list[tuple[int, int]], since: int | None) -> None:
+def test_record_is_known_since_the_first_sample_past_it_after_the_last_fall(
+    samples: list[tuple[int, int]], since: int | None
+) -> None:
     assert seen_past(pack([Sample(*one) for one in samples]), 5) == since
 
 
 @given(walks, st.integers(0, 12_000))
-def test_thinning_never_claims_more_than_all_samples_do(samples: list[Sample], time_ms: int) -> None:
+def test_thinned_samples_never_claim_more_than_all_samples(samples: list[Sample], time_ms: int) -> None:
     """G3: exact lower bounds, never a guess; also where a high watermark fell."""
     fewer = thinned(samples)
     assert len(fewer) <= max(40, 1)
@@ -54,12 +56,12 @@ def test_thinning_never_claims_more_than_all_samples_do(samples: list[Sample], t
 
 
 @given(walks, st.integers(0, 12_000))
-def test_without_falls_says_exactly_the_same(samples: list[Sample], time_ms: int) -> None:
+def test_samples_without_falls_give_equal_answers(samples: list[Sample], time_ms: int) -> None:
     assert written_by(without_falls(samples), time_ms) == written_by(samples, time_ms)
 
 
 @given(walks, st.data())
-def test_what_one_sample_says_no_later_fall_may_contradict(samples: list[Sample], data: st.DataObject) -> None:
+def test_sample_claim_never_exceeds_a_later_high_watermark(samples: list[Sample], data: st.DataObject) -> None:
     """Offsets that were lost and written again are not old because their numbers are."""
     at = data.draw(st.sampled_from(samples)).wall_ms
     known = written_by(samples, at)
@@ -67,7 +69,7 @@ def test_what_one_sample_says_no_later_fall_may_contradict(samples: list[Sample]
     assert all(known <= one.high_watermark for one in samples if one.wall_ms > at)
 
 
-def test_a_year_of_samples_keeps_the_oldest_the_newest_and_enough_between() -> None:
+def test_thinned_year_of_samples_keeps_both_ends_and_enough_between() -> None:
     memory = PartitionMemory()
     hour = 3_600_000
     for n in range(365 * 24):
@@ -83,14 +85,14 @@ def test_a_year_of_samples_keeps_the_oldest_the_newest_and_enough_between() -> N
         assert truth - known <= 0.2 * wait_days * 24 * 100, f"{wait_days} d: too far behind"
 
 
-def test_an_idle_partition_adds_nothing() -> None:
+def test_idle_partition_adds_no_samples() -> None:
     memory = PartitionMemory()
     for at in range(1000):
         memory.add_sample(Sample(at, 7))
     assert memory.samples == (Sample(0, 7),)
 
 
-def test_a_clock_that_was_set_back_still_notes_a_fall() -> None:
+def test_fall_is_sampled_after_the_clock_was_set_back() -> None:
     memory = PartitionMemory()
     memory.add_sample(Sample(100, 50))
     memory.add_sample(Sample(90, 20))
@@ -98,7 +100,7 @@ def test_a_clock_that_was_set_back_still_notes_a_fall() -> None:
 
 
 @given(walks, walks)
-def test_two_memories_merge_to_one_that_claims_no_more_than_both_saw(one: list[Sample], other: list[Sample]) -> None:
+def test_merged_samples_claim_no_more_than_both_memories_saw(one: list[Sample], other: list[Sample]) -> None:
     mine, theirs = PartitionMemory(), PartitionMemory()
     for sample in one:
         mine.add_sample(sample)
@@ -113,7 +115,7 @@ def test_two_memories_merge_to_one_that_claims_no_more_than_both_saw(one: list[S
             assert written_by(merged.samples, at) is not None
 
 
-def test_the_largest_time_is_kept_whoever_saw_it() -> None:
+def test_largest_event_time_survives_a_merge_in_either_order() -> None:
     mine, theirs = PartitionMemory(newest=EventMax(5, 1)), PartitionMemory(newest=EventMax(9, 2), data_at=(3,))
     assert mine.merged(theirs).newest == theirs.merged(mine).newest == EventMax(9, 2)
     assert 3 in mine.merged(theirs).data_at
@@ -121,7 +123,7 @@ def test_the_largest_time_is_kept_whoever_saw_it() -> None:
     assert mine.newest == EventMax(5, 1)
 
 
-def test_the_largest_time_belongs_to_the_settings_under_which_it_was_read() -> None:
+def test_largest_event_time_counts_only_under_the_settings_it_was_read_with() -> None:
     """M0: what brokers stamped is no event time of a topic that its producers stamp, and the other way round."""
     one, other = PartitionMemory(), PartitionMemory()
     one.add_newest(EventMax(900, 3), "timestamp, LogAppendTime")
@@ -150,7 +152,7 @@ def seen(*passes: Looks, high_watermark: int = 1_000) -> GroupMemory:
     return memory
 
 
-def test_a_commit_that_is_gone_is_remembered_until_it_is_back_or_too_old() -> None:
+def test_deleted_commit_is_remembered_until_it_returns_or_is_too_old() -> None:
     """F6: a partition's commit that was there before and is gone. Its epoch is the one it was seen under."""
     memory = seen(({"orders": {0: 5, 1: 7}}, IDS), ({"orders": {0: 6}}, IDS))
     assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(1, 7, 4)]}
@@ -160,19 +162,19 @@ def test_a_commit_that_is_gone_is_remembered_until_it_is_back_or_too_old() -> No
     assert back.recalled(IDS, since_ms=0).gone == {}
 
 
-def test_a_group_that_is_gone_counts_with_all_it_had() -> None:
+def test_deleted_group_counts_with_all_its_last_commits() -> None:
     memory = seen(({"orders": {0: 5, 1: 7}, "clicks": {0: 1}}, IDS), ({"orders": {0: 6}, "clicks": {0: 1}}, IDS))
     assert memory.last_commits(IDS, since_ms=0) == {"orders": [(1, 7, 4), (0, 6, 4)], "clicks": [(0, 1, 4)]}
 
 
-def test_what_was_deleted_with_its_topic_is_no_ones() -> None:
+def test_commit_deleted_with_its_topic_does_not_count() -> None:
     newer = IDS | {"orders": "id-9"}
     memory = seen(({"orders": {0: 5}}, IDS), ({}, newer))
     assert memory.recalled(newer, since_ms=0).gone == {}
     assert memory.last_commits(newer, since_ms=0) == {}
 
 
-def test_a_commit_that_outlived_its_topic_is_refused_until_it_changes() -> None:
+def test_commit_that_outlives_its_topic_is_refused_until_it_changes() -> None:
     """F5: one that the ledger saw under another topic id, until it changes."""
     newer = IDS | {"orders": "id-9"}
     memory = seen(({"orders": {0: 500}}, IDS), ({"orders": {0: 500}}, newer), ({"orders": {0: 500}}, newer))
@@ -181,7 +183,7 @@ def test_a_commit_that_outlived_its_topic_is_refused_until_it_changes() -> None:
     assert moved.recalled(newer, since_ms=0).refused == {}
 
 
-def test_a_refused_commit_never_becomes_the_last_one_and_what_counted_before_it_does() -> None:
+def test_refused_commit_once_deleted_yields_to_the_last_one_that_counted() -> None:
     """F6: offset 5,000 of a log that ends at 1,000 is refused, then deleted: 40 is what the group had."""
     refused = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS))
     assert refused.recalled(IDS, since_ms=0).refused == {("orders", 0): (5_000, None)}
@@ -191,7 +193,7 @@ def test_a_refused_commit_never_becomes_the_last_one_and_what_counted_before_it_
     assert never.recalled(IDS, since_ms=0).gone == {}
 
 
-def test_a_commit_that_was_never_judged_is_gone_without_an_epoch() -> None:
+def test_commit_deleted_before_it_was_judged_is_remembered_without_an_epoch() -> None:
     """F6: it was never seen to count, so what it is worth is unknown."""
     memory = GroupMemory()
     memory.update(Positions.of({"orders": [(0, 40, None)]}), IDS, b"1", 1)
@@ -200,7 +202,7 @@ def test_a_commit_that_was_never_judged_is_gone_without_an_epoch() -> None:
     assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(0, 40, None)]}
 
 
-def test_a_commit_of_a_leader_epoch_that_the_leader_does_not_know_is_refused() -> None:
+def test_commit_with_a_leader_epoch_unknown_to_the_leader_is_refused() -> None:
     """F5: it comes of a leader that was elected away with its tail."""
     memory = GroupMemory()
     memory.update(Positions.of({"orders": [(0, 40, 9), (1, 41, 8), (2, 42, 7)]}), IDS, b"1", 1)
@@ -210,7 +212,7 @@ def test_a_commit_of_a_leader_epoch_that_the_leader_does_not_know_is_refused() -
     assert memory.counted.keys() == {("orders", 2)}
 
 
-def test_what_lies_beyond_a_cut_is_refused_and_what_was_read_before_it_stays_read() -> None:
+def test_commit_beyond_a_truncation_is_refused_and_one_below_still_counts() -> None:
     memory = seen(({"orders": {0: 900, 1: 300}}, IDS))
     assert memory.refuse_beyond(
         [("orders", 0), ("orders", 1)], Logs((place, LogNow(2_000, 5, cut=400)) for place in memory.counted)
@@ -221,14 +223,16 @@ def test_what_lies_beyond_a_cut_is_refused_and_what_was_read_before_it_stays_rea
 
 
 @given(walks, st.integers(0, 80), st.integers(0, 12_000))
-def test_samples_of_a_log_that_was_cut_speak_of_nothing_beyond(samples: list[Sample], cut: int, time_ms: int) -> None:
+def test_samples_of_a_truncated_log_claim_nothing_beyond_the_truncation(
+    samples: list[Sample], cut: int, time_ms: int
+) -> None:
     """M2: what lies before the cut was there as early as before."""
     kept = samples_below(samples, cut)
     assert all(one.high_watermark <= cut for one in kept)
     assert (written_by(kept, time_ms) or 0) == min(cut, written_by(samples, time_ms) or 0)
 
 
-def test_a_cut_takes_what_is_remembered_beyond_it() -> None:
+def test_truncation_forgets_what_is_remembered_beyond_it() -> None:
     memory = PartitionMemory(newest=EventMax(5, 70), data_at=(3, 70), leader_epoch=1)
     memory.add_sample(Sample(10, 100))
     assert memory.reach == 100
@@ -237,7 +241,7 @@ def test_a_cut_takes_what_is_remembered_beyond_it() -> None:
     assert (memory.leader_epoch, memory.changed) == (2, True)
 
 
-def test_of_two_memories_the_one_proven_under_the_later_epoch_counts() -> None:
+def test_memory_proven_under_the_later_epoch_wins_a_merge() -> None:
     earlier, later = PartitionMemory(leader_epoch=1), PartitionMemory(leader_epoch=2, created_below=7)
     earlier.add_sample(Sample(10, 100))
     later.add_sample(Sample(20, 50))
@@ -249,7 +253,7 @@ def test_of_two_memories_the_one_proven_under_the_later_epoch_counts() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=20))
-def test_whose_stamps_they_were_only_ever_holds_more(looks: list[tuple[bool, int]]) -> None:
+def test_records_seen_under_create_time_never_become_broker_stamped(looks: list[tuple[bool, int]]) -> None:
     """G3: below H of any sighting of CreateTime, and of the first look after it, stamps are producers'."""
     memory, end, created = PartitionMemory(), 0, 0
     for number, (append_time, more) in enumerate(looks):
@@ -260,7 +264,7 @@ def test_whose_stamps_they_were_only_ever_holds_more(looks: list[tuple[bool, int
         assert (end if memory.created else memory.created_below) == created
 
 
-def test_the_digest_is_the_same_for_the_same_commits_in_any_order_and_no_other() -> None:
+def test_commit_digest_depends_on_commits_and_topic_ids_but_not_their_order() -> None:
     rng = random.Random(1)
     rows = {f"t{n}": [(p, rng.randrange(1000), None) for p in range(5)] for n in range(5)}
     ids = {name: f"id-{name}" for name in rows}
@@ -270,7 +274,7 @@ def test_the_digest_is_the_same_for_the_same_commits_in_any_order_and_no_other()
     assert digest_of(rows, ids) != digest_of({**rows, "t0": [*rows["t0"][:-1], (4, -1, None)]}, ids)
 
 
-def test_a_commit_that_outlived_its_topic_is_refused_also_where_a_pass_saw_neither_topic() -> None:
+def test_commit_that_outlives_its_topic_is_refused_after_a_pass_without_the_topic() -> None:
     group = GroupMemory()
     for number, ids in enumerate(({"t": "old"}, {}, {"t": "new"})):
         group.update(Positions.of({"t": [(0, 90, 0)]}), ids, bytes([number]), number)
@@ -280,7 +284,7 @@ def test_a_commit_that_outlived_its_topic_is_refused_also_where_a_pass_saw_neith
 
 
 @pytest.mark.parametrize(("start", "kept"), [(9, False), (10, True), (12, True)])
-def test_what_stood_at_the_front_is_forgotten_where_the_log_start_moved_back(start: int, kept: bool) -> None:
+def test_front_record_is_forgotten_once_the_log_start_moves_back(start: int, kept: bool) -> None:
     """M3: records stand before it again, and nobody has looked at them."""
     memory = PartitionMemory(leader_epoch=3, log_start=10, front=Front(10, append_time=True))
     memory.continue_at(3, start, 1_000)
@@ -288,7 +292,7 @@ def test_what_stood_at_the_front_is_forgotten_where_the_log_start_moved_back(sta
 
 
 @pytest.mark.parametrize("outlives", [False, True])
-def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_recreated(outlives: bool) -> None:
+def test_external_position_on_a_recreated_topic_is_refused_until_it_changes(outlives: bool) -> None:
     """F5, F7: it has read on to 9 before its topic was deleted; a file or ZooKeeper says so of the new one."""
 
     def look(offset: int, topic_id: str) -> bool:
@@ -303,7 +307,7 @@ def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_rec
     assert not look(10, "new")
 
 
-def test_a_position_on_a_topic_that_is_not_there_is_not_of_the_one_that_comes() -> None:
+def test_position_on_a_missing_topic_is_refused_once_the_topic_is_created() -> None:
     """F5, F7: ZooKeeper keeps nodes of topics that are long gone."""
     group = GroupMemory()
     group.update(Positions.of({"orders": [(0, 7, None)]}), {}, b"", 1_000, named=())
@@ -312,7 +316,7 @@ def test_a_position_on_a_topic_that_is_not_there_is_not_of_the_one_that_comes() 
     assert group.last_commits({"orders": "new"}, 0) == {}
 
 
-def test_a_cut_that_was_seen_while_a_source_was_not_read_refuses_its_next_position() -> None:
+def test_truncation_while_a_source_is_unread_refuses_its_next_position() -> None:
     """M2, F7: where it stood before still counts, should it be gone by then (F6)."""
     ids = {"orders": "id"}
     group = GroupMemory()
@@ -342,7 +346,7 @@ def pass_over(folder: Path, commits: Rows | None, log: LogNow | None, topic_id: 
     return ledger
 
 
-def test_an_open_position_is_refused_where_the_log_was_cut_while_its_source_could_not_be_read(tmp_path: Path) -> None:
+def test_unjudged_position_is_refused_after_a_truncation_while_its_source_was_unreadable(tmp_path: Path) -> None:
     """F5, F7: nobody had judged it yet, and it stands there unchanged once the log has grown beyond it again."""
     stands: Rows = {"t": [(0, 500, None)]}
     pass_over(tmp_path / "c", stands, None)
@@ -354,7 +358,7 @@ def test_an_open_position_is_refused_where_the_log_was_cut_while_its_source_coul
     assert not group.counted
 
 
-def test_a_position_on_a_recreated_topic_is_refused_if_the_consumer_had_the_former_one_without_any(
+def test_first_position_on_a_recreated_topic_is_refused_for_a_consumer_of_the_old_topic(
     tmp_path: Path,
 ) -> None:
     """F5, F7: ZooKeeper names such a topic. The position may have been written before the topic was recreated."""

@@ -39,7 +39,7 @@ def group(*looks: tuple[int, dict[str, dict[int, int]]], judged: bool = True) ->
     return memory
 
 
-def test_a_commit_on_a_topic_that_is_not_there_is_remembered_like_any_other() -> None:
+def test_commit_on_a_topic_without_an_id_is_remembered_as_unjudged() -> None:
     """A deleted topic, or one that we may not describe, has no id: the group is remembered all the same (F6)."""
     memory = group((1, {"orders": {0: 2}, "deleted": {0: 3}}), (2, {"orders": {0: 3}, "deleted": {0: 3}}))
     assert memory.live.commits() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
@@ -47,7 +47,7 @@ def test_a_commit_on_a_topic_that_is_not_there_is_remembered_like_any_other() ->
     assert not memory.refused
 
 
-def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
+def test_commit_seen_only_by_the_earlier_look_counts_as_deleted() -> None:
     """F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
     earlier, later = group((10, {"orders": {0: 2, 1: 3}})), group((20, {"orders": {0: 3}}))
     both = later.merged(earlier)
@@ -60,18 +60,18 @@ def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
     assert both.covers(later)
 
 
-def test_a_commit_that_came_back_is_no_longer_gone() -> None:
+def test_returned_commit_no_longer_counts_as_deleted() -> None:
     earlier = group((10, {"orders": {0: 4}}), (11, {}))
     assert earlier.gone == {("orders", 0): Position(4, None, 7, 10)}
     assert not earlier.merged(group((20, {"orders": {0: 2}}))).gone
 
 
-def test_what_is_gone_was_last_seen_by_whoever_saw_it_last() -> None:
+def test_deleted_commit_keeps_its_latest_sighting() -> None:
     one, other = group((10, {"orders": {0: 3}}), (30, {})), group((20, {"orders": {0: 4}}), (25, {}))
     assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): Position(4, None, 7, 20)}
 
 
-def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
+def test_commit_refused_by_either_memory_is_refused_until_it_changes() -> None:
     """F5: a commit beyond the end counts for nothing until it changes, whoever saw it there."""
     refusing, later = group((10, {"orders": {0: 9, 1: 9}})), group((20, {"orders": {0: 9, 1: 3}}), judged=False)
     both = refusing.merged(later)
@@ -80,7 +80,7 @@ def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
     assert both.open == {("orders", 1): Position(3, None)}
 
 
-def test_of_a_refused_commit_the_position_that_counted_before_it_stays() -> None:
+def test_refused_commit_keeps_the_position_that_counted_before() -> None:
     """F6: the one pod saw 3 count, the other saw 9 refused; once 9 is deleted, 3 is what the group had."""
     counted, refusing = group((10, {"orders": {0: 3}})), group((20, {"orders": {0: 9}}))
     both = counted.merged(refusing)
@@ -89,7 +89,7 @@ def test_of_a_refused_commit_the_position_that_counted_before_it_stays() -> None
     assert both.refused.keys() == {("orders", 0)}
 
 
-def test_a_commit_that_was_refused_is_not_forgotten_because_of_a_fast_clock() -> None:
+def test_refused_commit_survives_a_merge_with_a_fast_clock() -> None:
     """F5: the machine whose clock is ahead had looked before the commit came; the log has grown to it since."""
     fast, refusing = group((30_000, {"orders": {1: 3}})), group((10, {"orders": {0: 9, 1: 3}}))
     both = fast.merged(refusing)
@@ -106,7 +106,7 @@ def test_a_commit_that_was_refused_is_not_forgotten_because_of_a_fast_clock() ->
     assert not moved.doubted
 
 
-def test_a_look_that_knows_of_another_is_later_by_any_clock() -> None:
+def test_look_that_builds_on_another_is_later_by_any_clock() -> None:
     """F6: the group went back to 2 after a machine with a fast clock had seen it at 4; then it was deleted."""
     fast = group((30_000, {"orders": {0: 4}}))
     knowing = GroupMemory.from_bytes(fast.as_bytes())
@@ -125,7 +125,7 @@ def test_a_look_that_knows_of_another_is_later_by_any_clock() -> None:
 
 
 @given(_commits, _commits, _commits)
-def test_groups_merge_to_the_same_whoever_asks(first: dict, second: dict, third: dict) -> None:
+def test_group_memories_merge_to_the_same_in_either_order(first: dict, second: dict, third: dict) -> None:
     one, other = group((10, first), (30, third)), group((20, second))
     both = one.merged(other)
     assert both == other.merged(one)
@@ -143,7 +143,7 @@ _samples = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 500)), max_
 
 
 @given(_samples, _samples)
-def test_partitions_merge_to_the_same_whoever_asks(first: list, second: list) -> None:
+def test_partition_memories_merge_to_the_same_in_either_order(first: list, second: list) -> None:
     one, other = partition(*first, newest=EventMax(5, 7)), partition(*second, newest=EventMax(5, 3))
     both = one.merged(other)
     assert (both.packed, both.newest) == (other.merged(one).packed, EventMax(5, 7))
@@ -151,13 +151,13 @@ def test_partitions_merge_to_the_same_whoever_asks(first: list, second: list) ->
     assert both.covers(both)
 
 
-def test_a_sample_that_only_repeats_the_high_watermark_adds_nothing() -> None:
+def test_sample_repeating_a_high_watermark_adds_nothing() -> None:
     one, other = partition((10, 100), (30, 200)), partition((20, 100), (40, 200))
     assert one.covers(other)
     assert not other.covers(one)
 
 
-def test_a_fall_within_one_millisecond_is_not_sorted_away() -> None:
+def test_fall_within_one_millisecond_survives_a_merge() -> None:
     """G3: five records were lost and written again; nothing may say that they were there from the start."""
     one, other = partition((2, 5), (9, 5)), partition((2, 1))
     assert one.merged(other).samples == other.merged(one).samples == (Sample(2, 5), Sample(2, 1), Sample(9, 5))
@@ -169,7 +169,7 @@ def scan(end: int, newest_ms: int, restarts: int = 0, source: str = "header:at")
     return made.as_bytes()
 
 
-def test_the_scan_that_went_further_stays_with_the_largest_time_of_both() -> None:
+def test_further_scan_wins_a_merge_with_the_largest_time_of_both() -> None:
     """R2: the largest time ever held may be known to the scan that is behind."""
     near, far = scan(100, 9_000), scan(200, 5_000)
     assert further(near, far) == further(far, near)
@@ -179,12 +179,12 @@ def test_the_scan_that_went_further_stays_with_the_largest_time_of_both() -> Non
     assert partition(scan=near).merged(partition(scan=far)).scan == further(far, near)
 
 
-def test_a_scan_begun_anew_because_records_were_lost_comes_first() -> None:
+def test_restarted_scan_wins_over_a_further_one() -> None:
     old, anew = scan(200, 5_000), scan(100, 6_000, restarts=1)
     assert further(old, anew) == further(anew, old) == anew
 
 
-def test_a_scan_of_another_source_or_a_broken_one_does_not_replace_ours() -> None:
+def test_scan_of_another_source_or_a_broken_one_never_replaces_ours() -> None:
     mine = scan(100, 5_000)
     assert further(mine, scan(200, 5_000, source="json:/at")) == mine
     assert further(mine, b"broken") == mine
@@ -193,7 +193,7 @@ def test_a_scan_of_another_source_or_a_broken_one_does_not_replace_ours() -> Non
     assert further(None, mine) == mine
 
 
-def test_numbers_of_a_foreign_scan_are_numbers() -> None:
+def test_scan_with_text_in_place_of_a_number_is_rejected() -> None:
     made = EventScan("header:at", 0, 0)
     made.add(5, 1_000)
     good = zlib.decompress(made.as_bytes())

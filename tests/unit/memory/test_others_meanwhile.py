@@ -32,7 +32,7 @@ def look(ledger: Ledger, groups: Mapping[str, int], now_ms: int, *, save: bool =
 
 
 @pytest.mark.parametrize("rechecks", [0, 1, 2])
-def test_a_recheck_knows_a_group_that_another_run_saw_since_the_one_before(tmp_path: Path, rechecks: int) -> None:
+def test_recheck_counts_groups_that_another_run_saw_since_the_last_one(tmp_path: Path, rechecks: int) -> None:
     """It is gone by now, and counts where it stood; so does a group that another run has seen go back."""
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         look(mine, {"g": 500}, 1_000, save=True)
@@ -42,7 +42,7 @@ def test_a_recheck_knows_a_group_that_another_run_saw_since_the_one_before(tmp_p
         assert look(mine, {}, 300_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
 
 
-def test_what_was_not_saved_yet_stays_and_is_saved_with_theirs(tmp_path: Path) -> None:
+def test_unsaved_changes_are_merged_and_saved_with_those_of_another_run(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         look(mine, {"g": 500, "old": 7}, 1_000, save=True)
         look(mine, {"g": 501, "old": 7, "new": 3}, 100_000)
@@ -64,7 +64,7 @@ def test_what_was_not_saved_yet_stays_and_is_saved_with_theirs(tmp_path: Path) -
         assert again.partition("a", "x", 0).newest == EventMax(9_000, 40)
 
 
-def test_commits_that_another_run_has_seen_are_not_judged_by_logs_that_this_one_had_read_before(tmp_path: Path) -> None:
+def test_commit_seen_by_another_run_is_not_judged_by_logs_read_before(tmp_path: Path) -> None:
     """They would seem to lie beyond a log that has grown since: refused, and forgotten once the group is gone (F6)."""
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
         mine.begin(IDS)
@@ -93,7 +93,7 @@ def no_room(file: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
-def test_what_others_save_after_our_save_has_failed_is_known(tmp_path: Path) -> None:
+def test_save_of_another_run_after_our_failed_save_is_noticed(tmp_path: Path) -> None:
     """The revision that could not be written is theirs now: it must not be taken for the one that we know (F6)."""
     many = {f"m{number}": 500 for number in range(200)}
     with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
@@ -112,7 +112,7 @@ def test_what_others_save_after_our_save_has_failed_is_known(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["g", "\x01file:f"])
-def test_a_group_that_was_seen_again_before_it_was_saved_was_seen_then(tmp_path: Path, name: str) -> None:
+def test_group_seen_twice_before_a_save_keeps_the_later_sighting(tmp_path: Path, name: str) -> None:
     """F6: its look was interrupted, the next one found it unchanged. Gone by now, it counts from when it was seen last."""
     commits: Rows = {"a": [(0, 500, 1)]}
     with closing(Ledger(tmp_path / "c")) as mine:

@@ -44,7 +44,7 @@ def opened(handed: Handed, folder: Path) -> Ledger:
 
 @settings(max_examples=30)
 @given(looks=LOOKS)
-def test_tasks_and_the_client_remember_what_one_process_does(
+def test_memory_of_tasks_and_client_equals_that_of_one_process(
     looks: list[tuple[dict[str, Rows] | None, dict[str, str], dict[tuple[str, int], LogNow]]],
 ) -> None:
     groups: dict[str, Rows] = {}
@@ -77,7 +77,7 @@ def test_tasks_and_the_client_remember_what_one_process_does(
             kept.close()
 
 
-def test_commits_that_are_gone_when_a_task_reads_again_are_remembered(memories: Memories, tmp_path: Path) -> None:
+def test_commit_deleted_before_a_task_reads_again_is_remembered(memories: Memories, tmp_path: Path) -> None:
     """F6: coordinators have moved, and a task has seen a commit that its second reading does not."""
     cutter, ledger = Cutter(memories, "c"), memories.ledger("c")
     task = opened(cutter.groups(bool), tmp_path / "groups")
@@ -111,7 +111,7 @@ def memories(tmp_path: Path) -> Memories:
     return found
 
 
-def test_a_part_has_its_rows_and_no_others(memories: Memories, tmp_path: Path) -> None:
+def test_memory_part_contains_only_its_own_rows(memories: Memories, tmp_path: Path) -> None:
     cutter = Cutter(memories, "c")
     groups = opened(cutter.groups(lambda name: name == "g"), tmp_path / "groups")
     assert list(groups.groups()) == ["g"]
@@ -122,7 +122,7 @@ def test_a_part_has_its_rows_and_no_others(memories: Memories, tmp_path: Path) -
     assert [one.high_watermark for one in partitions.partitions_of(B).values()] == [10, 10]
 
 
-def test_parts_of_what_is_lost_are_lost() -> None:
+def test_memory_part_of_a_lost_ledger_is_lost() -> None:
     """F6: a ledger that is lost is not a new one."""
     with tempfile.TemporaryDirectory() as name:
         found = Memories(Path(name))
@@ -132,7 +132,7 @@ def test_parts_of_what_is_lost_are_lost() -> None:
             assert memory.lost == Unknown.because("ledger", "it is damaged")
 
 
-def test_what_has_changed_in_a_part_is_taken_in(memories: Memories, tmp_path: Path) -> None:
+def test_changes_in_a_memory_part_are_merged_into_the_ledger(memories: Memories, tmp_path: Path) -> None:
     handed = Cutter(memories, "c").partitions([A])
     part = opened(handed, tmp_path / "part")
     part.begin({"a": A})
@@ -149,7 +149,7 @@ def test_what_has_changed_in_a_part_is_taken_in(memories: Memories, tmp_path: Pa
         assert [one.high_watermark for one in again.partitions_of(A).values()] == [10, 20]
 
 
-def test_what_others_have_written_meanwhile_is_merged(memories: Memories, tmp_path: Path) -> None:
+def test_memory_part_merges_with_later_writes_of_another_run(memories: Memories, tmp_path: Path) -> None:
     """Their look at a partition, and at a group, may be the later one (M2, F6)."""
     cutter = Cutter(memories, "c")
     handed = cutter.partitions([A])
@@ -180,7 +180,7 @@ def test_what_others_have_written_meanwhile_is_merged(memories: Memories, tmp_pa
 @pytest.mark.parametrize(
     "damage", [lambda raw: raw[: len(raw) // 2], lambda raw: raw.replace(A.encode(), b"id-x"), bytes]
 )
-def test_what_is_no_part_is_refused(memories: Memories, tmp_path: Path, damage: object) -> None:
+def test_damaged_memory_part_is_refused(memories: Memories, tmp_path: Path, damage: object) -> None:
     handed = Cutter(memories, "c").partitions([A])
     part = opened(handed, tmp_path / "part")
     part.begin({"a": A})
@@ -192,7 +192,7 @@ def test_what_is_no_part_is_refused(memories: Memories, tmp_path: Path, damage: 
     assert not memories.ledger("c").save(9)
 
 
-def test_ages_that_tasks_have_noted_are_taken_in(memories: Memories, tmp_path: Path) -> None:
+def test_ages_noted_by_tasks_are_merged_to_the_earliest(memories: Memories, tmp_path: Path) -> None:
     """F2: of two times the earlier one counts, as one call of one process would have noted them."""
     ledger = memories.ledger("c")
     for share, now_ms in (("g", 70), ("new", 60)):
@@ -213,13 +213,13 @@ def rows_of(content: bytes) -> list[tuple[str, int]]:
 
 
 @given(commits=COMMITS, read_ms=st.integers(0, 2**60))
-def test_commits_arrive_as_they_were_read(commits: Rows, read_ms: int) -> None:
+def test_read_commits_survive_serialization(commits: Rows, read_ms: int) -> None:
     read = ReadCommits(read_ms, b"d", Positions.of(commits))
     assert ReadCommits.from_bytes(read.as_bytes()) == read
     assert read.commits.commits() == {(topic, row[0]): row[1:] for topic, rows in commits.items() for row in rows}
 
 
-def test_of_a_partition_that_is_named_twice_the_last_commit_counts() -> None:
+def test_last_commit_of_a_partition_listed_twice_counts() -> None:
     assert Positions.of({"a": [(1, 5, None), (0, 7, 2), (1, 2**62, 3)]}).commits() == {
         ("a", 0): (7, 2),
         ("a", 1): (2**62, 3),
@@ -244,7 +244,7 @@ ROW = Positions.of({"a": [(0, 1, None)]})
         packed({}, (ROW,)),
     ],
 )
-def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
+def test_damaged_commit_list_of_an_executor_is_refused(raw: bytes) -> None:
     """It comes from an executor, and goes into the ledger."""
     assert ReadCommits.from_bytes(packed([17, "64"], (ROW,))).read_ms == 17
     with pytest.raises(ValueError, match="can't be read"):

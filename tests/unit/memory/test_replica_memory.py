@@ -67,7 +67,7 @@ def watched(*passes: tuple[int, int, int, int], sweeping: Sweeping = SWEEPING, c
         "a trim was undone, and done again",
     ],
 )
-def test_size_is_trusted_only_where_s_has_not_moved_since_it_last_fell(
+def test_replica_size_is_clean_only_if_the_log_start_has_not_moved_since_it_fell(
     passes: list[tuple[int, int, int, int]], *, clean: bool
 ) -> None:
     row = watched(*passes)
@@ -75,25 +75,25 @@ def test_size_is_trusted_only_where_s_has_not_moved_since_it_last_fell(
     assert (row.dead_bytes == 0) is clean
 
 
-def test_a_cleaner_that_makes_a_size_fall_is_no_sweep() -> None:
+def test_size_fall_by_the_log_cleaner_is_no_sweep() -> None:
     passes = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
     assert watched(*passes).clean, "nothing else makes a log of cleanup.policy=delete smaller"
     assert not watched(*passes, compacted=True).clean
     assert watched(*passes, (3, 60, 100, 340), compacted=True).clean
 
 
-def test_how_a_broker_sweeps_must_be_known_for_time_to_say_anything() -> None:
+def test_unknown_sweep_settings_keep_a_replica_size_doubted() -> None:
     for sweeping in (Sweeping(None, DELAY), Sweeping(CHECK, None)):
         assert not watched((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000), sweeping=sweeping).clean
 
 
-def test_what_may_be_dead_is_the_share_below_the_log_start() -> None:
+def test_dead_bytes_are_the_share_below_the_log_start() -> None:
     assert watched((0, 0, 100, 1000), (5, 40, 100, 1000)).dead_bytes == 400
     assert watched((0, 0, 100, 1000), (5, 40, 100, 600), (9, 70, 100, 600)).dead_bytes == 300
     assert watched((0, 100, 100, 1000)).dead_bytes == 1000
 
 
-def test_what_fell_lately_is_on_its_way_until_its_files_are_deleted() -> None:
+def test_swept_bytes_count_as_leaving_until_their_files_are_deleted() -> None:
     """``used`` falls ``file.delete.delay.ms`` after the size: counted as in use it would be trimmed a second time."""
     row = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (2_000, 50, 100, 600))
     assert row.leaving_bytes(2_000, SWEEPING) == 400
@@ -137,7 +137,7 @@ _steps = st.lists(st.tuples(st.sampled_from(["write", "trim", "sweep", "look"]),
 
 @given(_steps)
 @example([("trim", 40), ("trim", 60), ("sweep", 1), ("write", 1), ("trim", 1)])
-def test_a_trimmer_that_looks_before_each_trim_never_trusts_a_size_with_dead_segments_in_it(
+def test_size_with_dead_segments_is_never_clean_if_each_trim_looks_first(
     steps: list[tuple[str, int]],
 ) -> None:
     """R5: as kretain does it, whatever is written and swept in between."""
@@ -166,7 +166,7 @@ _rows = st.lists(
 
 
 @given(_rows, _rows, _rows)
-def test_two_memories_of_replicas_merge_to_the_same_whoever_asks(first: list, second: list, third: list) -> None:
+def test_replica_memories_merge_to_the_same_in_any_order(first: list, second: list, third: list) -> None:
     one, two, three = pack(first), pack(second), pack(third)
     both = replica_memory.merged(one, two)
     assert both == replica_memory.merged(two, one)
@@ -178,7 +178,7 @@ def test_two_memories_of_replicas_merge_to_the_same_whoever_asks(first: list, se
     assert set(unpack(both)) <= {*first, *second}
 
 
-def test_replicas_are_bounded_in_number_and_broken_ones_are_refused() -> None:
+def test_replica_memory_is_bounded_and_refuses_truncated_bytes() -> None:
     rows = [ReplicaSeen(place, place, 0, 9, 1, 0, 0) for place in range(2 * REPLICAS_AT_MOST)]
     assert {row.place for row in unpack(pack(rows))} == set(range(REPLICAS_AT_MOST, 2 * REPLICAS_AT_MOST))
     with pytest.raises(ValueError, match="cut short"):
@@ -187,7 +187,7 @@ def test_replicas_are_bounded_in_number_and_broken_ones_are_refused() -> None:
     assert place_of(1, "/a") != place_of(2, "/a")
 
 
-def test_the_ledger_and_its_documents_keep_replicas(tmp_path: Path) -> None:
+def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> None:
     packed = pack([watched((0, 50, 100, 1000))])
     with Ledger(tmp_path) as ledger:
         ledger.begin({"orders": "id-1"})

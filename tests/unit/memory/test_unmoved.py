@@ -47,7 +47,9 @@ AT_5: Commits = {"orders": [(0, 5, 4), (1, 7, 4)]}
     ],
 )
 @pytest.mark.parametrize("end", [100, 6])
-def test_what_a_move_is(commits: Commits, ids: dict[str, str], stood: int, end: int) -> None:
+def test_group_moves_only_with_a_changed_offset_or_topic_id(
+    commits: Commits, ids: dict[str, str], stood: int, end: int
+) -> None:
     """Whether or not a commit counts: with a log that ends at 6, the one at 7 is refused (F5)."""
     memory = GroupMemory()
     look(memory, AT_5, 10, end=end)
@@ -57,14 +59,14 @@ def test_what_a_move_is(commits: Commits, ids: dict[str, str], stood: int, end: 
     assert GroupMemory.from_bytes(memory.as_bytes()).stood_ms == stood
 
 
-def test_a_commit_that_came_back_has_moved() -> None:
+def test_group_with_a_returned_commit_has_moved() -> None:
     memory = GroupMemory()
     for now_ms, commits in ((10, AT_5), (20, Commits()), (30, AT_5)):
         look(memory, commits, now_ms)
     assert memory.stood_ms == 30
 
 
-def test_a_clock_that_was_set_back_makes_no_look_earlier_than_the_one_before() -> None:
+def test_clock_set_back_makes_no_look_earlier_than_the_previous_one() -> None:
     memory = GroupMemory()
     look(memory, AT_5, 1_000)
     look(memory, {"orders": [(0, 6, 4), (1, 7, 4)]}, 10)
@@ -75,7 +77,9 @@ _looks = st.lists(st.tuples(st.booleans(), st.integers(0, 2)), min_size=1, max_s
 
 
 @given(_looks, st.booleans())
-def test_no_look_contradicts_what_two_machines_make_of_theirs(looks: list[tuple[bool, int]], apart: bool) -> None:
+def test_merged_standing_time_of_two_machines_is_contradicted_by_no_look(
+    looks: list[tuple[bool, int]], apart: bool
+) -> None:
     """Whether they remember apart, or take over the other's memory before each look."""
     memories = {False: GroupMemory(), True: GroupMemory()}
     for number, (machine, offset) in enumerate(looks):
@@ -95,7 +99,7 @@ def test_no_look_contradicts_what_two_machines_make_of_theirs(looks: list[tuple[
         assert before[-1:] != [looks[-1][1]]
 
 
-def test_the_ledger_says_since_when_a_group_stands(tmp_path: Path) -> None:
+def test_ledger_reports_since_when_a_group_is_unmoved(tmp_path: Path) -> None:
     with Ledger(tmp_path / "c1") as ledger:
         ledger.begin(IDS)
         ledger.saw_group("billing", AT_5, 10, 0)

@@ -128,7 +128,7 @@ def test_lost_start_offsets_are_unknown_before_the_first_batch(tmp_path: Path) -
         ),
     ],
 )
-def test_odd_checkpoint_makes_everything_unknown(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+def test_malformed_checkpoint_is_a_source_error(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
     with pytest.raises(SourceError) as caught:
         positions(written(tmp_path, **changes))
     assert said in str(caught.value)

@@ -67,7 +67,7 @@ def found_by(scan: EventScan, records: Records, log_start: int, cutoff: int, *, 
 
 
 @given(partitions(), st.integers(0, 60), st.integers(0, 55), st.booleans(), st.integers(0, 60), st.integers(1, 4))
-def test_prefix_equals_reading_every_record(
+def test_event_time_prefix_equals_that_of_reading_every_record(
     records: Records, start_at: int, cutoff: int, skip: bool, stop_at: int, block_records: int
 ) -> None:
     """Also where the scan stopped in between and was saved, and where the log start has moved on."""
@@ -201,7 +201,7 @@ def test_first_time_before_2000_is_named(times: list[int | None], log_start: int
         (EventSource("json", "/a~1b/0/c~0d"), 5, None, b'{"a/b": [{"c~d": 3}]}', 3),
     ],
 )
-def test_event_time_of_a_record_or_none(
+def test_event_time_is_read_from_its_source_or_absent(
     source: EventSource, stamp: int, headers: object, value: bytes | None, time_ms: int | None
 ) -> None:
     assert read_time(source, stamp, headers, value) == time_ms

@@ -47,13 +47,13 @@ EVERYWHERE = {0: 9, 1: 9, 2: 9}
         pytest.param([("a", {0: 3})], (0, Unknown.because("offsets", "?")), ["offsets"], id="no high watermark"),
     ],
 )
-def test_floor_is_the_smallest_commit_or_unknown(
+def test_floor_is_the_smallest_valid_commit_or_unknown(
     groups: list[tuple[str, dict[int, int]]], ends: tuple[int, Maybe[int]], expected: object
 ) -> None:
     assert at(three(*groups), 0, *ends) == expected
 
 
-def test_group_without_a_commit_here_is_told_what_to_do() -> None:
+def test_group_without_a_commit_here_is_named_with_the_remedy() -> None:
     fold = three(("stray", {1: 1204}), ("it's; rm -rf /", {1: 1204}), ("billing", {0: 50, 1: 50, 2: 50}))
     floor = fold.floor(ORDERS0, 0, 2000)
     assert isinstance(floor, Unknown)
@@ -93,7 +93,7 @@ def test_partition_that_is_younger_than_the_group_needs_its_commit() -> None:
 @pytest.mark.parametrize("stored", [-1, -2, -(2**63)])
 @pytest.mark.parametrize("latest", [[], ["reset"]])
 @pytest.mark.parametrize("gone", [{}, {"orders": [(0, 10, 5)]}])
-def test_stored_offset_below_zero_is_unknown_whatever_is_remembered(
+def test_stored_offset_below_zero_is_unknown_despite_a_remembered_commit(
     stored: int, latest: list[str], gone: dict[str, list[Commit]]
 ) -> None:
     """F1, F2: only the client knows where it starts. No remembered position and no ``groups.latest`` replaces it."""
@@ -112,7 +112,7 @@ def test_group_that_stored_only_offsets_below_zero_reads_the_complete_topic() ->
     assert [at(fold, n) for n in range(3)] == [["F2"]] * 3
 
 
-def test_live_member_without_a_commit_starts_over_whatever_is_remembered() -> None:
+def test_live_member_without_a_commit_is_unknown_despite_a_remembered_commit() -> None:
     """F2: a group was deleted so that it reads again. Its member has started from 0 and has not committed yet."""
     for commits in ({}, {"orders": [(1, 9, None), (2, 9, None)]}):
         fold = three(("done", EVERYWHERE))
@@ -144,7 +144,7 @@ def test_group_that_could_not_be_read_holds_its_topics_or_all() -> None:
     assert at(everywhere) == ["F3", "F9"]
 
 
-def test_commit_below_the_log_start_counts_and_says_what_was_lost() -> None:
+def test_commit_below_the_log_start_counts_and_names_the_lost_records() -> None:
     fold = three(("slow", {0: 3}))
     floor = fold.floor(ORDERS0, 10, 20)
     assert isinstance(floor, Floor)
@@ -181,7 +181,7 @@ groups = st.lists(
 
 
 @given(groups, st.randoms(use_true_random=False))
-def test_the_order_of_groups_changes_nothing_and_the_floor_is_the_minimum(drawn: list, rng: random.Random) -> None:
+def test_floor_is_the_minimum_in_any_order_of_groups(drawn: list, rng: random.Random) -> None:
     scopes = {"orders": TopicScope([1, 1, 1]), "payments": TopicScope([1, 1])}
 
     def folded(order: list[int]) -> FloorFold:

@@ -61,7 +61,7 @@ def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
 
 
 @given(groups(), st.integers(1, 3), st.randoms(use_true_random=False), st.booleans())
-def test_folds_that_are_cut_and_added_up_are_one_fold(
+def test_partial_folds_add_up_to_the_complete_fold(
     drawn: list[tuple[Any, ...]], shares: int, rng: random.Random, doubtful: bool
 ) -> None:
     latest = Latest(frozenset({"g0", "g1"}), Ages({"orders": [(1, 0), (3, 7)]}, {"g1": 7}))
@@ -89,7 +89,7 @@ def test_folds_that_are_cut_and_added_up_are_one_fold(
 
 
 @pytest.mark.parametrize("first", ["", "gone", "live"])
-def test_a_commit_of_the_largest_number_is_a_commit(first: str) -> None:
+def test_commit_at_the_largest_offset_never_raises_the_floor(first: str) -> None:
     """F5: brokers take any offset. Whoever else has committed, or counts though it is gone: it lies beyond the log."""
     tp, largest = TopicPartition("orders", 0), {"orders": [(n, 2**63 - 1, None) for n in range(3)]}
     others, theirs = FloorFold(SCOPES), FloorFold(SCOPES)

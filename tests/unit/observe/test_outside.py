@@ -124,7 +124,9 @@ EMPTY = "F3: file:flink could not be read: it is empty: was it cut short?"
         ),
     ],
 )
-def test_file_counts_like_a_group(tmp_path: Path, text: str, groups: Mapping[str, Rows], floors: list[str]) -> None:
+def test_position_file_counts_like_a_group(
+    tmp_path: Path, text: str, groups: Mapping[str, Rows], floors: list[str]
+) -> None:
     fold = folded(a_file(tmp_path, text), groups=groups)
     places = [("orders", 0), ("orders", 1), ("payments", 0)]
     assert [floor(fold, *place) for place, _ in zip(places, floors, strict=False)] == floors
@@ -138,7 +140,7 @@ def test_file_counts_like_a_group(tmp_path: Path, text: str, groups: Mapping[str
         ("orders,0,-1\n", "line 1: offset '-1' is not a whole number from 0"),
     ],
 )
-def test_one_invalid_row_makes_all_unknown_that_the_source_may_read(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_row_makes_every_topic_of_its_source_unknown(tmp_path: Path, text: str, said: str) -> None:
     fold = folded(a_file(tmp_path, text, topics=("ord*",)))
     assert floor(fold) == floor(fold, "orders", 1) == f"F3: file:flink could not be read: {said}"
     assert floor(fold, "payments") == "70 group:billing"
@@ -153,7 +155,7 @@ def test_remembered_position_is_unknown_with_its_source_and_else_counts(
     assert floor(folded(a_file(tmp_path, text, topics=("ord*",)), recall=recall), "payments") == expected
 
 
-def test_of_two_sources_the_one_that_can_be_read_still_counts(tmp_path: Path) -> None:
+def test_readable_source_still_counts_beside_an_unreadable_one(tmp_path: Path) -> None:
     good = a_file(tmp_path, "orders,0,7\norders,1,9\n")
     bad = FloorSource("file", "other", place=str(tmp_path / "missing"), topics=("payments",))
     fold = folded(good, bad)
@@ -168,7 +170,7 @@ def test_file_that_is_too_old_is_unknown(tmp_path: Path) -> None:
     assert floor(folded(source, now_ms=NOW + 7_200_000)) == said
 
 
-def test_fold_with_rows_has_each_consumer_as_rows(tmp_path: Path) -> None:
+def test_fold_lists_each_external_consumer_as_rows(tmp_path: Path) -> None:
     sources = (a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",)))
     fold = folded(*sources, groups={})
     key = key_of("file", "flink")
@@ -282,7 +284,7 @@ def web() -> Iterator[str]:
         ("/dribble", "{url}: not read within 1 s (timeout)"),
     ],
 )
-def test_file_over_http_is_read_or_says_why_not(web: str, path: str, said: str | None) -> None:
+def test_file_over_http_is_read_or_fails_with_the_reason(web: str, path: str, said: str | None) -> None:
     source = FloorSource("file", "web", place=web + path, timeout_ms=1_000)
     [found] = read_sources([source], reach_at(NOW))
     if said is None:

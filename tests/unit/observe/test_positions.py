@@ -21,7 +21,7 @@ def as_json(*rows: object, at: object = AT) -> bytes:
     return json.dumps({"at": at, "positions": list(rows)}).encode()
 
 
-def test_json_positions_have_a_time() -> None:
+def test_json_positions_are_read_with_their_time() -> None:
     rows = ROW, {"topic": "orders", "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}
     assert read_positions(as_json(*rows)) == (AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]})
     assert read_positions(as_json(ROW, at="2027-01-15T09:00:00+01:00"))[0] == AT

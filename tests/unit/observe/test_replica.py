@@ -41,7 +41,7 @@ def test_sync_message_decodes_to_two_offsets() -> None:
         (KEY, struct.pack(">qq", 9, -1)),
     ],
 )
-def test_whatever_is_no_sync_is_refused(key: bytes | None, value: bytes) -> None:
+def test_invalid_sync_message_is_refused(key: bytes | None, value: bytes) -> None:
     with pytest.raises(ValueError):
         parse_sync(key, value)
 
@@ -95,7 +95,7 @@ def test_connect_offset_is_the_last_copied_record(key: object, value: object, to
         (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": 9223372036854775807}'),
     ],
 )
-def test_whatever_is_no_offset_is_refused(key: bytes | None, value: bytes) -> None:
+def test_invalid_connect_offset_message_is_refused(key: bytes | None, value: bytes) -> None:
     with pytest.raises(ValueError):
         parse_committed(key, value)
 

@@ -69,7 +69,7 @@ def test_refused_position_stays_refused_after_a_pass_that_did_not_read_it(tmp_pa
     assert passes.floor(stands, 1_000, rules) == refused == {"F5"}
 
 
-def test_an_error_of_one_topic_of_a_share_group_changes_nothing_on_another(tmp_path: Path) -> None:
+def test_share_group_error_on_one_topic_leaves_the_floor_of_another(tmp_path: Path) -> None:
     """F6: where it stood on t before its offset was deleted counts, whatever becomes of u."""
     groups = [ListedGroup("s", "share", "share", "Stable"), ListedGroup("live", "classic", "consumer", "Stable")]
 
@@ -95,7 +95,7 @@ def test_an_error_of_one_topic_of_a_share_group_changes_nothing_on_another(tmp_p
 
 
 @pytest.mark.parametrize("partition", ["2147483648", "4294967295", "4294967296", "9999999999", "01", "-1"])
-def test_a_node_of_zookeeper_that_names_no_partition_of_kafka_is_refused(partition: str) -> None:
+def test_zookeeper_node_with_an_invalid_partition_number_is_refused(partition: str) -> None:
     """F3, F7: taken for another partition it would lower what protects that one."""
     with pytest.raises(ValueError, match="is not a partition"):
         _position(partition, (b"5", None))

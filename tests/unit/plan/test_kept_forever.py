@@ -33,7 +33,7 @@ def test_keep_forever_topic_matched_by_a_pattern_is_named(about: TopicFacts, cho
     assert [(one.code, about.name in one.text) for one in notes] == ([("G5", True)] if noted else [])
 
 
-def test_disk_rule_lists_the_topics_that_it_reaches() -> None:
+def test_disk_rule_note_lists_topics_kept_forever_by_a_pattern() -> None:
     disks = policy(
         "version: 1\ndisks: {log.retention.disk.usage.percent: 80, capacity: 1TiB}\ntopics: [{match: '*'}]\n"
     )

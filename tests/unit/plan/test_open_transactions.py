@@ -33,7 +33,7 @@ def test_known_owner_of_an_open_transaction_is_named(owner: OpenTransaction, tex
     assert owner_text(owner) == text
 
 
-def test_only_the_reason_about_the_transaction_changes() -> None:
+def test_transaction_owner_changes_only_the_reason_about_that_transaction() -> None:
     held = kept(0, HELD, Reason("G1", "R1 would trim to 9, but the high watermark"))
     other = kept(1, HELD)
     owner = OpenTransaction(5, 1_000, "orders")

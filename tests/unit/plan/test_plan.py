@@ -16,7 +16,7 @@ from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_
 from tests.support.plans import EVERY, HOLD, row
 
 
-def test_row_columns_are_listed_once() -> None:
+def test_plan_row_columns_agree_in_code_json_and_docs() -> None:
     assert {one.field for one in COLUMNS} == set(Decision._fields)
     assert list(RowModel.model_fields) == list(NAMES)
     for one in EVERY.decisions:
@@ -83,7 +83,7 @@ def test_delete_records_json_is_kafkas_format() -> None:
     }
 
 
-def test_totals_count_trims_only() -> None:
+def test_plan_totals_count_only_trimmed_rows() -> None:
     totals = Totals.of([row(unconsumed=5), row(partition=1, records=7, size_bytes=70), HOLD._replace(records=99)])
     assert (totals.records, totals.size_bytes, totals.unconsumed) == (57, 570, 5)
 

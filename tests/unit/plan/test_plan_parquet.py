@@ -25,7 +25,7 @@ from tests.support.plans import EVERY, LOOSE, of_spark, plan, plans, row
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plans)
-def test_json_and_parquet_come_back_as_the_same_plan(made: Plan) -> None:
+def test_plan_reads_back_equal_from_json_and_parquet(made: Plan) -> None:
     with tempfile.TemporaryDirectory() as folder:
         text, columns = Path(folder, "plan.json"), Path(folder, "plan.parquet")
         text.write_text(plan_text(made), encoding="utf-8")
@@ -33,7 +33,7 @@ def test_json_and_parquet_come_back_as_the_same_plan(made: Plan) -> None:
         assert read_plan(columns) == read_plan(text) == made
 
 
-def test_a_column_is_what_the_json_calls_it_and_the_head_is_the_json_without_rows(tmp_path: Path) -> None:
+def test_parquet_columns_and_head_are_named_as_in_json(tmp_path: Path) -> None:
     write_plan(path := tmp_path / "plan.parquet", EVERY)
     table = pq.read_table(path)
     assert table.column_names == ["cluster", *row_as_json(EVERY.decisions[0])]
@@ -44,7 +44,7 @@ def test_a_column_is_what_the_json_calls_it_and_the_head_is_the_json_without_row
     assert json.loads(pq.ParquetFile(path).metadata.metadata[KEY.encode()]) == head_as_json(EVERY)
 
 
-def test_rows_are_taken_from_an_iterator_a_row_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_plan_is_written_in_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_parquet, "ROWS_A_GROUP", 10)
     many = plan(*(row(partition=number) for number in range(35)))
     write_plan(path := tmp_path / "plan.parquet", many)
@@ -52,7 +52,7 @@ def test_rows_are_taken_from_an_iterator_a_row_group_at_a_time(tmp_path: Path, m
     assert read_plan(path) == many
 
 
-def test_a_folder_of_parts_in_any_order_is_the_same_plan(tmp_path: Path) -> None:
+def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> None:
     rows = [("c1", one) for one in reversed(EVERY.decisions)]
     assert read_plan(of_spark(tmp_path / "plan", head_as_json(EVERY), rows[3:], [], rows[:3])) == EVERY
 
@@ -74,7 +74,7 @@ def test_a_folder_of_parts_in_any_order_is_the_same_plan(tmp_path: Path) -> None
         ),
     ],
 )
-def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[Path], Any], said: str) -> None:
+def test_incomplete_plan_folder_is_refused(tmp_path: Path, spoil: Callable[[Path], Any], said: str) -> None:
     rows = [("c1", one) for one in EVERY.decisions]
     folder = of_spark(tmp_path / "plan", head_as_json(EVERY), rows[:3], rows[3:])
     spoil(folder)
@@ -83,7 +83,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[
     assert str(folder) in str(error.value)
 
 
-def test_a_file_that_changes_after_it_was_counted_is_refused(tmp_path: Path) -> None:
+def test_plan_file_that_changes_after_opening_is_refused(tmp_path: Path) -> None:
     write_plan(path := tmp_path / "plan.parquet", EVERY)
     opened = ParquetPlans(path)
     plan = opened.plans([Entry("", "", opened.head)])[""]
@@ -123,7 +123,7 @@ ROWS = [{"cluster": "c1", **row_as_json(one)} for one in EVERY.decisions]
         ({"cluster": None}, "rows of cluster None"),
     ],
 )
-def test_a_row_that_can_not_be_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_impossible_row_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     path = written(tmp_path / "plan.parquet", head_as_json(EVERY), [ROWS[0] | change, *ROWS[1:]], LOOSE)
     with pytest.raises(SavedPlanError, match=said) as error:
         read_plan(path)
@@ -132,7 +132,7 @@ def test_a_row_that_can_not_be_is_refused_with_its_place(tmp_path: Path, change:
 
 
 @pytest.mark.parametrize("name", schema().names)
-def test_a_column_that_is_missing_or_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
+def test_missing_column_or_one_of_another_type_is_refused(tmp_path: Path, name: str) -> None:
     place = LOOSE.get_field_index(name)
     rows = [{key: value for key, value in one.items() if key != name} for one in ROWS]
     for columns in (LOOSE.remove(place), LOOSE.set(place, pa.field(name, pa.float64()))):
@@ -151,12 +151,12 @@ def test_a_column_that_is_missing_or_of_another_kind_is_refused(tmp_path: Path, 
         ({"totals": {"partitions": 4}}, "5 rows, its head says 4"),
     ],
 )
-def test_a_head_that_can_not_be_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_impossible_head_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(SavedPlanError, match=said):
         read_plan(written(tmp_path / "plan.parquet", head_as_json(EVERY) | change, ROWS, LOOSE))
 
 
-def test_a_parquet_file_of_somebody_else_is_no_plan(tmp_path: Path) -> None:
+def test_foreign_or_missing_parquet_file_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path := tmp_path / "other.parquet")
     with pytest.raises(SavedPlanError, match=r"its metadata has no kretain\.plan"):
         read_plan(path)
@@ -164,7 +164,7 @@ def test_a_parquet_file_of_somebody_else_is_no_plan(tmp_path: Path) -> None:
         read_plan(tmp_path / "nowhere.parquet")
 
 
-def test_a_file_that_ends_early_or_was_damaged_is_refused_or_says_the_same(tmp_path: Path) -> None:
+def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path) -> None:
     """Bytes of rows have checksums; a head is text, which an edit may change as it may a JSON plan's."""
     write_plan(path := tmp_path / "plan.parquet", EVERY)
     whole = path.read_bytes()
@@ -180,7 +180,7 @@ def test_a_file_that_ends_early_or_was_damaged_is_refused_or_says_the_same(tmp_p
             assert "\n" not in str(error)
 
 
-def test_another_order_of_columns_and_dictionaries_are_read(tmp_path: Path) -> None:
+def test_plan_with_reordered_or_dictionary_columns_is_accepted(tmp_path: Path) -> None:
     """As other writers like them."""
     columns = pa.schema([LOOSE.field(name) for name in sorted(LOOSE.names)])
     for name in ("cluster", "topic"):

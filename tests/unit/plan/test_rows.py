@@ -48,9 +48,7 @@ def stored(rows: list[Decision], at_a_time: int = 5) -> StoredDecisions:
 
 
 @given(in_order, st.integers(-13, 13), st.integers(-13, 13))
-def test_stored_decisions_are_a_sequence_that_can_be_iterated_again(
-    rows: list[Decision], first: int, last: int
-) -> None:
+def test_stored_decisions_can_be_sliced_and_iterated_again(rows: list[Decision], first: int, last: int) -> None:
     there = stored(rows)
     assert len(there) == len(rows)
     assert list(there) == list(there) == rows
@@ -58,23 +56,23 @@ def test_stored_decisions_are_a_sequence_that_can_be_iterated_again(
 
 
 @given(in_order, st.integers(1, 6))
-def test_most_important_of_stored_decisions_are_those_in_memory(rows: list[Decision], count: int) -> None:
+def test_most_important_stored_decisions_equal_those_in_memory(rows: list[Decision], count: int) -> None:
     assert most_important(stored(rows), count) == most_important(rows, count)
 
 
 @given(in_order, actions)
-def test_stored_decisions_are_filtered_as_those_in_memory(rows: list[Decision], wanted: list[str]) -> None:
+def test_stored_decisions_filter_like_those_in_memory(rows: list[Decision], wanted: list[str]) -> None:
     for reasons in (False, True):
         assert list(having(stored(rows, 3), *wanted, reasons=reasons)) == list(having(rows, *wanted, reasons=reasons))
 
 
 @given(st.lists(decisions, max_size=9), st.lists(decisions, max_size=9))
-def test_totals_of_parts_add_up(one: list[Decision], other: list[Decision]) -> None:
+def test_totals_of_parts_add_up_to_the_total(one: list[Decision], other: list[Decision]) -> None:
     assert Totals.of(one) + Totals.of(other) == Totals.of([*one, *other])
 
 
 @given(st.lists(decisions, min_size=3, max_size=3))
-def test_of_several_plans_each_has_its_share_of_the_rows_in_memory(rows: list[Decision]) -> None:
+def test_row_limit_in_memory_is_shared_by_the_plans_of_a_fleet(rows: list[Decision]) -> None:
     """What a fleet's plans have in memory does not grow with the number of its clusters."""
     content = [as_parquet(rows)]
     with pytest.MonkeyPatch.context() as patch:

@@ -101,9 +101,7 @@ def check(plan: Plan) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_no_edit_makes_anything_but_a_refusal_or_a_narrower_trim(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     document = copy.deepcopy(REAL)
     for _ in range(data.draw(st.integers(1, 3))):
         if isinstance(document, dict | list):
@@ -124,7 +122,7 @@ def test_no_edit_makes_anything_but_a_refusal_or_a_narrower_trim(
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_no_damage_to_the_file_makes_anything_but_a_refusal_or_a_narrower_trim(
+def test_damaged_plan_file_is_refused_or_trims_no_more(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     content = bytearray(plan_text(EVERY).encode())
@@ -154,9 +152,7 @@ def test_no_damage_to_the_file_makes_anything_but_a_refusal_or_a_narrower_trim(
     ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"],
 )
 @pytest.mark.parametrize("max_age_ms", [3_600_000, 10**18])
-def test_a_plan_of_an_impossible_time_is_refused_or_can_be_told(
-    tmp_path: Path, created_at: str, max_age_ms: int
-) -> None:
+def test_plan_with_an_extreme_time_is_refused_or_printable(tmp_path: Path, created_at: str, max_age_ms: int) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({**REAL, "created_at": created_at}))
     try:
@@ -194,7 +190,7 @@ FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
         ),
     ],
 )
-def test_a_plan_is_for_its_cluster_its_hour_and_its_flags(
+def test_saved_plan_is_valid_only_for_its_cluster_age_and_flags(
     changes: dict[str, Any], chosen: Selection, later_ms: int, said: str | None
 ) -> None:
     saved = replace(EVERY, **changes)

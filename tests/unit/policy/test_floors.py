@@ -52,7 +52,7 @@ def test_each_floor_kind_has_its_defaults() -> None:
     assert sources("  - {file: /tmp/x.csv, name: a}")[0].place == "/tmp/x.csv"
 
 
-def test_json_schema_agrees_on_floors() -> None:
+def test_json_schema_accepts_valid_floors_and_rejects_invalid_ones() -> None:
     text = policy("  - {file: flink.json, name: flink}\n  - {command: [offsets], name: prod, max.age: 60000}")
     jsonschema.validate(yaml.safe_load(text), json_schema())
     with pytest.raises(jsonschema.ValidationError):

@@ -172,7 +172,9 @@ KEY = st.sampled_from([b"journal", b"other", b"nowhere", b"", b"\xff", None])
 
 
 @given(st.lists(st.tuples(KEY, SAID), max_size=12))
-def test_compacted_log_gives_the_same_settings(told: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_live_settings_are_equal_after_compaction_of_the_policy_topic(
+    told: list[tuple[bytes | None, bytes | None]],
+) -> None:
     """Whatever a cleaner takes, earlier messages of a key and then tombstones, changes nothing."""
     log = [Message(0, offset, key, value) for offset, (key, value) in enumerate(told)]
     last = {one.key or b"": one for one in log}
@@ -322,7 +324,7 @@ def test_unset_removes_a_key() -> None:
     telling(str(refused.value), b"k" * 1_000_000)
 
 
-def test_all_errors_of_an_edit_are_named_at_once() -> None:
+def test_live_edit_names_all_its_errors_at_once() -> None:
     check_settings(POLICY, "journal", {M: 5, "retention.ms": "7d"})
     with pytest.raises(LiveEditError) as refused:
         check_settings(POLICY, "journal", {M: "soon", "hold": "x", "unconsumed": "hold"})

@@ -87,7 +87,7 @@ def settings(one: Policy, topic: str = "flights") -> Settings:
     return found
 
 
-def test_every_key_of_an_entry_is_a_trigger_or_stays() -> None:
+def test_every_entry_key_is_either_a_trigger_or_kept() -> None:
     """A new key belongs to one of the two."""
     assert set(TRIGGERS) == TRIGGER_KEYS
     assert TRIGGER_KEYS.isdisjoint(KEPT)
@@ -98,7 +98,7 @@ def test_every_key_of_an_entry_is_a_trigger_or_stays() -> None:
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("key", TRIGGERS)
 @pytest.mark.parametrize("patterns", [(), ("flights",), ("other",)])
-def test_a_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, patterns: tuple[str, ...]) -> None:
+def test_one_off_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, patterns: tuple[str, ...]) -> None:
     """Also for topics that the flag is not for: what goes is what the flags say, and no more."""
     text = f"{key}: {TRIGGERS[key]}".replace(", ", "\n    ")
     in_file = policy(text)
@@ -118,7 +118,7 @@ def test_a_flag_turns_every_trigger_of_the_file_off(key: str, flag: str, pattern
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("key", KEPT)
-def test_what_guards_and_what_says_how_stays(key: str, flag: str) -> None:
+def test_guard_keys_of_the_file_stay_under_a_one_off_flag(key: str, flag: str) -> None:
     in_file = policy(f"{key}: {KEPT[key]}")
     assert settings(in_file) != settings(policy("retention.bytes: -1")), "the key itself does something"
     run = in_file.with_one_off(OneOff(**FLAGS[flag]))
@@ -141,7 +141,7 @@ disks:
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_disks_are_no_rule_of_that_run_and_the_rest_of_the_top_level_stays(flag: str) -> None:
+def test_one_off_flag_turns_disk_rules_off_and_keeps_other_top_level_keys(flag: str) -> None:
     """R6 and R7 stand at the top. What disks are like is no rule."""
     in_file = policy("hold: x", top=TOP)
     run = in_file.with_one_off(OneOff(**FLAGS[flag]))
@@ -153,14 +153,14 @@ def test_disks_are_no_rule_of_that_run_and_the_rest_of_the_top_level_stays(flag:
 
 
 @pytest.mark.parametrize("key", TRIGGERS)
-def test_unconsumed_alone_is_no_trigger(key: str) -> None:
+def test_unconsumed_flag_alone_turns_no_trigger_off(key: str) -> None:
     in_file = policy(f"{key}: {TRIGGERS[key]}".replace(", ", "\n    "), top=TOP)
     run = in_file.with_one_off(OneOff(unconsumed="trim"))
     assert settings(run) == replace(settings(in_file), unconsumed="trim")
     assert run.disks == in_file.disks
 
 
-def test_a_file_that_is_wrong_for_a_topic_by_its_own_rules_alone_is_right_for_the_flags() -> None:
+def test_policy_error_in_a_disabled_rule_does_not_block_a_one_off_run() -> None:
     """R1 without a time is an error of the rule that is off."""
     text = "version: 1\ntopics: [{match: flights, retention.commitoffset.enable: true}, "
     in_file = parse_policy(text + "{match: x, retention.commitoffset.ms: 5}]", "prod.yaml", "sha256:x")
@@ -170,7 +170,7 @@ def test_a_file_that_is_wrong_for_a_topic_by_its_own_rules_alone_is_right_for_th
 @pytest.mark.parametrize("flag", [*FLAGS, "--unconsumed"])
 @pytest.mark.parametrize("key", sorted(LIVE_KEYS))
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_message_that_cannot_be_read_holds_whatever_the_flags_say(key: str, flag: str, *, unread: bool) -> None:
+def test_unreadable_live_message_holds_despite_one_off_flags(key: str, flag: str, *, unread: bool) -> None:
     """Also where the flag has the very key, or turns it off: the message may have said anything."""
     why = Unknown.because("policy-topic", "is not JSON")
     live = LiveSettings(unread=why) if unread else LiveSettings(unsettled={"flights": why}, unread=None)
@@ -181,7 +181,7 @@ def test_a_message_that_cannot_be_read_holds_whatever_the_flags_say(key: str, fl
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("key", sorted(LIVE_KEYS))
-def test_a_live_trigger_is_off_and_a_live_guard_stays(key: str, flag: str) -> None:
+def test_live_trigger_is_off_and_live_guard_stays_under_a_one_off_flag(key: str, flag: str) -> None:
     """A live value is not laid over a flag either."""
     value = {"retention.commitoffset.enable": True, "unconsumed": "trim"}.get(key, 7)
     live = LiveSettings({"flights": {key: Origin(value, "_kretain_policy-0 offset 3")}}, unread=None)
@@ -192,19 +192,19 @@ def test_a_live_trigger_is_off_and_a_live_guard_stays(key: str, flag: str) -> No
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("key", sorted(LIVE_KEYS))
-def test_of_what_was_never_said_a_guard_alone_holds(key: str, flag: str) -> None:
+def test_unset_live_guard_holds_and_unset_live_trigger_does_not(key: str, flag: str) -> None:
     run = marked(key).with_one_off(OneOff(**FLAGS[flag])).with_live(LiveSettings(unread=None))
     assert (settings(run).unsettled is not None) == (key == "retention.min.wallclock.ms")
     assert ((run.origins("flights") or {})[key].value is LIVE) == (key not in TRIGGER_KEYS)
 
 
-def test_a_flag_wins_over_a_live_value_of_its_key() -> None:
+def test_one_off_flag_overrides_a_live_value() -> None:
     live = LiveSettings({"flights": {"unconsumed": Origin("trim", "_kretain_policy-0 offset 3")}}, unread=None)
     run = policy("unconsumed: cluster").with_one_off(OneOff(unconsumed="hold", older_than_ms=5)).with_live(live)
     assert settings(run).unconsumed == "hold"
 
 
-def test_a_moment_that_kafka_has_no_room_for_is_a_usage_error() -> None:
+def test_before_flag_above_kafkas_largest_time_is_a_usage_error() -> None:
     assert RuleFlags(before=2**63 - 1).for_topics([]).before_ms == 2**63 - 1
     with pytest.raises(UsageError, match="--before: 9223372036854775808 is not a time in Unix ms"):
         RuleFlags(before=2**63).for_topics([])
@@ -232,12 +232,12 @@ def planned(flags: OneOff, source: str = "prod.yaml") -> Plan:
         ({"before_ms": 0, "unconsumed": "hold"}, "one-off"),
     ],
 )
-def test_the_plans_json_says_whose_rules_it_goes_by(flags: dict[str, Any], rules: str) -> None:
+def test_plan_json_names_the_source_of_its_rules(flags: dict[str, Any], rules: str) -> None:
     made = planned(OneOff(**flags))
     assert head_as_json(made)["policy"]["rules"] == rules
 
 
-def test_the_table_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_table_mentions_one_off_rules_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_plan(planned(ONE_OFF), "table", every_row=False)
     assert SAID in capsys.readouterr().out
     for quiet in (planned(OneOff(unconsumed="trim")), planned(OneOff(older_than_ms=5), "flags")):
@@ -245,7 +245,7 @@ def test_the_table_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None
         assert "One-off" not in capsys.readouterr().out
 
 
-def test_a_fleets_table_says_it_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fleet_table_mentions_one_off_rules_once(capsys: pytest.CaptureFixture[str]) -> None:
     clusters = {"eu": planned(ONE_OFF), "us": planned(ONE_OFF, "us.yaml"), "ap": planned(ONE_OFF)}
     print_fleet_plan(FleetPlan(0, "fleet.yaml", None, clusters), "table", every_row=False)
     said = capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_last_entry_with_any_spelling_sets_the_time() -> None:
     assert loaded.settings_for("payments").consumed_after_ms == 5
 
 
-def test_infinite_forced_age_is_none() -> None:
+def test_forced_age_of_minus_one_turns_the_rule_off() -> None:
     """-1 is Kafka's word for it: as a number of milliseconds it would lie in the future, and everything be older."""
     assert policy(entries("match: t, retention.ms: -1")).settings_for("t") == Settings(named_in_full=True)
     later = policy(entries('match: "*", retention.ms: 1d', "match: t, retention.ms: -1"))
@@ -243,12 +243,12 @@ def test_policy_error_has_its_line_and_a_suggestion(text: str, said: str) -> Non
     assert all("\n" not in problem for problem in found)
 
 
-def test_all_policy_problems_are_listed_in_file_order() -> None:
+def test_every_policy_problem_is_listed_in_file_order() -> None:
     found = problems("version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n    hold:\n    nonsense: 1\n  - {}\n")
     assert [problem.split(":")[1] for problem in found] == ["4", "5", "6", "7"]
 
 
-def test_enabled_without_a_time_is_a_problem() -> None:
+def test_enabled_rule_without_a_time_is_a_problem_with_its_line() -> None:
     loaded = policy(
         entries("match: a, retention.commitoffset.enable: true", "match: b, retention.commitoffset.hours: 1")
     )

@@ -94,7 +94,9 @@ MISTAKES: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 @pytest.mark.parametrize("load", [load_policy, load_fleet])
-def test_wrong_file_is_one_line_without_its_content(tmp_path: Path, name: str, load: Callable[[Path], object]) -> None:
+def test_file_of_another_kind_fails_in_few_short_lines_without_its_content(
+    tmp_path: Path, name: str, load: Callable[[Path], object]
+) -> None:
     content = MISTAKES[name]
     path = tmp_path / "given"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -133,7 +133,7 @@ def cut(records: Sequence[Record], places: Sequence[int]) -> list[list[Record]]:
 
 
 @given(logs(), st.lists(st.integers(0, 40), max_size=5))
-def test_slices_of_any_size_come_to_what_a_plain_loop_says(records: list[Record], places: list[int]) -> None:
+def test_hours_from_slices_of_any_size_equal_a_plain_loop(records: list[Record], places: list[int]) -> None:
     hours = PartitionHours.begin(FRAME, 0)
     for part in cut(records, places):
         add(hours, part)
@@ -167,7 +167,7 @@ def joined(pieces: Sequence[PartitionHours]) -> PartitionHours:
 
 @settings(deadline=None)
 @given(logs(), st.lists(st.integers(0, 40), max_size=5))
-def test_pieces_merge_to_what_one_pass_finds(records: list[Record], places: list[int]) -> None:
+def test_merged_pieces_equal_one_pass(records: list[Record], places: list[int]) -> None:
     pieces = pieces_of(records, places)
     before = [rows(one) for one in pieces]
     found = joined(pieces)
@@ -179,14 +179,14 @@ def test_pieces_merge_to_what_one_pass_finds(records: list[Record], places: list
 
 
 @given(logs(), st.lists(st.integers(0, 40), max_size=3))
-def test_pieces_travel_as_bytes(records: list[Record], places: list[int]) -> None:
+def test_profile_pieces_survive_serialization(records: list[Record], places: list[int]) -> None:
     pieces = [from_bytes(to_bytes(one)) for one in pieces_of(records, places)]
     assert rows(joined(pieces)) == brute(records)
 
 
 @settings(deadline=None)
 @given(logs(), st.lists(st.integers(0, 40), max_size=5), st.integers(1, 4))
-def test_a_front_that_was_too_long_is_said_and_never_counts_too_many(
+def test_front_above_its_limit_is_inexact_and_never_overcounts_late_records(
     records: list[Record], places: list[int], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -202,7 +202,9 @@ def test_a_front_that_was_too_long_is_said_and_never_counts_too_many(
 
 
 @pytest.mark.parametrize("most", [STEPS_AT_MOST, 1])
-def test_seams_amid_an_hour_in_many_logs_that_advance(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+def test_pieces_cut_within_an_hour_merge_exactly_or_as_a_lower_bound(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     """Chance finds these oftener than hypothesis: what is late of an hour in which earlier records end."""
     monkeypatch.setattr(hours_of, "STEPS_AT_MOST", most)
     chance = random.Random(7)
@@ -227,7 +229,7 @@ def test_seams_amid_an_hour_in_many_logs_that_advance(monkeypatch: pytest.Monkey
 
 @settings(deadline=None)
 @given(logs(), DENSE | TIMES, st.none() | DENSE | TIMES, st.lists(st.integers(0, 40), max_size=3))
-def test_a_window_counts_what_is_stamped_within_it_and_what_is_late_stays_late(
+def test_window_counts_only_records_within_it_and_keeps_them_late(
     records: list[Record], from_ms: int, to_ms: int | None, places: list[int]
 ) -> None:
     frame = Frame(NOW, from_ms=max(0, from_ms), to_ms=to_ms)
@@ -238,7 +240,7 @@ def test_a_window_counts_what_is_stamped_within_it_and_what_is_late_stays_late(
     assert rows(joined(pieces_of(records, places, frame))) == brute(records, frame)
 
 
-def test_poisoned_times_take_no_more_room_than_a_row() -> None:
+def test_implausible_times_make_no_additional_hours() -> None:
     """A microsecond clock, seconds for milliseconds, noise: none of it makes hours by the million."""
     chance = np.random.default_rng(7)
     times = chance.integers(0, 2**63 - 1, 200_000)
@@ -250,14 +252,14 @@ def test_poisoned_times_take_no_more_room_than_a_row() -> None:
     assert sum(row.records for _, _, row in hours.items()) == 200_000
 
 
-def test_a_far_ceiling_does_not_make_room_for_hours_without_end() -> None:
+def test_distant_time_counts_as_future_despite_a_high_ceiling() -> None:
     frame = Frame(NOW, max_ahead_ms=2**62)
     hours = PartitionHours.begin(frame, 0)
     add(hours, [Record(0, 2**62, 1, False, False)])
     assert [kind for kind, _, _ in hours.items()] == ["future"]
 
 
-def test_a_stamp_from_the_future_makes_nothing_late() -> None:
+def test_future_timestamp_makes_no_later_record_late() -> None:
     records = [
         Record(0, NOW - 5, 1, False, False),
         Record(1, NOW * 1000, 1, False, False),
@@ -294,7 +296,7 @@ def test_broken_bytes_of_a_piece_are_refused(raw: bytes) -> None:
         from_bytes(raw)
 
 
-def test_a_front_knows_how_far_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_front_count_is_exact_only_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hours_of, "STEPS_AT_MOST", 2)
     front = Front()
     front.add(np.array([5, 5, 20, 30]))

@@ -46,7 +46,7 @@ STAMPS = st.lists(st.integers(NOW - 400 * DAY_MS, NOW), min_size=1, max_size=60)
 
 
 @given(STAMPS, st.integers(20, 120), st.booleans())
-def test_bins_fit_and_hold_every_record_but_those_they_count_as_left_out(
+def test_chart_bins_fit_and_count_every_record_or_report_it_as_left_out(
     times: list[int], most: int, of_bytes: bool
 ) -> None:
     summary = summarize({0: hours_of(times)})
@@ -60,7 +60,7 @@ def test_bins_fit_and_hold_every_record_but_those_they_count_as_left_out(
 
 
 @given(STAMPS, st.integers(20, 120))
-def test_a_picture_is_never_wider_than_its_room_and_no_record_is_drawn_as_nothing(times: list[int], width: int) -> None:
+def test_chart_fits_its_width_and_draws_every_nonempty_bin(times: list[int], width: int) -> None:
     summary = summarize({0: hours_of(times)})
     lines = picture(summary, width, of_bytes=False)
     assert all(len(line) <= width - 2 for line in lines[: HEIGHT + 1])
@@ -72,7 +72,7 @@ def test_a_picture_is_never_wider_than_its_room_and_no_record_is_drawn_as_nothin
     assert drawn == [value > 0 for value in bins.values]
 
 
-def test_a_few_records_far_away_do_not_make_a_picture_of_nothing_else() -> None:
+def test_distant_records_are_left_out_of_the_chart_with_a_note() -> None:
     times = [NOW - 3 * DAY_MS + n * 60_000 for n in range(4000)] + [NOW - 3000 * DAY_MS]
     summary = summarize({0: hours_of(times)})
     bins = binned(summary, 76)
@@ -84,7 +84,7 @@ def test_a_few_records_far_away_do_not_make_a_picture_of_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("years", [30, 300])
-def test_bins_hold_any_number_of_years(years: int) -> None:
+def test_chart_bins_cover_any_number_of_years(years: int) -> None:
     hours = {-years * 365 * DAY_MS + NOW: 5, NOW: 5}
     summary = Summary(records=10)
     for hour, records in hours.items():
@@ -104,7 +104,7 @@ def test_bins_hold_any_number_of_years(years: int) -> None:
         ([1, 1000], ["    ████", "▁▁▁▁████"]),
     ],
 )
-def test_columns_are_drawn_as_high_as_their_values(values: list[int], lines: list[str]) -> None:
+def test_chart_columns_are_as_high_as_their_values(values: list[int], lines: list[str]) -> None:
     assert columns_of(values, 8, height=2) == lines
 
 
@@ -116,7 +116,7 @@ def test_retention_keeps_records_without_an_age() -> None:
     ]
 
 
-def test_by_event_time_a_retention_counts_from_the_newest_event_time() -> None:
+def test_retention_by_event_time_counts_from_the_newest_event_time() -> None:
     found = profile_of([NOW - 40 * DAY_MS, NOW - 41 * DAY_MS - HOUR_MS], source=EventSource("header", "et"))
     kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
     assert [one.records for one in kept] == [1, 2, 2, 2]
@@ -142,7 +142,7 @@ def test_retention_beyond_the_window_is_not_estimated() -> None:
         ([-1], "no time: 1 record without a timestamp"),
     ],
 )
-def test_sentences_name_order_future_and_missing_times(times: list[int], words: str) -> None:
+def test_profile_sentences_name_disorder_future_and_missing_times(times: list[int], words: str) -> None:
     assert words in said(profile_of(times))
 
 
@@ -155,7 +155,7 @@ def test_inexact_late_count_is_shown_as_a_lower_bound() -> None:
     assert "out of order: at least 0 records" in said(found)
 
 
-def test_parquet_keeps_units_and_what_is_none(tmp_path: Path) -> None:
+def test_profile_parquet_keeps_units_and_nulls(tmp_path: Path) -> None:
     found = profile_of([NOW, -1, NOW * 1000], [NOW - DAY_MS])
     file = tmp_path / "p.parquet"
     write_parquet(file, head(found), all_rows(found.topics.values()))
@@ -171,12 +171,12 @@ def test_parquet_keeps_units_and_what_is_none(tmp_path: Path) -> None:
     assert rows[1, "hour"]["no_event_time"] is None
 
 
-def test_a_profile_of_nothing_is_a_file_without_rows(tmp_path: Path) -> None:
+def test_empty_profile_is_a_parquet_file_without_rows(tmp_path: Path) -> None:
     write_parquet(tmp_path / "p.parquet", {}, [])
     assert arrow("pyarrow.parquet").read_table(tmp_path / "p.parquet").num_rows == 0
 
 
-def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_is_named_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
@@ -189,14 +189,16 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.Monk
     ("from_ms", "to_ms", "last_ms", "found"),
     [(None, None, None, None), (5, None, None, 5), (None, None, 10, 90), (None, None, 1000, 0), (4, 5, None, 4)],
 )
-def test_window_starts_where_its_options_say(
+def test_profile_window_starts_at_its_option(
     from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None
 ) -> None:
     assert Window(from_ms, to_ms, last_ms).start(100) == found
 
 
 @pytest.mark.parametrize(("from_ms", "to_ms", "last_ms"), [(5, 5, None), (6, 5, None), (1, None, 1), (None, 1, 1)])
-def test_window_without_any_time_is_refused(from_ms: int | None, to_ms: int | None, last_ms: int | None) -> None:
+def test_empty_or_contradictory_window_is_a_usage_error(
+    from_ms: int | None, to_ms: int | None, last_ms: int | None
+) -> None:
     with pytest.raises(UsageError):
         Window(from_ms, to_ms, last_ms).start(100)
 
@@ -209,12 +211,12 @@ def test_window_without_any_time_is_refused(from_ms: int | None, to_ms: int | No
         ("", "writes Parquet"),
     ],
 )
-def test_wrong_out_is_refused_before_reading(out: str, why: str) -> None:
+def test_invalid_out_path_is_refused_before_reading(out: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         check_out(Path(out))
 
 
-def test_every_column_is_documented_and_no_other() -> None:
+def test_profile_page_documents_exactly_the_real_columns() -> None:
     page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
     table = page.partition("| column |")[2].partition("\n\n")[0]
     assert tuple(line.split("`")[1] for line in table.splitlines()[2:]) == COLUMNS

@@ -192,7 +192,7 @@ def check(shown: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_format_of_a_command_is_as_it_was(name: str) -> None:
+def test_output_of_each_command_equals_its_golden_file(name: str) -> None:
     check("".join(f"######## {seed}\n{every_format(name, seed)}" for seed in ("one", "two", "three")), name)
 
 

@@ -23,7 +23,7 @@ def laid(positions: Positions, *, everyone: bool = True, **others: GroupSummary)
     return {name: (one.lag_bytes, one.alone_bytes) for name, one in groups.items()}
 
 
-def test_group_holds_alone_up_to_the_next_group() -> None:
+def test_group_alone_holds_the_bytes_up_to_the_next_group() -> None:
     found = laid({"slow": {A: 120, B: 90}, "fast": {A: 170, B: 40}})
     assert found == {"slow": (800 + 100, 500), "fast": (300 + 600, 500)}
     assert laid({"only": {A: 120}}) == {"only": (800, 800)}

@@ -41,11 +41,13 @@ def chosen(*given: str, remembered: tuple[str, ...] = ("job-1", "job-2", "job-li
         (("unknown",), ["unknown"]),
     ],
 )
-def test_pattern_means_deleted_groups_and_a_name_itself(given: tuple[str, ...], found: list[str]) -> None:
+def test_group_pattern_selects_deleted_groups_and_a_name_selects_itself(
+    given: tuple[str, ...], found: list[str]
+) -> None:
     assert chosen(*given) == found
 
 
-def test_two_hundred_names_are_one_pattern() -> None:
+def test_group_pattern_of_two_hundred_names_selects_them_all() -> None:
     names = tuple(f"consumer-{number:032x}" for number in range(200))
     assert chosen("consumer-????????????????????????????????", remembered=names) == list(names)
 

@@ -54,7 +54,7 @@ def test_unread_is_counted_from_the_position_to_the_end(given: CommitRow, log: L
     assert unread_of(given, log) == unread
 
 
-def test_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
+def test_unread_of_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
     logs = {TopicPartition("t", number): LOG for number in range(3)}
     rows = [
         *(row("commit", 20 + number, group="a", partition=number) for number in range(2)),

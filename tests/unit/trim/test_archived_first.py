@@ -190,7 +190,7 @@ def test_unwritable_audit_log_ends_the_trim() -> None:
         (RequestFailedError("no answer", retriable=True), "run again"),
     ],
 )
-def test_log_is_the_same_while_the_copys_last_record_exists(answer, said: str | None) -> None:
+def test_archived_copy_counts_only_while_its_last_record_is_in_the_log(answer, said: str | None) -> None:
     """Offset 49 in leader epoch 3: the epoch must end behind it (KIP-101)."""
 
     class Reader:

@@ -118,7 +118,7 @@ def test_filtered_plan_never_trims_more(
         (("a",), (), {"group:g": 9, "group:h": 4}),
     ],
 )
-def test_unread_counts_follow_the_filter(
+def test_unread_counts_include_only_the_filtered_partitions(
     given_: tuple[str, ...], topics: tuple[str, ...], told: dict[str, int]
 ) -> None:
     rows = [row(topic="a", partition=n, unconsumed=7, min_commit_by="group:g") for n in (0, 1)]

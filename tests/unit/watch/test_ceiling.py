@@ -64,7 +64,7 @@ def test_plan_without_a_ceiling_is_unchanged(rows: list[Decision]) -> None:
     assert narrowed(plan, Ceiling()).plan is plan
 
 
-def test_ceiling_gives_each_row_its_turn() -> None:
+def test_ceiling_trims_rows_in_turn_over_several_passes() -> None:
     """The first rows would else take every pass's share."""
     rows = [row(number, 0, 10, 100, 10) for number in range(3)]
     after, first = None, []

@@ -69,7 +69,7 @@ def test_repeated_errors_are_folded() -> None:
     assert folded.good() == "well again, after 2 failures in a row"
 
 
-def test_lasting_note_is_told_once() -> None:
+def test_lasting_note_is_shown_once() -> None:
     folded = Folded()
     one, two = "one", "two"
     assert list(folded.notes([one])) == ["one"]
@@ -97,7 +97,7 @@ def test_lasting_note_is_told_once() -> None:
         (RecursionError("x"), None),
     ],
 )
-def test_each_error_has_a_kind_and_a_defect_has_none(error: Exception, kind: str | None) -> None:
+def test_expected_error_has_a_kind_and_a_defect_has_none(error: Exception, kind: str | None) -> None:
     assert kind_of(error) == kind
     assert kind is None or kind in KINDS
 
@@ -184,7 +184,7 @@ def test_signal_does_not_replace_an_error() -> None:
         work(ending)
 
 
-def test_recent_success_means_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_is_ready_only_after_a_recent_success(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     board = Board(300, lambda: False, lambda: True)

@@ -84,11 +84,11 @@ WATERMARKS = DiskRules(watermarks=(Watermark(80, 0.5, 1),))
         ({"brokers": limits(retention_ms=HOUR), "rules": WATERMARKS}, 1800),
     ],
 )
-def test_the_time_to_loss_is_a_lower_bound_or_not_told(said: dict, found: float | None) -> None:
+def test_time_to_loss_is_a_lower_bound_or_absent(said: dict, found: float | None) -> None:
     assert seconds(**said) == found
 
 
-def test_a_partition_that_was_not_read_has_none() -> None:
+def test_unread_partition_has_no_time_to_loss() -> None:
     one = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
     assert seconds_left(one, None, Settings(), DiskRules()) is None
     assert isinstance(Queue(Unknown.because("x", "y")).comes_to(0), Unknown)

@@ -12,7 +12,7 @@ from tests.support.ceilings import row
 from tests.support.watching import samples
 
 
-def test_every_designed_metric_exists_and_series_of_lost_items_end() -> None:
+def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
     board = Board(300, lambda: True, lambda: True)
     registry = registry_of(board)
     few = {key[0] for key in _samples(registry)}

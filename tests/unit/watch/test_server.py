@@ -91,7 +91,7 @@ def test_metric_lookup_finds_each_name(name: str) -> None:
     assert {one.name for family in restricted.collect() for one in family.samples} == {name} & set(everything)
 
 
-def test_leader_alone_can_be_requested(server: Server) -> None:
+def test_metrics_request_for_the_leader_returns_only_that_metric(server: Server) -> None:
     status, text = get(server, "/metrics?name[]=kretain_leader")
     assert status == 200
     assert "\nkretain_leader{" in text
