@@ -123,7 +123,7 @@ def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
         command = Command(world, tmp_path, spark_standalone.folder)
         done = command.run(
             *("-p", str(policy), "--spark", "--master", spark_standalone.url, *SMALL),
-            *("--executor-command-config", str(far)),
+            *("--executor-command-config", str(far), "--timeout", "8s"),
             *(("--partitions-per-task", "0") if in_parts else ()),
             state="far",
         )
