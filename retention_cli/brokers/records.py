@@ -323,7 +323,6 @@ def _read_chunk(
         for place, run in runs.items():
             if (tp := waiting.get(place)) is None:
                 continue  # an error of the client's connections, which it recovers from; or more than was requested
-            heard = time.monotonic()
             end = next((number for number, message in enumerate(run) if message.error() is not None), len(run))
             if end and on_records(tp, run[:end]):
                 finished = True
@@ -332,6 +331,7 @@ def _read_chunk(
             if finished:
                 del waiting[place]
                 done.append(Assigned(*place))
+            heard = time.monotonic()  # what took us long is not the broker's silence
         if done:
             consumer.pause(done)
     return ended

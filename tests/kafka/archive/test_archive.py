@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,14 @@ from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.layout import Source, manifest_text
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
+from retention_cli.brokers import records as record_reads
+from retention_cli.brokers.content import Record, read_whole
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Range
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.extras import MissingPartError
+from retention_cli.core.model import TopicPartition
 from retention_cli.trim.report import TrimReport, TrimRow
 from tests.support.archiving import (
     CODECS,
@@ -510,3 +516,19 @@ def test_segment_deleted_before_the_trim_holds(
     got = trim(world, topic, place)
     assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
     assert "was archived, and is held" in got.reasons[0].text
+
+
+def test_slow_use_of_records_is_not_taken_for_a_silent_broker(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing a segment to a slow archive may take longer than a broker may keep silent."""
+    monkeypatch.setattr(record_reads, "MESSAGES_AT_ONCE", 100)
+    read: list[int] = []
+
+    def on_record(record: Record) -> None:
+        if not read:
+            time.sleep(1.5)
+        read.append(record.offset)
+
+    reached = read_whole(ConnectionSettings(world.bootstrap), TopicPartition(topic, 0), Range(0, 1_200), 1.0, on_record)
+    assert (reached, read) == (1_200, list(range(1_200)))
