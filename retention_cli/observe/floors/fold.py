@@ -214,13 +214,14 @@ class FloorFold:
         """Fold in commits that do not count (F5). Return their partitions."""
         found: dict[str, set[int]] = {}
         for (topic, partition), (offset, epoch) in refused.items():
-            if topic not in self.topics or not 0 <= partition < self._count(topic):
+            epochs = self.topics[topic].leader_epochs if topic in self.topics else ()
+            if not 0 <= partition < len(epochs):
                 continue
             found.setdefault(topic, set()).add(partition)
             self._row(group, topic, partition, "refused", offset, epoch, Code.F5)
             at, one = self._at(topic, partition), Refused(offset, epoch, group)
             at.refused = highest(at.refused, one)
-            if epoch is not None and epoch > self.topics[topic].leader_epochs[partition]:
+            if epoch is not None and epoch > epochs[partition]:
                 at.ahead = highest(at.ahead, one)
         return found
 

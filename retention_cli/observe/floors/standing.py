@@ -49,9 +49,11 @@ class Refused(NamedTuple):
     group: str
 
 
-def highest(*some: Refused | None) -> Refused | None:
+def highest(one: Refused | None, other: Refused | None) -> Refused | None:
     """Return the one that is reported: the highest commit, of equal ones the first group by name."""
-    return min((one for one in some if one is not None), key=lambda one: (-one.offset, one.group), default=None)
+    if one is None or other is None:
+        return one or other
+    return one if (-one.offset, one.group) <= (-other.offset, other.group) else other
 
 
 class GoneCommit(NamedTuple):
