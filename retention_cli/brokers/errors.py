@@ -36,13 +36,12 @@ class RequestFailedError(BrokerError):
 class NotSentError(RequestFailedError):
     """A request whose time was over before it was written whole: no broker can execute it."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text, retriable=True)
+    def __init__(self, text: str, *, retriable: bool = True) -> None:
+        super().__init__(text, retriable=retriable)
 
 
 class MissingApiError(NotSentError):
     """A broker does not offer an API, or no version of it that kretain knows: nothing was sent to it."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.retriable = False
+        super().__init__(text, retriable=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import threading
 import time
 from collections import deque
@@ -30,7 +29,14 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import TimedConnections, TooLateError
-from retention_cli.brokers.wire.problems import CONTROLLER, LATE, NO_ANSWER, code_problem, connection_problem
+from retention_cli.brokers.wire.problems import (
+    CONTROLLER,
+    LATE,
+    NO_ANSWER,
+    code_problem,
+    connection_problem,
+    missing_api,
+)
 from retention_cli.brokers.wire.work import Pending, Work
 
 IN_FLIGHT: Final = 8
@@ -363,15 +369,8 @@ def _translated(error: Exception, mechanism: str | None) -> BrokerError:
     if isinstance(error, TooLateError):
         return NotSentError(f"not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
-        return MissingApiError(missing_api(str(error)))
+        return MissingApiError(missing_api(error))
     return RequestFailedError(connection_problem(error), retriable=True)
-
-
-def missing_api(said: str) -> str:
-    """Return what a broker does not offer, by the client's own text of it."""
-    name = re.search(r"'(\w+?)(Request)?'", said)
-    called = "this request" if name is None else name[1]
-    return f"the broker does not offer {called}" + ("" if "does not support" in said else " in a version that fits")
 
 
 def _failed(error: Exception) -> Awaitable[Any]:

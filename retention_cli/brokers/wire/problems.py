@@ -171,3 +171,11 @@ def connection_problem(
     if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
         text = os.strerror(int(match[1])).lower()
     return text or "no answer"
+
+
+def missing_api(error: kafka_errors.IncompatibleBrokerVersion) -> str:
+    """Return which API a broker does not offer."""
+    name = re.search(r"'(\w+?)(Request)?'", str(error))
+    called = "this request" if name is None else name[1]
+    offered = "" if "does not support" in str(error) else " in a version that fits"
+    return f"the broker does not offer {called}{offered}"
