@@ -18,9 +18,9 @@ RECORD_BYTES = 120
 class Cluster:
     """A shape on so many brokers, one replica each. ``starts`` are the log start offsets, which DeleteRecords moves.
 
-    ``committed`` is the offset of every commit; none has a leader epoch. Where groups are ``moving``, all of them have
-    committed anew each time that they are listed, as on a live cluster; where a log is empty their commits stay: they
-    are another log's, of a topic of that name that is gone.
+    ``committed`` is the offset of every commit; none has a leader epoch. ``moving`` groups commit
+    again each time they are listed, as on a live cluster. On an empty log their commits stay: they belong to an earlier
+    topic of that name.
     """
 
     shape: Shape

@@ -55,8 +55,8 @@ class Compacted:
 def plan_compaction(segments: Iterable[Manifest], size: SegmentSize = DEFAULT_SIZE) -> Work:
     """Return what to join of one partition, so that no segment gets larger than ``size``. Pure.
 
-    Joined are segments that follow each other without a gap, of one log (leader epochs that never fall). A segment
-    that overlaps another, or is half full, stays as it is.
+    Segments are joined if they follow each other without a gap in one log (leader epochs never fall). A segment that
+    overlaps another, or is more than half full, is left alone.
     """
     ordered = sorted(segments, key=lambda one: (one.start, one.end))
     known = {(one.start, one.end, checksum_of(one)): one for one in ordered}

@@ -103,6 +103,6 @@ def failed(tp: TopicPartition, url: str, why: object) -> Reason:
     text = " ".join(str(why).split())
     return Reason(
         "archive",
-        f"{tp} could not be archived to {url.partition('?')[0]}, so it is not trimmed: {text}. Mend that and "
-        f"run again: it goes on where it stopped",
+        f"{tp} could not be archived to {url.partition('?')[0]}, so it is not trimmed: {text}. Correct "
+        f"this and run again: archiving resumes where it stopped",
     )

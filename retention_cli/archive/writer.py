@@ -268,13 +268,13 @@ class PartitionArchiver(Archiver):
     ) -> dict[TopicPartition, Reason]:
         """Return partitions whose log or whose archive no longer has what was archived, or that can't be checked."""
         found = Archiver.differing(self, copied, leaders)
-        for tp in self._done.keys() & copied:  # one of its new segments may be gone: somebody deletes there
+        for tp in self._done.keys() & copied:  # another process may have deleted a new segment
             done = self._done[tp]
             try:
                 for one in done.written:
                     check_unchanged(self.store(done.url), one)
             except ArchiveError as error:
-                text = f"{tp} was archived, and is held: {error}. Run again: it is archived anew"
+                text = f"{tp} was archived, and is held: {error}. Run again to archive it again"
                 found[tp] = Reason("archive", text)
         return found
 

@@ -236,9 +236,9 @@ class AuditLog:
             for number, line in now.lines(name):
                 if (event := checked(line, begun)) is None:
                     raise StateError(
-                        f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. Mend it, "
-                        f"or move the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that its trims no longer "
-                        f"count (kretain history --verify shows more)"
+                        f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. "
+                        f"Repair it, or move the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that "
+                        f"its trims no longer count (kretain history --verify shows more)"
                     )
                 chain.take(number, line, event)
                 yield event
