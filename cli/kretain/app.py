@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "restore": ("Trim", "restore", "Republish archived records into a topic."),
     "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
     "show": ("Look", "show", "A saved plan, as plan showed it."),
+    "why": ("Look", "why", "Explain a reason code, and what to do about it."),
     "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
     "advise": ("Look", "advise", "How long brokers really keep data, what endangers it, better settings."),
     "profile": ("Look", "profile", "A topic's records over time: rates, what is out of order, future stamps."),
@@ -82,8 +83,16 @@ class LazyGroup(QuickGroup):
         sys.exit(code or 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--context NAME`` and ``--errors json`` before the command as if they stood behind it."""
-        return super().parse_args(ctx, _behind(args))
+        """Take ``--context NAME`` and ``--errors json`` before the command as if they stood behind it.
+
+        ``help COMMAND`` is ``COMMAND --help``, and ``version`` is ``--version``.
+        """
+        args = _behind(args)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Suggest the nearest command if there is none of that name."""
@@ -176,7 +185,7 @@ def _show_completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool
 def root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     install_completion: Annotated[
         bool,

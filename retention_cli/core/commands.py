@@ -42,5 +42,7 @@ class Reach(NamedTuple):
         """Return the text with its command lines completed; ``quoted`` says how words stand in it."""
         if "HOST:PORT" not in text:
             return text
-        text = text.replace(_KAFKA, quoted(" ".join(map(shell_word, self.kafka))))
+        kafka = quoted(" ".join(map(shell_word, self.kafka)))
+        consumer = f"kafka-console-consumer.sh {kafka}".replace("--command-config", "--consumer.config")
+        text = text.replace(f"kafka-console-consumer.sh {_KAFKA}", consumer).replace(_KAFKA, kafka)
         return text.replace(_OURS, quoted(" ".join(map(shell_word, self.ours))))

@@ -84,6 +84,13 @@ def complete_runs(ctx: typer.Context, incomplete: str) -> list[str]:
     return _matching(incomplete, runs)
 
 
+def complete_codes(incomplete: str) -> list[str]:
+    """Return the reason codes."""
+    from kretain.reasons import explanations
+
+    return [code for code in explanations() if code.lower().startswith(incomplete.lower())]
+
+
 def complete_live_keys(incomplete: str) -> list[str]:
     """Return the keys that the policy topic may set."""
     from retention_cli.policy.schema import LIVE_KEYS

@@ -1,4 +1,4 @@
-"""The files generated from the command line itself: ``completions/``, ``man/`` and ``docs/commands.md``.
+"""The generated files: ``completions/``, ``man/``, ``docs/commands.md`` and ``docs/reasons.md``.
 
 ``python -m kretain.completion.generated`` writes them; ``--check`` only reports which are out of date.
 """
@@ -17,9 +17,16 @@ from typing import Final
 
 from kretain.app import COMMANDS
 from kretain.completion.shells import SCRIPTS
+from kretain.reasons import source
 from retention_cli import __version__
 
 COMPLETIONS = {"bash": "kretain.bash", "zsh": "_kretain", "fish": "kretain.fish"}
+REASONS: Final = """# Reason codes
+
+A plan shows the codes under "held back by", and a sentence for each below the table. In JSON both are in `reasons`.
+`kretain why CODE` prints these sections, with your cluster's address in the commands.
+
+"""
 MANY: Final = 8
 """An option that reads the same in so many commands is a shared one."""
 _OPTION: Final = re.compile(r"(?m)^\* `-.*$\n?")
@@ -46,6 +53,7 @@ def wanted(root: Path) -> Iterator[tuple[Path, str]]:
         yield root / "completions" / name, SCRIPTS[shell].strip() + "\n"
     page = reference()
     yield root / "docs" / "commands.md", commands_page(page, {name: one[0] for name, one in COMMANDS.items()})
+    yield root / "docs" / "reasons.md", REASONS + re.sub(r"\bdocs/([\w/-]+\.md)", r"[\1](\1)", source())
     for name, text in manual_pages(page, __version__).items():
         yield root / "man" / name, text
 

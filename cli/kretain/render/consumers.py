@@ -15,6 +15,7 @@ from kretain.render.output import (
     Table,
     cluster_head,
     count,
+    hinted,
     moment,
     number,
     reasons,
@@ -178,8 +179,12 @@ def _unknown(floors: Sequence[Row]) -> list[Part]:
     return [
         BLANK,
         Line(f"{count(len(floors), 'partition')}: {with_floor:,} with a floor, {len(unknown):,} unknown.", "bold"),
-        *reasons(
-            "Unknown", ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown), "magenta"
+        *hinted(
+            reasons(
+                "Unknown",
+                ((TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in unknown),
+                "magenta",
+            )
         ),
     ]
 

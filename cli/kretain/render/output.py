@@ -11,7 +11,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -28,6 +28,8 @@ SHOWN: Final = 40
 """A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
 MOST: Final = 20
 """A shortened table has so many rows, and a list of reasons so many groups of partitions."""
+_REASON: Final = 4
+"""The indent of a reason."""
 NAMED_TOPICS: Final = 6
 """At most this many topics are named, the others counted."""
 _FOLDS: Final = 10
@@ -366,9 +368,20 @@ def reasons(
         yield heading(title)
     for one in found[:MOST]:
         yield Line(partitions(one.places, of_topics=one.topics), style, 2)
-        yield from (Line(f"{reason.code}  {reason.text}", indent=4) for reason in one.reasons)
+        yield from (Line(f"{reason.code}  {reason.text}", indent=_REASON) for reason in one.reasons)
     if len(found) > MOST:
         yield Line(f"and {len(found) - MOST:,} more (-o csv has each partition's)", indent=2)
+
+
+def hinted(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield parts; if there are reasons among them, the command that explains the first code follows."""
+    code = None
+    for part in parts:
+        if code is None and isinstance(part, Line) and part.indent == _REASON:
+            code = part.text.split()[0]
+        yield part
+    if code is not None:
+        yield from (BLANK, Line(f"What to do about a code: kretain why {code}", "dim"))
 
 
 def partitions(tps: Iterable[TopicPartition], of_topics: int | None = None) -> str:

@@ -19,6 +19,7 @@ from kretain.render.output import (
     amounts,
     count,
     heading,
+    hinted,
     number,
     print_table,
     quantity,
@@ -89,7 +90,7 @@ def _plan(plan: Plan, *, every_row: bool) -> list[Part]:
             [_STYLES[one.action] for one in rows],
         ),
         *paragraphs(_totals(plan)),
-        *_why("On hold", having(plan.decisions, "hold"), "magenta"),
+        *hinted(_why("On hold", having(plan.decisions, "hold"), "magenta")),
         *_why("Worth knowing", having(plan.decisions, "trim", "keep", reasons=True)),
         *_why(
             "Never touched", (one for one in having(plan.decisions, "skip") if not one.topic.startswith("__")), "dim"
@@ -218,12 +219,13 @@ def _fleet(fleet: FleetPlan, *, every_row: bool) -> Iterator[Part]:
         yield from _topics(fleet)
     yield from paragraphs(_fleet_totals(fleet))
     yield from failed("Could not be planned", fleet.failures)
-    for name, one in fleet.plans.items():
-        if every_row:
+    if every_row:
+        for name, one in fleet.plans.items():
             yield heading(name)
             yield from _plan(one, every_row=True)
-        else:
-            yield from _why(f"On hold in {name}", having(one.decisions, "hold"), "magenta")
+    else:
+        held = ((name, having(one.decisions, "hold")) for name, one in fleet.plans.items())
+        yield from hinted(chain.from_iterable(_why(f"On hold in {name}", rows, "magenta") for name, rows in held))
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:

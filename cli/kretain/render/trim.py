@@ -18,6 +18,7 @@ from kretain.render.output import (
     amounts,
     count,
     heading,
+    hinted,
     number,
     quantity,
     reasons,
@@ -87,7 +88,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
         _gone(counts, report.trimmed.records, report.trimmed.size_bytes),
         report.interrupted and _INTERRUPTED,
         Line(f"Run {report.run}, clock {report.clock}.", "dim") if logged else None,
-        *_whys(report, "", _STYLES),
+        *hinted(_whys(report, "", _STYLES)),
     ]
 
 

@@ -1,0 +1,40 @@
+"""``kretain why``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kretain.completion.complete import complete_codes
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, option, single_command
+
+
+@single_command
+def why(
+    common: Common,
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE", help="A reason's code, such as F2. Default: all.", autocompletion=complete_codes
+        ),
+    ] = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+) -> Exit:
+    """Explain a reason code: what it means, and what to do.
+
+    The commands that it prints have your cluster's address. Nothing is connected to.
+
+    [bold]Examples[/bold]
+
+      kretain why
+
+      kretain why F2 -b localhost:9092
+    """
+    from kretain.config import resolve
+    from kretain.render.why import print_codes
+
+    resolve(common, policy_counts=False)
+    print_codes(code, output)
+    return Exit.DONE

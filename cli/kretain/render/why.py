@@ -1,0 +1,60 @@
+"""What a reason code means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from kretain.errors import UsageError
+from kretain.reasons import Explanation, explanations
+from kretain.render.output import BLANK, Column, Line, Part, Table, show
+
+FORMAT: Final = "kretain.why/v1"
+
+
+def print_codes(code: str | None, output: str) -> None:
+    """Print the explanation of a code, in any case of letters, or the list of all codes.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    known = explanations()
+    by_name = {name.lower(): one for name, one in known.items()}
+    if code is not None and code.lower() not in by_name:
+        raise UsageError(f"no reason code {code!r}; codes are {', '.join(known)}")
+    chosen = list(known.values()) if code is None else [by_name[code.lower()]]
+    rows = (one._asdict() for one in chosen)
+    show(
+        output,
+        {"format": FORMAT},
+        "codes",
+        rows,
+        lambda: _list(chosen) if code is None else _explained(chosen[0]),
+        Explanation._fields,
+    )
+
+
+def _list(all_codes: list[Explanation]) -> Iterator[Part]:
+    yield Table(
+        (Column("code", whole=True), Column("meaning")),
+        [(one.code, _plain(one.title)) for one in all_codes],
+    )
+    yield BLANK
+    yield "kretain why CODE says what to do."
+
+
+def _explained(one: Explanation) -> Iterator[Part]:
+    yield Line(f"{one.code}: {_plain(one.title)}", "bold")
+    for block in re.split(r"\n\n|\n(?=- )", one.text):
+        if not block.startswith("- "):
+            yield BLANK
+        if block.startswith("    "):
+            yield from (Line(line.strip(), indent=4, kind="verbatim") for line in block.splitlines())
+        else:
+            yield Line(_plain(" ".join(block.split())), indent=2 if block.startswith("  ") else 0)
+
+
+def _plain(text: str) -> str:
+    """Return Markdown without its marks for code."""
+    return text.replace("`", "")
