@@ -14,37 +14,37 @@ from kretain.completion.shells import use_ours
 from kretain.error_codes import choose, for_scripts
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "plan": ("Trim", "plan", "Decide what may be trimmed, partition by partition, and show it."),
-    "trim": ("Trim", "trim", "Carry a plan out: recheck, delete, read back, report."),
-    "watch": ("Trim", "watch", "Plan, and with --trim trim, every few minutes; metrics and health."),
-    "archive": ("Trim", "archive", "What was archived before it was trimmed, and whether it is whole."),
-    "restore": ("Trim", "restore", "Republish archived records into a topic."),
-    "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
-    "show": ("Look", "show", "A saved plan, as plan showed it."),
-    "why": ("Look", "why", "Explain a reason code, and what to do about it."),
-    "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
-    "advise": ("Look", "advise", "How long brokers really keep data, what endangers it, better settings."),
-    "profile": ("Look", "profile", "A topic's records over time: rates, what is out of order, future stamps."),
-    "groups": ("Look", "groups", "The consumer groups, and which of them count."),
-    "history": ("Look", "history", "Past trims, from the audit log."),
-    "report": ("Look", "report", "A page to look at: a saved plan, or the past trims."),
-    "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),
-    "disk": ("Look", "disk", "How full each disk is, its ceiling, and what is left after the plan."),
-    "forecast": ("Look", "forecast", "What the policy keeps in the long run, when disks are full, who loses data."),
-    "segments": ("Look", "segments", "An inventory of what lies on a broker's disks, as Parquet."),
-    "context": ("Set up", "context", "The clusters of the configuration file, and which one is the default."),
-    "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),
-    "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),
+    "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
+    "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
+    "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
+    "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
+    "restore": ("Trim", "restore", "Write archived records to a topic."),
+    "explain": ("Look", "explain", "Draw a partition's log with each rule's bound, and say why."),
+    "show": ("Look", "show", "Show a saved plan."),
+    "why": ("Look", "why", "Explain a reason code, and what to do."),
+    "offsets": ("Look", "offsets", "Show where consumers stand: floor, who sets it, lag."),
+    "advise": ("Look", "advise", "Show how long brokers really keep data, and better settings."),
+    "profile": ("Look", "profile", "Draw a topic's records over time: rates, order, future times."),
+    "groups": ("Look", "groups", "List consumer groups, and which of them count."),
+    "history": ("Look", "history", "Show past trims from the audit log."),
+    "report": ("Look", "report", "Write an HTML page of a plan or of past trims."),
+    "ledger": ("Look", "ledger", "Show and prune what kretain remembers."),
+    "disk": ("Look", "disk", "Show how full each disk is, and what the plan would free."),
+    "forecast": ("Look", "forecast", "Forecast sizes, full disks and lost data."),
+    "segments": ("Look", "segments", "Make and show inventories of brokers' segments."),
+    "context": ("Set up", "context", "Show the clusters in config.yaml; choose the default."),
+    "policy": ("Set up", "policy", "Check and show the policy; change its live settings."),
+    "init": ("Set up", "init", "Create the topics for live settings and state: cluster."),
     "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
-    "completion": ("Set up", "completion", "A shell's completion script."),
-    "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),
+    "completion": ("Set up", "completion", "Print a shell's completion script."),
+    "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview.
 
 The module has an ``app``, or for a command without subcommands an app of the command's own name.
 """
 
-EPILOG = "Options have variables: --max-age is KRETAIN_MAX_AGE. kretain COMMAND --help has examples."
+EPILOG = "--max-age is also KRETAIN_MAX_AGE, and so on. Examples: kretain help COMMAND."
 
 
 class LazyGroup(QuickGroup):
@@ -114,11 +114,13 @@ class LazyGroup(QuickGroup):
 def _report_usage(error: Any) -> NoReturn:
     """Print a usage error, in one line unless in a terminal, and exit with its code."""
     error.message = error.message.replace("Value error, ", "")  # pydantic's, by which Typer reads enumerations
-    if sys.stderr.isatty() and not for_scripts():
+    if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
+        sys.stderr.write(error.message)
+    elif sys.stderr.isatty() and not for_scripts():
         from typer.rich_utils import rich_format_error
 
         rich_format_error(error)
-    elif type(error).__name__ != "NoArgsIsHelpError":  # which has printed the help
+    else:
         from kretain.errors import tell, tell_error
 
         ctx = getattr(error, "ctx", None)
@@ -189,14 +191,12 @@ def root(
     ] = False,
     install_completion: Annotated[
         bool,
-        typer.Option(
-            "--install-completion", callback=_install_completion, help="Install completion for the current shell."
-        ),
+        typer.Option("--install-completion", callback=_install_completion, help="Install completion for this shell."),
     ] = False,
     show_completion: Annotated[
         bool,
         typer.Option(
-            "--show-completion", callback=_show_completion, help="Show completion for the current shell, to copy it."
+            "--show-completion", callback=_show_completion, help="Print the completion script for this shell."
         ),
     ] = False,
 ) -> None:

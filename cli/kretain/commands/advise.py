@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command, size_bytes
+from kretain.options.common import (
+    Common,
+    OutputOption,
+    duration_ms,
+    now_ms,
+    option,
+    single_command,
+    size_bytes,
+)
 from kretain.options.rules import Topics
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
 
 
-WISH = "What is wanted (default: what the policy, else retention.ms, says)"
+WISH = "Goals (default: the policy, else retention.ms)"
 
 
 @single_command
@@ -21,7 +29,7 @@ def advise(
     topics: Topics = None,
     want: Annotated[
         int | None,
-        option("--want", metavar="DURATION", panel=WISH, parser=duration_ms, help="How long data is to be kept."),
+        option("--want", metavar="DURATION", panel=WISH, parser=duration_ms, help="Keep data this long."),
     ] = None,
     want_bytes: Annotated[
         int | None,
@@ -30,7 +38,7 @@ def advise(
             metavar="SIZE",
             panel=WISH,
             parser=size_bytes,
-            help="How large a topic may become, over all its partitions (one copy of it).",
+            help="Keep at most this much per topic (one replica of all partitions).",
         ),
     ] = None,
     min_segment: Annotated[
@@ -40,19 +48,18 @@ def advise(
             metavar="DURATION",
             panel=WISH,
             parser=duration_ms,
-            help="The smallest segment.ms that may be advised; managed clusters often allow no less than 1d.",
+            help="Never advise a smaller segment.ms than this.",
         ),
     ] = "1m",  # type: ignore[assignment]  # typer parses it like a typed value
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
-    all_rows: Annotated[bool, option("--all", help="Every topic and line, however many there are.")] = False,
+    output: OutputOption = "table",
+    all_rows: Annotated[bool, option("--all", help="Show all topics and lines.")] = False,
 ) -> Exit:
-    """Say how long brokers really keep data, at most and in normal traffic, what endangers it, and better settings.
+    """Show how long brokers really keep data, what endangers it, and better settings.
 
-    Goes by live settings and by the traffic of the last day. Nothing is changed. With a policy file, its rules are
-    judged too: R1's time, R4's age. In JSON, times are in ms and sizes in bytes; null is what could not be read.
+    Uses live settings and the last day's traffic. Changes nothing. With a policy file, also judges its times. In JSON,
+    times are in ms, sizes in bytes, and unknown values null.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain advise -b localhost:9092 'orders.*'
 
       kretain advise -b localhost:9092 orders --want 12h --min-segment 1d

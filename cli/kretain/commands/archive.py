@@ -8,7 +8,7 @@ import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import Common, Output, OutputOption, command, new_app, option
 from kretain.options.rules import patterns
 
 if TYPE_CHECKING:
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from retention_cli.archive.compact import Work
     from retention_cli.archive.store import Store
 
-app = typer.Typer(
-    rich_markup_mode="rich",
-    add_completion=False,
-    no_args_is_help=True,
-    help="What was archived before it was trimmed, and whether it is still whole.",
-)
+app = new_app("List, verify and compact archives of trimmed records.")
 
 Where = Annotated[
     list[str] | None,
@@ -30,8 +25,7 @@ Where = Annotated[
         show_default=False,
         autocompletion=complete_topics,
         callback=patterns,
-        help="Archives (a path has a slash: ./archive), and topics in them: names, globs or re:^…$. "
-        "Default: the archives that the policy names.",
+        help="Archives (a path has a slash: ./archive) and topics in them. Default: the policy's archives.",
     ),
 ]
 
@@ -40,14 +34,13 @@ Where = Annotated[
 def list_(
     common: Common,
     where: Where = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """List what archives hold: partitions, offsets, records, times, and what is missing in between.
+    """List what archives hold: partitions, offsets, records, times and gaps.
 
-    It reads manifests, not the files themselves, and needs no cluster.
+    Reads only manifests, and needs no cluster.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain archive list s3://backup/kafka
 
       kretain archive list -p policy.yaml 'orders.*' -o json
@@ -60,14 +53,13 @@ def list_(
 def verify(
     common: Common,
     where: Where = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Read every file of archives again, and compare counts and checksums with the manifests.
+    """Read all files of archives, and compare counts and checksums with the manifests.
 
-    Exits with 5 if something is damaged or missing, and names each such file.
+    Exits with 5 if a file is damaged or missing, and names it.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain archive verify s3://backup/kafka
 
       kretain archive verify ./archive orders
@@ -79,17 +71,16 @@ def verify(
 def compact(
     common: Common,
     where: Where = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Say what would be joined, and change nothing.")] = False,
-    yes: Annotated[bool, option("--yes", "-y", help="Don't ask.")] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be joined; change nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
+    output: OutputOption = "table",
 ) -> Exit:
-    """Join small segments of archives into larger ones: the same records in fewer files.
+    """Join small segments of archives into larger ones.
 
-    What is joined is read and compared first. The small files are deleted only when the large one was read back. No
-    segment gets larger than those that a trim writes. Exits with 5 if something is damaged: that is left as it is.
+    Reads and compares the records first, and deletes the small files only after reading back the large one. Leaves
+    damaged files alone and exits with 5.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain archive compact s3://backup/kafka --dry-run
 
       kretain archive compact ./archive orders --yes

@@ -7,17 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+from kretain.completion.quick import QuickCommand
+from kretain.options.common import new_app
+
+app = new_app()
 
 
-@app.command()
+@app.command(cls=QuickCommand)
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
     """Print a shell's completion script. kretain --install-completion installs it instead.
 
-    [bold]Examples[/bold]
-
+    Examples:
       source <(kretain completion bash)
 
       kretain completion fish > ~/.config/fish/completions/kretain.fish

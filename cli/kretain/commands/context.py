@@ -7,28 +7,19 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_contexts
-from kretain.completion.quick import QuickGroup
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import Common, OutputOption, command, new_app
 
-app = typer.Typer(
-    cls=QuickGroup,
-    rich_markup_mode="rich",
-    add_completion=False,
-    no_args_is_help=True,
-    help="The clusters of the configuration file, and which one is the default.",
-)
+app = new_app("Show the clusters in config.yaml, and choose the default.")
 
-OutputOption = Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts)]
 
 
 @command(app, name="list")
 def list_all(common: Common, output: OutputOption = "table") -> Exit:
-    """List the contexts of the configuration file. Needs no cluster.
+    """List the contexts in config.yaml. Needs no cluster.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain context list
 
       kretain context list -o json
@@ -47,15 +38,14 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="The context; by default, the default one.", autocompletion=complete_contexts
+            metavar="NAME", help="The context. Default: the default context.", autocompletion=complete_contexts
         ),
     ] = None,
     output: OutputOption = "table",
 ) -> Exit:
     """Show what a context sets, without its secrets. Needs no cluster.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain context show prod
     """
     from kretain.config import config_path, context_of
@@ -68,10 +58,9 @@ def show(
 
 @command(app)
 def use(common: Common, name: Name) -> Exit:
-    """Make a context the default one, in the configuration file. Nothing else in the file changes.
+    """Make a context the default in config.yaml.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain context use staging
     """
     from kretain.config import config_path, use_context

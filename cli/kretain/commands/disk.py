@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from kretain.errors import Exit
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, now_ms, option, single_command
+from kretain.options.common import Common, OutputOption, now_ms, single_command
 from kretain.options.spark import SparkFlags
 from retention_cli.core.codes import Code
 
@@ -17,16 +15,15 @@ from retention_cli.core.codes import Code
 def disk(
     common: Common,
     inventory: Inventories = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """How full each disk is: by Kafka, by others, its ceiling, and what is left after the plan. Changes nothing.
+    """Show how full each disk is, its ceiling, and what the plan would free. Changes nothing.
 
-    With a policy that speaks of disks its plan is made too; without one the brokers' word is all. Exits with 5 where a
-    broker that holds replicas does not answer.
+    Plans if the policy has rules for disks; otherwise shows what brokers report. Exits with 5 if a broker with replicas
+    does not answer.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain disk -b localhost:9092
 
       kretain disk -p policy.yaml --inventory inventory/

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, option, single_command
+from kretain.options.common import Common, OutputOption, single_command
 from kretain.options.rules import Topics
 
 
@@ -13,14 +11,13 @@ from kretain.options.rules import Topics
 def doctor(
     common: Common,
     topics: Topics = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Check permissions, broker versions and the clock: what works, and what is missing for which command.
+    """Check permissions, broker versions and the clock; name what each command lacks.
 
-    Nothing is changed. Exits with 1 if plan or trim can't work. TOPIC narrows what is looked at.
+    Changes nothing. Exits with 1 if plan or trim cannot work. TOPIC limits the check.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain doctor -b localhost:9092
 
       kretain doctor -c client.properties -p policy.yaml -o json

@@ -10,7 +10,7 @@ from kretain.completion.complete import complete_partitions
 from kretain.errors import Exit, UsageError
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, now_ms, option, single_command
+from kretain.options.common import AllPartitions, Common, OutputOption, now_ms, single_command
 from kretain.options.rules import RuleFlags
 
 
@@ -20,18 +20,17 @@ def explain(
     topic: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC[:PARTITION]", help="The topic, or one of its partitions.", autocompletion=complete_partitions
+            metavar="TOPIC[:PARTITION]", help="A topic, or one of its partitions.", autocompletion=complete_partitions
         ),
     ],
     flags: RuleFlags,
     inventory: Inventories = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
-    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
+    output: OutputOption = "table",
+    all_rows: AllPartitions = False,
 ) -> Exit:
-    """Draw a partition's log, with the floor and each rule's bound on it, and say what happens and why.
+    """Draw a partition's log with the floor and each rule's bound, and say why.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain explain -p policy.yaml orders:3
 
       kretain explain -b localhost:9092 orders --consumed-after 3d

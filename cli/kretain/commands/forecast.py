@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import Exit
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command
+from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def forecast(
         option(
             "--compare",
             metavar="FILE",
-            help="Another policy, beside this one. Default: the context's, if -p names another.",
+            help="Compare with this policy. Default with -p: the context's policy.",
         ),
     ] = None,
     every: Annotated[
         int,
-        option("--every", metavar="DURATION", parser=duration_ms, help="How often the policy trims."),
+        option("--every", metavar="DURATION", parser=duration_ms, help="Assume a trim this often."),
     ] = "5m",  # type: ignore[assignment]  # typer parses it like a typed value
     least: Annotated[
         int,
@@ -37,19 +37,18 @@ def forecast(
             "--least",
             metavar="DURATION",
             parser=duration_ms,
-            help="The least time that a rate is measured over; what was seen for less is unknown.",
+            help="Measure rates over at least this long.",
         ),
     ] = "1h",  # type: ignore[assignment]
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
-    all_rows: Annotated[bool, option("--all", help="Every topic and group, however many there are.")] = False,
+    output: OutputOption = "table",
+    all_rows: Annotated[bool, option("--all", help="Show all topics and groups.")] = False,
 ) -> Exit:
-    """What the policy keeps in steady state beside what brokers keep alone, when disks are full, who loses data next.
+    """Forecast what the policy keeps, when disks are full, and who loses data next.
 
-    Goes by the ledger's samples: each plan and trim adds to them. A rate that is not known yet is unknown, and so is
-    what depends on it. Nothing is changed.
+    Uses the ledger's samples, to which each plan and trim adds. If a rate is unknown, so is what depends on it. Changes
+    nothing.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain forecast -p policy.yaml
 
       kretain forecast -p new.yaml --compare policy.yaml

@@ -9,13 +9,13 @@ import typer
 from kretain.completion.complete import complete_gone_groups
 from kretain.errors import Exit, RefusedError
 from kretain.flows.trims import confirm_forgetting
-from kretain.options.common import COMMON, Common, Output, command, now_ms, option
+from kretain.options.common import Common, OutputOption, command, new_app, now_ms, option
 from kretain.options.rules import GroupsOption
 
 if TYPE_CHECKING:
     from retention_cli.reports.ledger import Held
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+app = new_app()
 
 
 _NAMED = 3
@@ -28,20 +28,16 @@ _ASKED = 5
 def groups(
     common: Common,
     group: GroupsOption = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """The consumer groups of every protocol: which of them count, how far they are behind, what they hold.
+    """List consumer groups: which count, how far behind they are, and what they hold.
 
-    Behind is what a group has yet to read, in bytes of one replica; alone is what of that no other group has yet to
-    read: its floor lets go of so much once it has caught up. Unread since and unmoved since are bounds: when kretain
-    first saw the oldest record that it has yet to read, and all of its positions where they are.
+    "behind" is what a group has not read, in bytes of one replica; "alone" is the part that only this group has not
+    read. "unread since" and "unmoved since" are lower bounds, from when kretain first saw it. The policy says which
+    groups count (default: all except console-consumer-*). Also lists consumers from floors (F7) and groups that are
+    gone and still count (F6).
 
-    With a policy file, its groups section says which count; else all do but console-consumer-*. The consumers of its
-    floors section, outside Kafka's groups, are listed too (F7), and groups that are gone and still count (F6), as far
-    as they are remembered.
-
-    [bold]Examples[/bold]
-
+    Examples:
       kretain groups -b localhost:9092
 
       kretain groups -p policy.yaml --group 'billing-*' -o json
@@ -84,17 +80,15 @@ def forget(
             autocompletion=complete_gone_groups,
         ),
     ],
-    dry_run: Annotated[bool, option("--dry-run", help="Say what they hold, and forget nothing.")] = False,
-    yes: Annotated[bool, option("--yes", "-y", help="Don't ask, in a terminal.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Show what they hold; forget nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
 ) -> Exit:
-    """Forget groups that are gone, so that they no longer hold anything (F6). A group that comes back counts again.
+    """Forget groups that are gone, so that they hold nothing (F6).
 
-    The policy file says where they are remembered; for state: cluster they are forgotten everywhere. All or none:
-    where nothing is remembered of one of them, nothing is forgotten, and it exits with 1. In a terminal it asks.
-    A pattern is for groups that are gone; those that exist are forgotten only by name.
+    A group that returns counts again. With state: cluster in the policy, all machines forget it. If kretain remembers
+    nothing of one name, it forgets none and exits with 1. Patterns match only groups that are gone.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain groups forget billing-2019 -b localhost:9092
 
       kretain groups forget billing-2019 --dry-run -b localhost:9092

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
-from kretain.options.common import COMMON, Common, Output, duration_ms, now_ms, option, single_command
+from kretain.options.common import Common, Output, OutputOption, duration_ms, now_ms, option, single_command
 
 
 @single_command
@@ -15,7 +15,7 @@ def history(
     common: Common,
     run: Annotated[
         str | None,
-        option("--run", metavar="ID", help="One run, partition by partition.", autocompletion=complete_runs),
+        option("--run", metavar="ID", help="Show one run, partition by partition.", autocompletion=complete_runs),
     ] = None,
     since: Annotated[
         int | None,
@@ -24,27 +24,26 @@ def history(
             of="history",
             metavar="DURATION",
             parser=duration_ms,
-            help="The runs of this last while, such as 7d.",
+            help="Show runs of this last period, such as 7d.",
         ),
     ] = None,
-    limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="The last N runs.")] = None,
+    limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="Show the last N runs.")] = None,
     outcome: Annotated[
         Literal["trimmed", "held", "failed", "unverified"] | None,
-        option("--outcome", help="The runs in which this happened to a partition."),
+        option("--outcome", help="Show runs in which a partition had this outcome."),
     ] = None,
-    all_rows: Annotated[bool, option("--all", help="Each of the runs that trimmed nothing, too.")] = False,
+    all_rows: Annotated[bool, option("--all", help="Also list runs that trimmed nothing.")] = False,
     verify: Annotated[
-        bool, option("--verify", help="Is the log as it was written? Names each edited, missing or moved line.")
+        bool, option("--verify", help="Verify the log's hash chain; list edited or missing lines.")
     ] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Past trims, from the audit log of this machine's state directory. Needs no cluster.
+    """Show past trims from this machine's audit log. Needs no cluster.
 
-    Each line of the log carries the hash of the line before it. --verify follows them, in every cluster's log, and
-    exits with 1 if one does not hold.
+    Each line of the log has the hash of the line before it. --verify checks all clusters' logs, and exits with 1 if one
+    is broken.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain history
 
       kretain history --since 7d --outcome failed

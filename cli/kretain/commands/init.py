@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from kretain.errors import Exit, tell_error
-from kretain.options.common import COMMON, Common, Output, option, single_command
+from kretain.options.common import Common, OutputOption, option, single_command
 
 
 @single_command
@@ -18,19 +18,17 @@ def init(
             metavar="N",
             min=1,
             max=32_767,
-            help="Copies of each topic. Default: 3, or as many as there are brokers.",
+            help="Set the replicas of each topic. Default: 3, or all brokers if fewer.",
         ),
     ] = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Say what would be made, and make nothing.")] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be created; create nothing.")] = False,
+    output: OutputOption = "table",
 ) -> Exit:
-    """Make the two topics that live settings and state: cluster need; say what is there already.
+    """Create the topics _kretain_policy (live settings) and _kretain_state (state: cluster).
 
-    _kretain_policy holds settings that are moved while everything runs, _kretain_state what kretain remembers.
-    Nothing else is changed, and a second run changes nothing. Exits with 1 if a topic is there and wrong.
+    Changes nothing else; run it again at any time. Exits with 1 if an existing topic has wrong settings.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain init -b localhost:9092 --dry-run
 
       kretain init -b localhost:9092

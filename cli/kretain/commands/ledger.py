@@ -9,28 +9,22 @@ import typer
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit
 from kretain.flows.trims import confirm_forgetting
-from kretain.options.common import COMMON, Common, Output, command, duration_ms, now_ms, option
+from kretain.options.common import Common, OutputOption, command, duration_ms, new_app, now_ms, option
 
-app = typer.Typer(
-    rich_markup_mode="rich",
-    add_completion=False,
-    no_args_is_help=True,
-    help="What is remembered of a cluster, and pruning it.",
-)
+app = new_app("Show and prune what kretain remembers of a cluster.")
 
 
 @command(app)
 def show(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Show what is remembered of a topic: samples, the largest event time, how far records were read, groups seen.
+    """Show what kretain remembers of a topic: samples, event times and groups.
 
-    The policy file says where it is remembered (state: local or cluster); without one it is this machine.
+    The policy's state (local or cluster) says where; without a policy it is this machine.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain ledger show orders -b localhost:9092
 
       kretain ledger show orders -p policy.yaml -o json
@@ -62,15 +56,14 @@ def prune(
             show_default=False,
         ),
     ],
-    dry_run: Annotated[bool, option("--dry-run", help="Say what would be forgotten, and forget nothing.")] = False,
-    yes: Annotated[bool, option("--yes", "-y", help="Don't ask, in a terminal.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be forgotten; forget nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
 ) -> Exit:
-    """Forget topics that are gone, and groups, that were last seen long ago. A topic that is there is kept.
+    """Forget groups, and topics that are gone, which were last seen long ago.
 
-    A forgotten group no longer counts (F6); for state: cluster it is forgotten everywhere. In a terminal it asks.
+    A forgotten group no longer counts (F6). With state: cluster in the policy, all machines forget it.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain ledger prune --older-than 90d -b localhost:9092
 
       kretain ledger prune --older-than 90d -p policy.yaml --context prod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.errors import Exit
 from kretain.options import rules
-from kretain.options.common import COMMON, Common, Output, now_ms, option, single_command
+from kretain.options.common import Common, OutputOption, now_ms, option, single_command
 from kretain.options.rules import GroupsOption, Topics
 
 if TYPE_CHECKING:
@@ -18,27 +18,25 @@ if TYPE_CHECKING:
 def offsets(
     common: Common,
     topics: Topics = None,
-    groups: Annotated[bool, option("--groups", help="Every group's own offset, not the smallest alone.")] = False,
+    groups: Annotated[bool, option("--groups", help="Show each group's offset, not only the smallest.")] = False,
     group: GroupsOption = None,
     unread: Annotated[
         bool,
         option(
             "--unread",
-            help="What each consumer has yet to read of each topic, and since when. With --groups: of each partition.",
+            help="Show unread records per consumer and topic; with --groups per partition.",
         ),
     ] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
-    all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
+    output: OutputOption = "table",
+    all_rows: Annotated[bool, option("--all", help="Show all rows.")] = False,
 ) -> Exit:
-    """Where consumers stand: per partition the floor (the smallest committed offset that counts), who sets it, the lag.
+    """Show where consumers stand: each partition's floor, who sets it, and the lag.
 
-    With --unread: what each consumer has yet to read, in records and bytes, and when kretain first saw the oldest of
-    them, so that it waits since then at least. Those that are gone and still count are there, too.
+    The floor is the smallest committed offset that counts. --unread shows the records and bytes that each consumer has
+    not read, and since when at least, including groups that are gone and still count. Without a policy all groups count
+    except console-consumer-*.
 
-    Without a policy file the usual groups count: all but console-consumer-*.
-
-    [bold]Examples[/bold]
-
+    Examples:
       kretain offsets -b localhost:9092 'orders.*'
 
       kretain offsets -p policy.yaml --groups -o csv

@@ -23,17 +23,14 @@ def plan(
     how: PlanFlags = PlanFlags(),  # noqa: B008  (a frozen value)
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """Decide what may be trimmed, partition by partition, and show it. Nothing is changed.
+    """Decide what may be trimmed, per partition, and show it. Changes nothing.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain plan -b localhost:9092 'orders.*' --consumed-after 3d
 
       kretain plan -p policy.yaml orders:3 orders:4
 
       kretain plan -p policy.yaml --out plan.json
-
-      kretain plan -p policy.yaml -o json | jq '.partitions[] | select(.action == "hold")'
 
       kretain plan --fleet fleet.yaml --out plan.parquet
     """

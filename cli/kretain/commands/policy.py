@@ -11,32 +11,26 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_live_keys, complete_live_pairs, complete_topics
-from kretain.completion.quick import QuickGroup
+from kretain.completion.quick import QuickCommand
 from kretain.error_codes import for_scripts
 from kretain.errors import Exit, UsageError, tell_error
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import Common, OutputOption, command, new_app
 from kretain.options.rules import RuleFlags
 
-app = typer.Typer(
-    cls=QuickGroup,
-    rich_markup_mode="rich",
-    add_completion=False,
-    no_args_is_help=True,
-    help="Check and show the policy; move its live settings; its JSON schema for editors.",
-)
+app = new_app("Check and show the policy; change its live settings; print its JSON Schema.")
 
 
 @command(app)
 def check(
     common: Common,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The policy file; default: -p, KRETAIN_POLICY, the context's.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="The policy file. Default: -p, KRETAIN_POLICY, or the context's."),
     ] = None,
 ) -> Exit:
-    """Check the policy file; with a cluster (-b, --context), also against its topics and their live settings.
+    """Check the policy file; with a cluster (-b), also against its topics.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain policy check policy.yaml
 
       kretain policy check -p policy.yaml -b localhost:9092
@@ -77,12 +71,11 @@ def show(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     flags: RuleFlags,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Show what the policy comes to for one topic, and where each value comes from; with one-off rules, in their run.
+    """Show the effective settings of a topic, and where each comes from.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain policy show orders -p policy.yaml
 
       kretain policy show orders -p policy.yaml --older-than 7d
@@ -118,19 +111,18 @@ def set_(
         list[str],
         typer.Argument(
             metavar="KEY=VALUE",
-            help="What to set, as in the policy file.",
+            help="Settings, written as in the policy file.",
             show_default=False,
             autocompletion=complete_live_pairs,
         ),
     ],
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Move a topic's live settings: write them into the policy topic, over what is in force there.
+    """Change a topic's live settings in the policy topic.
 
-    The policy file must mark each key as cluster for that topic. kretain init makes the policy topic.
+    The policy file must mark each key as cluster for the topic. kretain init creates the policy topic.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain policy set journal log.retention.min.timestamp=2026-11-01T00:00:00Z -p policy.yaml -b localhost:9092
 
       kretain policy set orders retention.ms=7d unconsumed=hold -p policy.yaml --context prod
@@ -165,17 +157,16 @@ def unset(
         list[str] | None,
         typer.Argument(
             metavar="KEY",
-            help="What to take back; default: all.",
+            help="Settings to remove. Default: all.",
             show_default=False,
             autocompletion=complete_live_keys,
         ),
     ] = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """Take a topic's live settings back, some or all, out of the policy topic.
+    """Remove live settings of a topic from the policy topic.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain policy unset journal -b localhost:9092
 
       kretain policy unset orders retention.ms -p policy.yaml -b localhost:9092
@@ -198,12 +189,11 @@ def unset(
 @command(app, "list")
 def list_(
     common: Common,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
-    """List what the policy topic says of each topic, whether the policy file lets it count, and what is wrong in it.
+    """List the policy topic's settings, and which of them count.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain policy list -p policy.yaml -b localhost:9092
 
       kretain policy list -b localhost:9092 -o json
@@ -224,15 +214,14 @@ def list_(
     return Exit.DONE
 
 
-@app.command()
+@app.command(cls=QuickCommand)
 def schema() -> None:
     """Print the policy's JSON Schema, for editors.
 
-    Editors that know the YAML language server find it by the policy file's first line:
+    Editors with the YAML language server find it by the first line of the policy file:
     # yaml-language-server: $schema=policy.schema.json
 
-    [bold]Example[/bold]
-
+    Examples:
       kretain policy schema > policy.schema.json
     """
     from retention_cli.policy.schema import json_schema

@@ -12,10 +12,9 @@ from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
 from kretain.options.common import (
-    COMMON,
     Common,
     OptionGroup,
-    Output,
+    OutputOption,
     duration_ms,
     now_ms,
     option,
@@ -28,7 +27,7 @@ from kretain.options.spark import SparkFlags
 if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile
 
-WINDOW = "Which records (default: all of them)"
+WINDOW = "Records (default: all)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +42,24 @@ class Window(OptionGroup):
             metavar="TIME",
             panel=WINDOW,
             parser=time_ms,
-            help="Those stamped at this moment or later: ISO 8601, or Unix ms.",
+            help="Read records from this time on (ISO 8601 or Unix ms).",
         ),
     ] = None
     to: Annotated[
         int | None,
         option(
-            "--to", of="profile", metavar="TIME", panel=WINDOW, parser=time_ms, help="Those stamped before this moment."
+            "--to", of="profile", metavar="TIME", panel=WINDOW, parser=time_ms, help="Read records before this time."
         ),
     ] = None
     last: Annotated[
         int | None,
-        option("--last", metavar="DURATION", panel=WINDOW, parser=duration_ms, help="Those of the last hours or days."),
+        option(
+            "--last",
+            metavar="DURATION",
+            panel=WINDOW,
+            parser=duration_ms,
+            help="Read records of the last hours or days.",
+        ),
     ] = None
 
     def start(self, now_ms: int) -> int | None:
@@ -82,7 +87,7 @@ def profile(
             show_default=False,
             autocompletion=complete_topics,
             callback=patterns,
-            help="Topic names, globs ('orders.*', '*') or re:^…$.",
+            help="Name, glob ('orders.*') or re:^…$.",
         ),
     ],
     window: Window = Window(),
@@ -91,23 +96,22 @@ def profile(
         option(
             "--by-event-time",
             "--event-time",
-            help="Go by event times, where the policy (-p) says they are: retention.eventtime.source.",
+            help="Use event times; the policy's retention.eventtime.source says where.",
         ),
     ] = False,
     of_bytes: Annotated[bool, option("--bytes", help="Draw bytes instead of records.")] = False,
     out: Annotated[
-        Path | None, option("--out", of="profile", metavar="FILE", help="Save every partition's hours as Parquet.")
+        Path | None, option("--out", of="profile", metavar="FILE", help="Save hourly counts per partition as Parquet.")
     ] = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """Read topics' records and draw them over time: how many an hour, what is out of order, what is of the future.
+    """Read a topic's records and draw them over time: rates, out-of-order and future times.
 
-    Every record is read, from the log start to the end as it was at the beginning; nothing is changed. Sizes are
-    those of keys, values and headers, uncompressed. Ctrl-C shows what was read by then.
+    Reads every record from the log start to the current end; changes nothing. Sizes are keys, values and headers,
+    uncompressed. Ctrl-C shows what was read so far.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain profile orders -b localhost:9092
 
       kretain profile 'orders.*' --last 7d --out profile.parquet

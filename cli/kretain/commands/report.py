@@ -17,27 +17,23 @@ def report(
     common: Common,
     out: Annotated[
         Path,
-        option(
-            "--out", of="report", metavar="FILE.html", help="Where to write the page. A file that is there is replaced."
-        ),
+        option("--out", of="report", metavar="FILE.html", help="Write the page here, replacing the file."),
     ],
     plan: Annotated[
         Path | None,
-        option("--plan", of="report", metavar="FILE", help="A saved plan, JSON or Parquet. Default: the past trims."),
+        option("--plan", of="report", metavar="FILE", help="Show this saved plan. Default: past trims."),
     ] = None,
     forecast: Annotated[
         Path | None,
-        option("--forecast", metavar="FILE", help="A forecast to show, too: what kretain forecast -o json printed."),
+        option("--forecast", metavar="FILE", help="Also show this output of kretain forecast -o json."),
     ] = None,
 ) -> Exit:
-    """Write a page to look at or to hand on: a saved plan, or the past trims. Needs no cluster.
+    """Write an HTML page of a saved plan or of past trims. Needs no cluster.
 
-    One HTML file, without scripts, that fetches nothing; light and dark, and printable. A plan's page says what would
-    go, what holds it and which command helps, the biggest topics and who holds back the most. Disks over time are from
-    the ledger in the state directory.
+    The page is one file without scripts, and loads nothing. A plan's page shows what would go, what is on hold and
+    which command helps, the largest topics, and who holds back the most.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain report --plan plan.json --out plan.html
 
       kretain report --plan plan.json --forecast forecast.json --out plan.html

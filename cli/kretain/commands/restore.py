@@ -10,7 +10,15 @@ import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, tell
-from kretain.options.common import COMMON, Common, OptionGroup, Output, now_ms, option, single_command, time_ms
+from kretain.options.common import (
+    Common,
+    OptionGroup,
+    OutputOption,
+    now_ms,
+    option,
+    single_command,
+    time_ms,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +28,14 @@ class Which(OptionGroup):
     from_: Annotated[
         str | None,
         option(
-            "--from", of="restore", metavar="URL", help="The archive. Default: the one that the policy names for TOPIC."
+            "--from",
+            of="restore",
+            metavar="URL",
+            help="Restore from this archive. Default: the policy's archive for TOPIC.",
         ),
     ] = None
     partition: Annotated[
-        list[int] | None, option("--partition", metavar="N", min=0, help="This one alone; may be given again.")
+        list[int] | None, option("--partition", metavar="N", min=0, help="Restore only this partition. Repeatable.")
     ] = None
     since: Annotated[
         int | None,
@@ -33,51 +44,47 @@ class Which(OptionGroup):
             of="restore",
             metavar="TIME",
             parser=time_ms,
-            help="Records stamped at or after it: ISO 8601, or Unix ms.",
+            help="Restore records from this time on (ISO 8601 or Unix ms).",
         ),
     ] = None
     until: Annotated[
-        int | None, option("--until", metavar="TIME", parser=time_ms, help="Records stamped before it.")
+        int | None, option("--until", metavar="TIME", parser=time_ms, help="Restore records before this time.")
     ] = None
     from_cluster: Annotated[
-        str | None, option("--from-cluster", metavar="ID", help="The cluster that it was archived from.")
+        str | None, option("--from-cluster", metavar="ID", help="Restore what came from this cluster.")
     ] = None
     topic_id: Annotated[
         str | None,
-        option("--topic-id", metavar="ID", help="Which, where the archive has several topics of that name."),
+        option("--topic-id", metavar="ID", help="Choose one of several topics of that name."),
     ] = None
-    append: Annotated[bool, option("--append", help="Add to a topic that is not empty.")] = False
+    append: Annotated[bool, option("--append", help="Write to a topic that is not empty.")] = False
 
 
 @single_command
 def restore(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic as it was archived.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The archived topic.", show_default=False)],
     to: Annotated[
         str,
         option(
             "--to",
             of="restore",
             metavar="TOPIC",
-            help="The topic to write to: empty, and of as many partitions.",
+            help="Write to this topic: empty, with as many partitions.",
             show_default=False,
             autocompletion=complete_topics,
         ),
     ],
     which: Which = Which(),
-    yes: Annotated[
-        bool, option("--yes", "-y", help="Don't ask. Without a terminal, restore refuses unless this is given.")
-    ] = False,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print what was done.")] = "table",
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
+    output: OutputOption = "table",
 ) -> Exit:
-    """Republish archived records into a topic: the same partitions, keys, values, headers and timestamps.
+    """Write archived records to a topic: same partitions, keys, values, headers and times.
 
-    It writes in transactions that carry how far it is: killed and run again, it goes on where it stopped, with no
-    record twice. While it is under way a group of its own holds the target's floor; when it is done that group goes.
-    Offsets are the target's own.
+    Offsets are new. It writes in transactions that also store the progress: if it is killed, run it again, and it
+    continues without duplicates. Until it is done, a group of its own protects the target from trims.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain restore orders --from s3://backup/kafka --to orders-restored -b localhost:9092
 
       kretain restore orders -p policy.yaml --to orders-november --since 2026-11-01T00:00:00Z --yes

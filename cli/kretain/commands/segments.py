@@ -8,17 +8,10 @@ from typing import Annotated
 import typer
 
 from kretain.errors import Exit, tell
-from kretain.options.common import COMMON, Common, Output, command, now_ms, option
+from kretain.options.common import Common, OutputOption, command, new_app, now_ms, option
 from kretain.options.rules import patterns
 
-app = typer.Typer(
-    rich_markup_mode="rich",
-    add_completion=False,
-    no_args_is_help=True,
-    help="An inventory of what lies on a broker's disks, as Parquet.",
-)
-
-OutputOption = Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")]
+app = new_app("Make and show inventories of the segments on brokers' disks.")
 
 
 @command(app)
@@ -26,15 +19,15 @@ def scan(
     common: Common,
     dirs: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR", help="A broker's log dirs, all of them (log.dirs).", show_default=False),
+        typer.Argument(metavar="DIR", help="All log dirs of a broker (log.dirs).", show_default=False),
     ],
     out: Annotated[
         Path | None,
-        option("--out", of="segments scan", metavar="FILE", help="Write the inventory there, a row per segment."),
+        option("--out", of="segments scan", metavar="FILE", help="Write the inventory here, one row per segment."),
     ] = None,
     broker_id: Annotated[
         int | None,
-        option("--broker-id", metavar="N", min=0, help="Whose dirs they are, where no meta.properties says so."),
+        option("--broker-id", metavar="N", min=0, help="Set the broker's id if meta.properties is missing."),
     ] = None,
     tiered: Annotated[
         list[str] | None,
@@ -42,18 +35,17 @@ def scan(
             "--tiered",
             metavar="PATTERN",
             callback=patterns,
-            help="Topics with remote storage: names, globs or re:^…$; the others have none. A log dir doesn't tell.",
+            help="Name the topics with remote storage. Repeatable.",
         ),
     ] = None,
-    no_tiered: Annotated[bool, option("--no-tiered", help="No topic has remote storage.")] = False,
+    no_tiered: Annotated[bool, option("--no-tiered", help="State that no topic has remote storage.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Look through a broker's log dirs, on its machine, and write down every segment.
+    """Scan a broker's log dirs, on its machine, and list every segment.
 
-    It reads and never writes there; the broker may be running. What can't be read is unknown, and named: exit 5.
+    Only reads; the broker may be running. Names what it cannot read, and exits with 5.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain segments scan /var/lib/kafka/data --out broker-1.parquet
 
       kretain segments scan /disk1/kafka /disk2/kafka --out broker-1.parquet --tiered 'archive.*'
@@ -89,16 +81,15 @@ def scan(
 def show(
     common: Common,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Inventories, or folders of them.", show_default=False)
+        list[Path], typer.Argument(metavar="FILE", help="Inventories, or folders of inventories.", show_default=False)
     ],
     output: OutputOption = "table",
 ) -> Exit:
-    """Check inventories, and show what is in them: dirs, and the topics that take most.
+    """Check inventories of one cluster, and show their dirs and largest topics.
 
-    They must be of one cluster. What is unknown is named: exit 5.
+    Names what is unknown, and exits with 5.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain segments show broker-1.parquet broker-2.parquet broker-3.parquet
 
       kretain segments show inventories/ -o json

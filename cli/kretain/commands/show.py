@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, PlanOutput, option, single_command
+from kretain.options.common import AllPartitions, Common, PlanOutputOption, option, single_command
 
 
 @single_command
@@ -16,15 +16,14 @@ def show(
     common: Common,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved plan, .json or .parquet.")],
     cluster: Annotated[
-        str | None, option("--cluster", metavar="NAME", help="Of a fleet's plan: this cluster alone.")
+        str | None, option("--cluster", metavar="NAME", help="Show only this cluster of a fleet's plan.")
     ] = None,
-    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
-    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
+    output: PlanOutputOption = "table",
+    all_rows: AllPartitions = False,
 ) -> Exit:
     """Show a saved plan as plan showed it. Needs no cluster, and changes nothing.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain show plan.json
 
       kretain show plan.parquet -o csv

@@ -30,24 +30,19 @@ def trim(
     how: TrimFlags = TrimFlags(),  # noqa: B008  (a frozen value)
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """Carry a plan out: recheck, delete, read back, report.
+    """Carry out a plan: recheck, delete, read back, report.
 
-    Each batch is decided afresh right before its request goes out; a plan can only be narrowed by that.
-    The audit log has each request before it is sent, and after it what was read back.
+    Before each request kretain decides the batch again; a recheck can only narrow the plan. The audit log has each
+    request before it is sent, and the log start that was read back.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain trim -p policy.yaml --dry-run
 
       kretain trim -p policy.yaml --plan plan.json --yes --fail-on-hold
 
       kretain trim -b localhost:9092 orders --consumed-after 3d --max-partitions 1
 
-      kretain trim -p policy.yaml orders:3
-
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
-
-      kretain trim -p policy.yaml --plan plan.json --spark --master spark://master:7077
     """
     from kretain.render.output import warn
     from kretain.render.trim import print_report

@@ -28,18 +28,21 @@ def watch(
             "--interval",
             metavar="DURATION",
             parser=duration_ms,
-            help="From one pass to the next, give or take a tenth. Default: 5m.",
+            help="Plan this often (±10 %). Default: 5m.",
             show_default=False,
         ),
     ] = "5m",  # type: ignore[assignment]  # (the option's parser reads it)
-    trim: Annotated[bool, option("--trim", help="Carry each plan out. Without it, nothing is ever trimmed.")] = False,
+    trim: Annotated[bool, option("--trim", help="Delete. Without it, watch only plans.")] = False,
     max_records: Annotated[
-        int | None, option("--max-records", metavar="N", min=1, help="Trim at most this many in a pass.")
+        int | None, option("--max-records", metavar="N", min=1, help="Trim at most this many records per pass.")
     ] = None,
     max_bytes: Annotated[
         int | None,
         option(
-            "--max-bytes", metavar="SIZE", parser=size_bytes, help="Trim at most about this much in a pass (50GiB)."
+            "--max-bytes",
+            metavar="SIZE",
+            parser=size_bytes,
+            help="Trim at most about this much per pass, such as 50GiB.",
         ),
     ] = None,
     standby_group: Annotated[
@@ -47,7 +50,7 @@ def watch(
         option(
             "--standby-group",
             metavar="NAME",
-            help="The Kafka group that elects one instance of several: it trims, the others stand by.",
+            help="Elect the one instance that trims by this Kafka group.",
         ),
     ] = "kretain-watch",
     listen: Annotated[
@@ -56,24 +59,20 @@ def watch(
             "--listen",
             metavar="HOST:PORT",
             panel=METRICS,
-            help="Serve /metrics, /healthz and /readyz here; off: nowhere.",
+            help="Serve /metrics, /healthz and /readyz here, or off.",
         ),
     ] = "127.0.0.1:9308",
     textfile: Annotated[
         Path | None,
-        option(
-            "--textfile", metavar="FILE", panel=METRICS, help="Write the metrics here, for node_exporter: a .prom file."
-        ),
+        option("--textfile", metavar="FILE", panel=METRICS, help="Write metrics to this .prom file for node_exporter."),
     ] = None,
 ) -> Exit:
-    """Plan every few minutes, for years; with --trim carry each plan out. Metrics and health on the side.
+    """Plan every few minutes; with --trim, carry out each plan. Serves metrics and health.
 
-    Each pass is what kretain plan and kretain trim do, with the same memory, lock and audit log, and one line on stderr
-    says what it did. The policy file and the policy topic are read anew each time; while the file is broken, or has
-    only just changed, nothing is trimmed. SIGTERM and Ctrl-C finish the batch under way and exit with 0.
+    A pass is a kretain plan and trim, with the same ledger, lock and audit log, and one line on stderr. Each pass reads
+    the policy again; a broken or just changed policy file trims nothing. SIGTERM and Ctrl-C finish the current batch.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain watch -p policy.yaml
 
       kretain watch -p policy.yaml --trim --interval 10m --max-records 50000000

@@ -8,7 +8,7 @@ import typer
 
 from kretain.completion.complete import complete_codes
 from kretain.errors import Exit
-from kretain.options.common import COMMON, Common, Output, option, single_command
+from kretain.options.common import Common, OutputOption, single_command
 
 
 @single_command
@@ -20,14 +20,13 @@ def why(
             metavar="CODE", help="A reason's code, such as F2. Default: all.", autocompletion=complete_codes
         ),
     ] = None,
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table",
+    output: OutputOption = "table",
 ) -> Exit:
     """Explain a reason code: what it means, and what to do.
 
     The commands that it prints have your cluster's address. Nothing is connected to.
 
-    [bold]Examples[/bold]
-
+    Examples:
       kretain why
 
       kretain why F2 -b localhost:9092

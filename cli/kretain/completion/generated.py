@@ -42,7 +42,8 @@ def reference() -> str:
         command = [sys.executable, "-m", "typer", "kretain.app", "utils", "docs", "--name", "kretain"]
         subprocess.run([*command, "--title", "Commands", "--output", str(page)], check=True, capture_output=True)
         text = page.read_text(encoding="utf-8")
-    text = re.sub(r'<span style="font-weight: bold">(.*?)</span>', r"**\1**", text)
+    text = re.sub(r"(?m)^(Examples?):$", r"**\1**\n", text)
+    text = re.sub(r"(?m)^(\* `[^`]+?) <(?:list\[)?(?:str|path|Path)\]?>`", r"\1`", text)  # an argument's type
     text = re.sub(r"(?m)^  ((?:kretain|source) .*)$", r"    \1", text)  # examples are code
     return html.unescape(text).strip() + "\n"
 

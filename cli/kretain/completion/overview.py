@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 _ABOUT = (
-    "Trims Kafka topics by what every consumer has read, by event time and by age, from outside the brokers.\n"
-    "It never deletes a record that the policy did not clearly allow: what it can't know, it holds."
+    "Trims Kafka topics by consumed offsets, event time, age and disk space.\n"
+    "It deletes only what the policy clearly allows. What is unknown, it holds."
 )
 FIRST = (
-    ("kretain doctor -b HOST:PORT", "what is possible"),
+    ("kretain doctor -b HOST:PORT", "check the cluster"),
     ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "a first plan"),
-    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "its rehearsal"),
+    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "a dry run"),
 )
 
 

@@ -30,7 +30,7 @@ class FleetFlags(OptionGroup):
 
     fleet: Annotated[
         Path | None,
-        option("--fleet", metavar="FILE", panel=CONNECTION, help="Several clusters: the file that names them."),
+        option("--fleet", metavar="FILE", panel=CONNECTION, help="Use the clusters in this fleet file."),
     ] = None
     cluster: Annotated[
         str | None,
@@ -38,7 +38,7 @@ class FleetFlags(OptionGroup):
             "--cluster",
             metavar="NAME",
             panel=CONNECTION,
-            help="This one of the fleet alone.",
+            help="Use only this cluster of the fleet.",
             autocompletion=complete_clusters,
         ),
     ] = None

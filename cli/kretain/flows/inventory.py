@@ -18,7 +18,7 @@ Inventories = Annotated[
     option(
         "--inventory",
         metavar="FILE",
-        help="Segments as kretain segments scan wrote them, a file per broker or a folder of files. Repeat it.",
+        help="Use inventories of segments scan. Repeatable.",
     ),
 ]
 

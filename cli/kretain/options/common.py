@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, get_origin, get_type_hints
 import typer
 
 from kretain.completion.complete import complete_contexts
+from kretain.completion.quick import QuickCommand, QuickGroup
 from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
 from kretain.system import stdio
 from kretain.system.signals import ended_after
@@ -91,6 +92,26 @@ def size_bytes(text: str) -> int:
     return _parsed(text, "parse_bytes")
 
 
+OutputOption = Annotated[
+    Output,
+    option(
+        "--output", "-o", metavar="FORMAT", panel=COMMON, help="Print table, json, yaml or csv.", show_default=False
+    ),
+]
+PlanOutputOption = Annotated[
+    PlanOutput,
+    option(
+        "--output",
+        "-o",
+        metavar="FORMAT",
+        panel=COMMON,
+        help="Print json, jsonl, yaml, csv, markdown or delete-records.",
+        show_default=False,
+    ),
+]
+AllPartitions = Annotated[bool, option("--all", help="Show all partitions.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Common:
     """The options of every command. ``given_by`` is the source of each value: flag, variable or default.
@@ -100,9 +121,7 @@ class Common:
 
     bootstrap_server: Annotated[
         str | None,
-        option(
-            "--bootstrap-server", "-b", help="HOST:PORT of a broker, or several.", panel=CONNECTION, metavar="HOST:PORT"
-        ),
+        option("--bootstrap-server", "-b", help="Connect to these brokers.", panel=CONNECTION, metavar="HOST:PORT"),
     ] = None
     command_config: Annotated[
         Path | None,
@@ -111,7 +130,7 @@ class Common:
             "-c",
             metavar="FILE",
             panel=CONNECTION,
-            help="Connection settings: librdkafka's keys, or a Java client's .properties as it is.",
+            help="Read client settings (Java or librdkafka).",
         ),
     ] = None
     context: Annotated[
@@ -120,7 +139,7 @@ class Common:
             "--context",
             metavar="NAME",
             panel=CONNECTION,
-            help="A cluster from the configuration file; for plan and trim a glob is several.",
+            help="Use this context; plan and trim take a glob.",
             autocompletion=complete_contexts,
         ),
     ] = None
@@ -131,7 +150,7 @@ class Common:
             metavar="DURATION",
             panel=CONNECTION,
             parser=duration_ms,
-            help="For one request, and for what moves meanwhile. Default: 30s.",
+            help="Limit each request. Default: 30s.",
         ),
     ] = None
     deadline: Annotated[
@@ -141,14 +160,14 @@ class Common:
             metavar="DURATION",
             panel=COMMON,
             parser=duration_ms,
-            help="For the whole run: then it ends as by Ctrl-C (exit 130). Default: none.",
+            help="Stop the complete run after this long (exit 130).",
         ),
     ] = None
-    policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")] = (
-        None
-    )
+    policy: Annotated[
+        Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="Read this policy file.")
+    ] = None
     no_policy: Annotated[
-        bool, option("--no-policy", panel=COMMON, help="No policy file, not the context's either.")
+        bool, option("--no-policy", panel=COMMON, help="Use no policy file, not even the context's.")
     ] = False
     state_dir: Annotated[
         Path | None,
@@ -156,13 +175,19 @@ class Common:
             "--state-dir",
             metavar="DIR",
             panel=COMMON,
-            help="Audit log, lock and what is remembered. Default: ~/.local/state/kretain.",
+            help="Use this state directory, not ~/.local/state/kretain.",
         ),
     ] = None
-    quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="No progress, no warnings.")] = False
+    quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="Print no progress and no warnings.")] = False
     errors: Annotated[
         Literal["text", "json"],
-        option("--errors", panel=COMMON, help="How an error is printed on stderr; json: one line, for scripts."),
+        option(
+            "--errors",
+            metavar="FORMAT",
+            panel=COMMON,
+            help="Print errors as text, or as one line of json.",
+            show_default=False,
+        ),
     ] = "text"
     verbose: Annotated[
         int,
@@ -172,7 +197,7 @@ class Common:
             count=True,
             panel=COMMON,
             show_default=False,
-            help="Say where each setting comes from; twice: show a traceback where something fails.",
+            help="Show where settings come from; -vv: tracebacks.",
         ),
     ] = 0
     given_by: dict[str, str] = field(default_factory=dict)
@@ -251,15 +276,22 @@ def command(
         if callback:
             app.callback(invoke_without_command=True, help=help_text, **settings)(run)
         else:
-            app.command(name, help=help_text, **settings)(run)
+            app.command(name, cls=QuickCommand, help=help_text, **settings)(run)
         return run
 
     return register
 
 
+def new_app(about: str = "") -> typer.Typer:
+    """Return the app of a command; ``about`` is the help of one with subcommands."""
+    return typer.Typer(
+        cls=QuickGroup, rich_markup_mode=None, add_completion=False, no_args_is_help=bool(about), help=about or None
+    )
+
+
 def single_command(function: Callable[..., Exit | None]) -> typer.Typer:
     """Return the app of a command without subcommands; see :func:`command`."""
-    app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    app = new_app()
     command(app)(function)
     return app
 
@@ -267,7 +299,7 @@ def single_command(function: Callable[..., Exit | None]) -> typer.Typer:
 def prose(docstring: str) -> str:
     """Return a help text with one line per paragraph, for the terminal to wrap; examples stay as they are."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")
-    return "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
+    return "\n\n".join(one if one.startswith((" ", "Examples:")) else " ".join(one.split("\n")) for one in paragraphs)
 
 
 def _tell_variables(ctx: Any) -> None:

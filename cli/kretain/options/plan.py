@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from kretain.flows.inventory import Inventories
-from kretain.options.common import COMMON, OptionGroup, PlanOutput, option
+from kretain.options.common import AllPartitions, OptionGroup, PlanOutputOption, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class PlanFlags(OptionGroup):
             "--out",
             of="plan",
             metavar="FILE",
-            help="Save the plan for kretain trim --plan FILE: JSON, or Parquet where it is called .parquet.",
+            help="Save the plan (.json or .parquet) for trim --plan.",
         ),
     ] = None
     inventory: Inventories = None
-    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = "table"
-    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False
-    detailed_exitcode: Annotated[bool, option("--detailed-exitcode", help="Exit with 3 if the plan has changes.")] = (
-        False
-    )
+    output: PlanOutputOption = "table"
+    all_rows: AllPartitions = False
+    detailed_exitcode: Annotated[
+        bool, option("--detailed-exitcode", help="Exit with 3 if there is something to trim.")
+    ] = False
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions are on hold.")] = False

@@ -18,7 +18,7 @@ from retention_cli.policy.shown import shown
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.policy.selection import Selection
 
-ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
+ONE_OFF = "Rules for this run (the policy's guards and limits stay)"
 _LAST_MS = 2**63 - 1
 _LONGEST_NUMBER = 10
 
@@ -50,7 +50,7 @@ Topics = Annotated[
         show_default=False,
         autocompletion=complete_topics,
         callback=patterns,
-        help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches.",
+        help="Name, glob ('orders.*') or re:^…$. Default: the policy's.",
     ),
 ]
 
@@ -62,8 +62,7 @@ PartedTopics = Annotated[
         show_default=False,
         autocompletion=complete_partitions,
         callback=patterns,
-        help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches. Behind a name, "
-        "a colon and a number: that partition alone.",
+        help="Name, glob ('orders.*') or re:^…$. Default: the policy's.",
     ),
 ]
 
@@ -122,7 +121,7 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim what every consumer has read and is older than this (R1).",
+            help="Trim what all consumers have read, if older (R1).",
         ),
     ] = None
     event_time: Annotated[
@@ -132,7 +131,7 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim what is this much older, in event time, than the newest record ever seen (R2).",
+            help="Trim what is older in event time (R2).",
         ),
     ] = None
     before: Annotated[
@@ -142,7 +141,7 @@ class RuleFlags(OptionGroup):
             metavar="TIME",
             panel=ONE_OFF,
             parser=time_ms,
-            help="Trim what is stamped before this moment: ISO 8601, or Unix ms (R3).",
+            help="Trim what is stamped before this time (R3).",
         ),
     ] = None
     older_than: Annotated[
@@ -152,12 +151,12 @@ class RuleFlags(OptionGroup):
             metavar="DURATION",
             panel=ONE_OFF,
             parser=duration_ms,
-            help="Trim what is older than this (R4), but not what somebody has yet to read (G2).",
+            help="Trim what is older (R4), unless unread (G2).",
         ),
     ] = None
     unconsumed: Annotated[
         Literal["hold", "trim"] | None,
-        option("--unconsumed", panel=ONE_OFF, help="trim: also what nobody has read yet. Default: hold."),
+        option("--unconsumed", panel=ONE_OFF, help="Hold or trim unread records. Default: hold."),
     ] = None
 
     def for_topics(self, topics: list[str] | None) -> OneOff:
@@ -183,7 +182,7 @@ GroupsOption = Annotated[
     option(
         "--group",
         metavar="GROUP",
-        help="These groups alone: names or globs; may be given again.",
+        help="Show only these groups (names or globs). Repeatable.",
         autocompletion=complete_groups,
         callback=group_patterns,
     ),

@@ -20,7 +20,7 @@ class SparkFlags(OptionGroup):
         option(
             "--spark",
             panel=SPARK,
-            help="Spread the analysis, and a trim's archiving, over Spark; deletes stay with this process.",
+            help="Analyze over Spark; this process deletes.",
         ),
     ] = False
     master: Annotated[
@@ -29,12 +29,12 @@ class SparkFlags(OptionGroup):
             "--master",
             metavar="URL",
             panel=SPARK,
-            help="local[2], spark://…, yarn, k8s://…, sc://…. Default: Spark's own configuration, else local.",
+            help="Use this master. Default: Spark's, or local.",
         ),
     ] = None
     spark_conf: Annotated[
         list[str] | None,
-        option("--spark-conf", metavar="KEY=VALUE", panel=SPARK, help="A setting of Spark; may be given again."),
+        option("--spark-conf", metavar="KEY=VALUE", panel=SPARK, help="Set a Spark option. Repeatable."),
     ] = None
     executor_command_config: Annotated[
         str | None,
@@ -42,7 +42,7 @@ class SparkFlags(OptionGroup):
             "--executor-command-config",
             metavar="FILE",
             panel=SPARK,
-            help="Connection settings that lie at this path on every executor. Default: they are sent as a file.",
+            help="Read client settings here on executors.",
         ),
     ] = None
     connections_per_broker: Annotated[
@@ -52,7 +52,7 @@ class SparkFlags(OptionGroup):
             metavar="N",
             min=1,
             panel=SPARK,
-            help="How many tasks per broker may read a cluster that is cut into slices. Default: 2.",
+            help="Limit tasks per broker. Default: 2.",
         ),
     ] = None
     partitions_per_task: Annotated[
@@ -62,7 +62,7 @@ class SparkFlags(OptionGroup):
             metavar="N",
             min=0,
             panel=SPARK,
-            help="Cut a cluster with more partitions into slices, a task each. Default: 300000.",
+            help="Cut larger clusters. Default: 300000.",
         ),
     ] = None
 

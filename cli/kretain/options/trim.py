@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from kretain.flows.inventory import Inventories
-from kretain.options.common import COMMON, OptionGroup, Output, duration_ms, option
+from kretain.options.common import AllPartitions, OptionGroup, OutputOption, duration_ms, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,26 +16,22 @@ class TrimFlags(OptionGroup):
 
     plan: Annotated[
         Path | None,
-        option(
-            "--plan", of="trim", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed."
-        ),
+        option("--plan", of="trim", metavar="FILE", help="Carry out this saved plan, or less of it."),
     ] = None
-    dry_run: Annotated[bool, option("--dry-run", help="Rehearse: everything but the deletes.")] = False
-    yes: Annotated[
-        bool, option("--yes", "-y", help="Don't ask. Without a terminal, trim refuses unless this is given.")
-    ] = False
+    dry_run: Annotated[bool, option("--dry-run", help="Do everything except delete.")] = False
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False
     max_age: Annotated[
         int,
         option(
             "--max-age",
             metavar="DURATION",
             parser=duration_ms,
-            help="How old a saved plan may be. Default: 1h.",
+            help="Refuse an older saved plan. Default: 1h.",
             show_default=False,
         ),
     ] = "1h"  # type: ignore[assignment]  # (the option's parser reads it)
     max_partitions: Annotated[
-        int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
+        int | None, option("--max-partitions", metavar="N", min=1, help="Trim at most this many partitions.")
     ] = None
     wait_lock: Annotated[
         int,
@@ -43,13 +39,13 @@ class TrimFlags(OptionGroup):
             "--wait-lock",
             metavar="DURATION",
             parser=duration_ms,
-            help="Wait so long for another trim of this cluster to end. Default: don't, and refuse.",
+            help="Wait this long for another trim. Default: 0s.",
             show_default=False,
         ),
     ] = "0s"  # type: ignore[assignment]  # (the option's parser reads it)
     wait: Annotated[
         bool,
-        option("--wait", help="Wait until the brokers have given back what a ceiling for disks asked for."),
+        option("--wait", help="Wait until brokers have freed the disk space (R6)."),
     ] = False
     wait_at_most: Annotated[
         int,
@@ -57,11 +53,11 @@ class TrimFlags(OptionGroup):
             "--wait-at-most",
             metavar="DURATION",
             parser=duration_ms,
-            help="How long --wait waits; then it is said what is missing, and left with 5. Default: 15m.",
+            help="Stop waiting after this long (exit 5). Default: 15m.",
             show_default=False,
         ),
     ] = "15m"  # type: ignore[assignment]  # (the option's parser reads it)
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions were held.")] = False
     inventory: Inventories = None
-    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = "table"
-    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False
+    output: OutputOption = "table"
+    all_rows: AllPartitions = False
