@@ -7,7 +7,7 @@ COPY retention_cli retention_cli
 COPY completions completions
 COPY man man
 RUN python -m venv /opt/kretain
-RUN /opt/kretain/bin/python -m pip install --no-cache-dir '.[parquet,zookeeper,metrics]'
+RUN /opt/kretain/bin/python -m pip install --no-cache-dir '.[parquet,zookeeper,aws,metrics]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/kretain /opt/kretain

@@ -31,6 +31,15 @@ def pandas() -> Any:
     return _part("pandas", "to_pandas needs pandas", "pandas")
 
 
+def botocore(module: str = "botocore.session") -> Any:
+    """Return a module of botocore.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    return _part(module, "AWS credentials need botocore", "aws")
+
+
 def plots(module: str = "matplotlib.figure") -> Any:
     """Return a module of matplotlib.
 

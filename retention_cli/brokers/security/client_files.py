@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.brokers.errors import SettingsError
-from retention_cli.brokers.security import oauth_settings
+from retention_cli.brokers.security import aws, oauth_settings
 from retention_cli.brokers.security.jaas import jaas_options
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.core.files import read_file
 
-_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", aws.MECHANISM)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _UNDERSTOOD: Final = frozenset(
@@ -57,6 +57,7 @@ _UNDERSTOOD: Final = frozenset(
     }
 )
 
+_HANDLERS: Final = (oauth_settings.HANDLER, "sasl.client.callback.handler.class")
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _SUBSTITUTES: Final = {
@@ -189,6 +190,8 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             continue
         if key in _TLS:
             _check_tls_versions(key, setting)
+        elif key in _HANDLERS and _means_aws(mechanism, setting.value):
+            continue
         elif key == oauth_settings.HANDLER and mechanism == "OAUTHBEARER":
             pass  # the class of the one way that is supported; any other is refused with the mechanism
         elif key in _SUBSTITUTES or key.startswith(("sasl.oauthbearer.", "config.providers.")):
@@ -224,7 +227,14 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
     if protocol.endswith("SSL"):
         ca = _trusted(text)
         certificate, key = _own_key(text)
-    oauth = _oauth(given, text, ca) if mechanism == "OAUTHBEARER" else None
+    oauth = None
+    if mechanism == aws.MECHANISM or _means_aws(mechanism, text(*_HANDLERS) or ""):
+        if protocol != "SASL_SSL":  # who reads a signature could use it for a quarter of an hour
+            raise SettingsError("security.protocol: AWS credentials are used with SASL_SSL only: write that")
+        options = _jaas(given, text, mechanism)
+        oauth = oauth_settings.OAuthSettings(aws=aws.read_aws(bootstrap, options))
+    elif mechanism == "OAUTHBEARER":
+        oauth = _oauth(given, text, ca)
     algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
     if algorithm not in ("https", "", "none"):
         raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
@@ -277,7 +287,7 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
             f"sasl.mechanism: {mechanism} is not supported; use one of {', '.join(_SASL_MECHANISMS)}, or a client "
             f"certificate"
         )
-    if mechanism == "OAUTHBEARER":
+    if mechanism in ("OAUTHBEARER", aws.MECHANISM):
         return mechanism, None, None
     username, password = text("sasl.username"), text("sasl.password")
     if jaas is not None:
@@ -293,12 +303,19 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
 
 
 def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> oauth_settings.OAuthSettings:
-    jaas = text("sasl.jaas.config")
-    options = {} if jaas is None else jaas_options(jaas, "OAUTHBEARER", given["sasl.jaas.config"].origin)
     own, location = text("https.ca.pem"), text("https.ca.location")
     if own is None and location is not None and location != "probe":
         own = _pem_file(location, "https.ca.location")
-    return oauth_settings.read_oauth(text, options, own, ca)
+    return oauth_settings.read_oauth(text, _jaas(given, text, "OAUTHBEARER"), own, ca)
+
+
+def _jaas(given: Mapping[str, Setting], text: Any, mechanism: str | None) -> dict[str, str]:
+    jaas = text("sasl.jaas.config")
+    return {} if jaas is None else jaas_options(jaas, mechanism or "", given["sasl.jaas.config"].origin)
+
+
+def _means_aws(mechanism: str | None, handler: str) -> bool:
+    return (mechanism, handler.rpartition(".")[2]) in aws.HANDLERS
 
 
 def _pem_file(path: str, setting: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from retention_cli.brokers.errors import SettingsError
 
-_MODULES = {"PLAIN": "PlainLoginModule", "OAUTHBEARER": "OAuthBearerLoginModule"}
+_MODULES = {"PLAIN": "PlainLoginModule", "OAUTHBEARER": "OAuthBearerLoginModule", "AWS_MSK_IAM": "IAMLoginModule"}
 _SCRAM = "ScramLoginModule"
 
 
@@ -21,6 +21,8 @@ def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
     instead = "write sasl.username and sasl.password instead"
     if mechanism == "OAUTHBEARER":
         instead = "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead"
+    elif mechanism == "AWS_MSK_IAM":
+        instead = "take it out: AWS's default credentials are used"
     if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
         raise SettingsError(f"{where}: it names no login module; {instead}")
     name = module.rpartition(".")[2]

@@ -2,7 +2,8 @@
 
 That is a token endpoint with the client credentials grant (RFC 6749, 4.4), as librdkafka's
 ``sasl.oauthbearer.method=oidc`` and the Java client's ``OAuthBearerLoginCallbackHandler`` use it (KIP-768, KIP-1139); a
-file that something else keeps up to date, as Kubernetes mounts one; or a command that prints a token.
+file that something else keeps up to date, as Kubernetes mounts one; or a command that prints a token. Tokens that AWS
+credentials sign are in :mod:`retention_cli.brokers.security.aws`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security.aws import AwsIdentity
 
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 FILE: Final = "sasl.oauthbearer.token.file"
@@ -65,7 +67,7 @@ _PATH: Final = re.compile(r"[\x21-\x7e]*")
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Where tokens come from: an endpoint, for a client; a file; or a command. The others are empty.
+    """Where tokens come from: an endpoint, for a client; a file; a command; or AWS. The others are empty.
 
     ``ca_pem`` are certificates that the endpoint's may be signed by, besides the system's if ``system_trust``.
     ``extensions`` are SASL extensions (RFC 7628), names and values. ``urlencode``: id and secret are URL-encoded before
@@ -82,10 +84,13 @@ class OAuthSettings:
     system_trust: bool = True
     file: str = ""
     command: tuple[str, ...] = field(default=(), repr=False)
+    aws: AwsIdentity | None = None
 
     @property
     def shown(self) -> str:
         """Where tokens come from, for messages. An endpoint's query and a command's arguments may hold a secret."""
+        if self.aws is not None:
+            return self.aws.shown
         if self.file:
             return f"token file {self.file}"
         if self.command:

@@ -1,4 +1,4 @@
-"""Tokens for SASL/OAUTHBEARER: one provider per client, shared by every connection of this process.
+"""Tokens for SASL/OAUTHBEARER and AWS_MSK_IAM: one provider per client, shared by every connection of this process.
 
 A token is renewed when four fifths of its life have passed. Each request runs in a thread of its own, so that not even
 a name server can hold the caller for longer than the deadline; callers that come meanwhile wait for the same request.
@@ -6,6 +6,7 @@ a name server can hold the caller for longer than the deadline; callers that com
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import threading
 import time
@@ -128,9 +129,10 @@ def librdkafka_callback(provider: TokenProvider) -> Callback:
 
 
 def kafka_python_provider(provider: TokenProvider) -> Any:
-    """Return kafka-python's ``sasl_oauth_token_provider``; from here on, a refused token fails at once."""
+    """Return kafka-python's ``sasl_oauth_token_provider``, for AWS_MSK_IAM too; a refused token fails at once."""
     from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
     from kafka.net.sasl import register_sasl_mechanism
+    from kafka.net.sasl.msk import SaslMechanismAwsMskIam
     from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
 
     class Bearer(SaslMechanismOAuth):  # type: ignore[misc]
@@ -141,12 +143,26 @@ def kafka_python_provider(provider: TokenProvider) -> Any:
                 raise SaslAuthenticationFailedError("the token was refused")
             super().receive(auth_bytes)
 
+    class Iam(SaslMechanismAwsMskIam):  # type: ignore[misc]
+        def __init__(self, **config: Any) -> None:
+            super().__init__(**config)
+            self._provider: Provider = config["sasl_oauth_token_provider"]
+
+        def auth_bytes(self) -> bytes:
+            signer = self._provider.valid().signer
+            assert signer is not None  # noqa: S101  (this mechanism has AWS's credentials)
+            return signer.payload(self.host, dt.datetime.now(dt.UTC))
+
     register_sasl_mechanism("OAUTHBEARER", Bearer, overwrite=True)
+    register_sasl_mechanism("AWS_MSK_IAM", Iam, overwrite=True)
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
+            return self.valid().value
+
+        def valid(self) -> Token:
             try:
-                return provider.token().value
+                return provider.token()
             except BrokerError as error:  # the client tries again, as it does where a broker is away
                 raise KafkaConnectionError(str(error)) from None
 

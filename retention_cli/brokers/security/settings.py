@@ -53,8 +53,13 @@ class ConnectionSettings:
         return self.protocol.endswith("SSL")
 
     @property
+    def uses_aws(self) -> bool:
+        """Whether AWS credentials are used."""
+        return self.oauth is not None and self.oauth.aws is not None
+
+    @property
     def tokens(self) -> TokenProvider | None:
-        """This process's provider of tokens, None unless the mechanism is OAUTHBEARER."""
+        """This process's provider of tokens, None unless the mechanism is OAUTHBEARER or AWS_MSK_IAM."""
         if self.oauth is None:
             return None
         from retention_cli.brokers.security.oauth_token import provider_of
@@ -78,7 +83,8 @@ class ConnectionSettings:
         if (tokens := self.tokens) is not None:
             from retention_cli.brokers.security.oauth_token import librdkafka_callback
 
-            conf |= {"sasl.mechanism": self.mechanism, "oauth_cb": librdkafka_callback(tokens)}
+            # It has no AWS_MSK_IAM, but MSK's listener for that takes a token too.
+            conf |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": librdkafka_callback(tokens)}
         elif self.mechanism is not None:
             conf |= {
                 "sasl.mechanism": self.mechanism,

@@ -1,4 +1,4 @@
-"""Get a token: from an OAuth endpoint with the client credentials grant (RFC 6749, 4.4), from a file or from a command.
+"""Get a token: from an OAuth endpoint with the client credentials grant (RFC 6749, 4.4), a file, a command or AWS.
 
 No redirect is followed and no proxy is used: a secret goes to the address that the settings name, or nowhere. Errors
 never quote what the endpoint sends.
@@ -7,6 +7,7 @@ never quote what the endpoint sends.
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import re
 import ssl
@@ -18,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
+from retention_cli.brokers.security.aws import Signer, sign_in
 from retention_cli.brokers.security.oauth_settings import ENDPOINT, OAuthSettings
 from retention_cli.core.files import read_file
 from retention_cli.core.http import NOT_TRUSTED, OTHER_HOST, HttpError, ask, late
@@ -47,21 +49,26 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token. ``obtained_s`` and ``expires_s`` are of ``time.monotonic``."""
+    """A bearer token. ``obtained_s`` and ``expires_s`` are of ``time.monotonic``; ``signer`` is AWS's, if it is."""
 
     value: str = field(repr=False)
     obtained_s: float
     expires_s: float
+    signer: Signer | None = field(default=None, repr=False)
 
 
 def fetch_token(settings: OAuthSettings) -> Token:
     """Return a token from where they come from.
 
     Raises:
-        SettingsError: the file can't be read, or the command can't be run.
+        SettingsError: the file can't be read, the command can't be run, or there are no AWS credentials.
         BrokerError: there is no token that can be used; see :func:`request_token`.
     """
     now = time.monotonic()
+    if settings.aws is not None:
+        signer, life_s = sign_in(settings.aws)
+        signed = time.monotonic()
+        return Token(signer.bearer(dt.datetime.now(dt.UTC)), signed, signed + life_s, signer)
     if settings.file:
         try:
             return _given(read_file(Path(settings.file), MAX_ANSWER_BYTES), now, settings.shown)

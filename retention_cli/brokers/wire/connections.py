@@ -199,7 +199,7 @@ class Wire:
         try:
             return await sent
         except kafka_errors.KafkaError as error:
-            raise _translated(error, self._settings.mechanism) from None
+            raise _translated(error, self._settings) from None
 
     async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
         """Ask brokers in turn until one answers. ``request_for`` creates the request anew for each.
@@ -291,7 +291,7 @@ class Wire:
         try:
             connection = await self._manager.get_connection(node)
         except kafka_errors.KafkaError as error:
-            raise _translated(error, self._settings.mechanism) from None
+            raise _translated(error, self._settings) from None
         return dict(connection.broker_version_data.api_versions)
 
     async def highest_version(self, node: int, api_key: int) -> int | None:
@@ -352,7 +352,11 @@ class _Heard:
             if "Unable to bootstrap" not in str(error):  # kretain reports that itself; the cause was logged before
                 given = self._settings
                 said = connection_problem(
-                    error, given.mechanism, tls=given.uses_tls, sends_ours=given.certificate_pem is not None
+                    error,
+                    given.mechanism,
+                    tls=given.uses_tls,
+                    sends_ours=given.certificate_pem is not None,
+                    aws=given.uses_aws,
                 )
                 if isinstance(error, _REFUSED):
                     self.refusal = said
@@ -363,9 +367,10 @@ class _Heard:
 _LOG: Final = _Log()
 
 
-def _translated(error: Exception, mechanism: str | None) -> BrokerError:
+def _translated(error: Exception, settings: ConnectionSettings) -> BrokerError:
     if isinstance(error, _REFUSED):
-        return RequestFailedError(connection_problem(error, mechanism), retriable=False)
+        why = connection_problem(error, settings.mechanism, aws=settings.uses_aws)
+        return RequestFailedError(why, retriable=False)
     if isinstance(error, TooLateError):
         return NotSentError(f"not sent: {error.args[0]}")
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):

@@ -130,7 +130,12 @@ def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> s
 
 
 def connection_problem(
-    error: BaseException, mechanism: str | None = None, *, tls: bool = False, sends_ours: bool = False
+    error: BaseException,
+    mechanism: str | None = None,
+    *,
+    tls: bool = False,
+    sends_ours: bool = False,
+    aws: bool = False,
 ) -> str:
     """Return why a connection or a request failed, from kafka-python's error.
 
@@ -139,9 +144,12 @@ def connection_problem(
         mechanism: the SASL mechanism that is configured.
         tls: whether TLS is.
         sends_ours: whether a client certificate is.
+        aws: whether AWS credentials are.
     """
     text = " ".join(str(error).split())
     if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
+        if aws:
+            return "it did not accept the AWS credentials: may they kafka-cluster:Connect, and is this clock right?"
         if mechanism == "OAUTHBEARER":
             return "it did not accept the token: is it meant for this cluster, and does it know who issued it?"
         by = f" by {mechanism}" if mechanism else ""
