@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import subprocess
 import sys
 import time
@@ -45,6 +46,8 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with two AWS profiles; brokers on 127.0.0.1 don't name the region."""
     keys = f"aws_access_key_id={ACCESS_KEY}\naws_session_token={SESSION_TOKEN}\naws_secret_access_key="
     (tmp_path / "credentials").write_text(f"[trimmer]\n{keys}{SECRET_KEY}\n[stranger]\n{keys}another-s3cret\n")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_REGION", REGION)
