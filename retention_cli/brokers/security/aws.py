@@ -145,6 +145,8 @@ def _signed_in(identity: AwsIdentity) -> tuple[Signer, float]:
     region = identity.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if not region:
         raise SettingsError("no AWS region in the brokers' names: set AWS_REGION, or region in the AWS profile")
+    if session.get_scoped_config().get("mfa_serial"):  # botocore would ask for the code, in the midst of a run
+        raise SettingsError(f"{identity.shown}: the profile asks for an MFA code: use aws sso login, or another role")
     session.set_config_variable("region", region)  # for AWS's own services, on the way to credentials
     found = session.get_credentials()
     if found is None:

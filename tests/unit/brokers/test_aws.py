@@ -189,6 +189,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"[profile half]\naws_access_key_id = AKIDPROD\n"
         f"[profile failing]\ncredential_process = sh -c 'echo {AWS_SECRET} >&2; exit 1'\n"
         f"[profile babbling]\ncredential_process = echo {AWS_SECRET}\n"
+        f"[profile mfa]\nrole_arn = {ROLE}\nsource_profile = prod\nmfa_serial = arn:aws:iam::1:mfa/a\n"
         "[profile sso]\nsso_start_url = https://x.awsapps.com/start\nsso_region = eu-west-1\n"
         "sso_account_id = 1\nsso_role_name = r\n"
     )
@@ -240,6 +241,7 @@ def test_where_a_file_names_profile_and_role_the_profile_counts_as_in_java(sts: 
         ),
         (AwsIdentity("eu-west-1", "failing"), SettingsError, "can't be read (CredentialRetrievalError): run aws sts"),
         (AwsIdentity("eu-west-1", "babbling"), SettingsError, "(profile babbling): they can't be read"),
+        (AwsIdentity("eu-west-1", "mfa"), SettingsError, "(profile mfa): the profile asks for an MFA code"),
         (AwsIdentity("eu-west-1", "sso"), UnauthorizedError, "the session has ended: run aws sso login"),
     ],
 )
