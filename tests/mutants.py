@@ -105,7 +105,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "shared ledger: others are not asked again",
-        "memory/cluster_ledger.py",
+        "state/cluster_ledger.py",
         "            try:\n                self._sync()\n                with self._errors():\n                    self.lost = self._in_doubt()",
         "            try:\n                with self._errors():\n                    self.lost = self._in_doubt()",
     ),
@@ -244,6 +244,7 @@ NEAREST: Final = {
         "tests/kafka/plan/test_observe.py",
     ),
     "memory/": ("tests/kafka/floors/test_lineage.py", "tests/kafka/floors/test_floors.py"),
+    "state/": ("tests/kafka/floors/test_cluster_ledger.py",),
     "brokers/": (
         "tests/kafka/plan/test_lookups.py",
         "tests/kafka/plan/test_observe.py",

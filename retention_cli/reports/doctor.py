@@ -16,13 +16,12 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
 from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
-from retention_cli.state.own_topics import look_at
+from retention_cli.state.own_topics import STATE_TOPIC, look_at
 from retention_cli.state.state_topic import StateTopic
 
 Verdict = Literal["good", "limited", "missing"]
@@ -154,7 +153,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
     yield _can_make(reader, allowed, STATE_TOPIC)
     try:
         StateTopic(reader).check()
-    except SharedTopicError as error:
+    except BrokerError as error:
         yield Check("memory", "missing", f"{error}; every floor is unknown (F6)", _FLOORS)
         return
     yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", _FLOORS)

@@ -12,7 +12,7 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
-from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.state.own_topics import STATE_TOPIC
 
 PATIENCE_S: Final = 10.0
 """How long to wait for the brokers' time (s): much shorter than a recheck stays valid."""

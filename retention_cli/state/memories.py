@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.clock import SYSTEM
@@ -13,7 +13,9 @@ from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
-from retention_cli.memory.shared_topic import SharedTopic
+
+if TYPE_CHECKING:
+    from retention_cli.state.state_topic import StateTopic
 
 Kind = Literal["local", "cluster"]
 """Where memories are kept: on this machine, or in the shared topic (the policy's ``state``)."""
@@ -34,7 +36,7 @@ class Memories:
     def __init__(
         self,
         state_dir: Path,
-        topic: SharedTopic | None = None,
+        topic: StateTopic | None = None,
         *,
         will_save: bool = True,
         clock_ms: Callable[[], int] = SYSTEM.wall_ms,
@@ -78,7 +80,7 @@ class Memories:
 
     def save(self, now_ms: int) -> None:
         """Write what was added. A failure is only noted: the plan is as good without it."""
-        from retention_cli.memory.cluster_ledger import NotSharedError
+        from retention_cli.state.cluster_ledger import NotSharedError
 
         for memory in self._open.values():
             if memory.on_disk:
@@ -116,7 +118,7 @@ class Memories:
             ledger = Ledger(folder, known)
             self.notes += [] if known is None else missing_since(ledger, known)
             return ledger
-        from retention_cli.memory.cluster_ledger import ClusterLedger
+        from retention_cli.state.cluster_ledger import ClusterLedger
 
         return ClusterLedger(folder, self._topic, self._clock_ms, known, will_save=self._will_save)
 

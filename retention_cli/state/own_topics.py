@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
@@ -15,9 +15,9 @@ from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter, TopicSpec
 from retention_cli.core.commands import grant_line, kafka_tool
 from retention_cli.core.model import TopicPartition
-from retention_cli.memory.shared_topic import STATE_TOPIC, Stored
 from retention_cli.policy.live import POLICY_TOPIC
 
+STATE_TOPIC: Final = "_kretain_state"
 OWN_TOPICS: Final = (POLICY_TOPIC, STATE_TOPIC)
 _REPLICAS: Final = 3
 _IN_SYNC: Final = 2
@@ -34,6 +34,16 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
 
 class TopicMissingError(BrokerError):
     """The topic does not exist, or may not be described."""
+
+
+class Stored(NamedTuple):
+    """A message. A value of None deletes its key. ``time_ms`` is its timestamp (Unix ms)."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True)

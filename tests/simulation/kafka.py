@@ -7,7 +7,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retention_cli.memory.shared_topic import Placed, Stored
+from retention_cli.brokers.writer import Appended
+from retention_cli.state.own_topics import Stored
 from tests.simulation.logs import NO_STAMP, Partition, Record
 
 BROKERS = (1, 2, 3)
@@ -117,11 +118,11 @@ class SimKafka:
 
     # -- what kretain shares ------------------------------------------------------------
 
-    def append_state(self, key: bytes, value: bytes | None) -> Placed:
+    def append_state(self, key: bytes, value: bytes | None) -> Appended:
         """Append to the topic that all kretains share, stamped by a broker."""
         self.state_messages.append(Stored(0, self.state_end, key, value, self.now_ms))
         self.state_end += 1
-        return Placed(self.state_end - 1, self.now_ms)
+        return Appended(0, self.state_end - 1, self.now_ms)
 
     def compact_state(self) -> None:
         """Clean it: of each key the last word stays."""

@@ -21,7 +21,7 @@ from tests.simulation.deleter import SimDeleter
 from tests.simulation.kafka import HOUR
 from tests.simulation.reader import SimReader
 from tests.simulation.scene import Operator, policy
-from tests.simulation.shared import SimBrokerClock, SimSharedTopic
+from tests.simulation.shared import SimBrokerClock, SimStateTopic
 from tests.simulation.truth import LOGS_CHANGE, Moved, Reading
 
 GOOD_FOR_S = 30
@@ -38,7 +38,7 @@ def selection_of(world: World, one: Operator) -> Selection:
 
 
 def memories_of(world: World, one: Operator) -> Memories:
-    topic = SimSharedTopic(world.kafka, world.hub) if world.memories == "cluster" else None
+    topic = SimStateTopic(world.kafka, world.hub) if world.memories == "cluster" else None
     return Memories(one.folder, topic, clock_ms=one.clock.wall_ms)
 
 

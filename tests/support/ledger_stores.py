@@ -15,11 +15,10 @@ from retention_cli.core.model import Decision, Sample
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Kind, Memories
-from retention_cli.state.own_topics import OWN_TOPICS, look_at, read_stored
+from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, look_at, read_stored
 from retention_cli.state.state_topic import StateTopic
 from tests.support.world import Cli, World, now_ms, reader_for
 

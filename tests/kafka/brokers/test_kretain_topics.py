@@ -14,9 +14,8 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
-from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.policy.live import POLICY_TOPIC
-from retention_cli.state.own_topics import OWN_TOPICS
+from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC
 from tests.support.ledger_stores import make_kretain_topics, memories_of, run
 from tests.support.world import World, consumed, now_ms, reader_for
 

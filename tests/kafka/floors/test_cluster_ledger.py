@@ -10,7 +10,7 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
-from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.ledger_stores import (
     Store,
     decide,

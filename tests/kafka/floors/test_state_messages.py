@@ -14,7 +14,7 @@ from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.samples import pack
-from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.ledger_stores import Store, decide, memories_of, new_topic_id, plan, renew_state_topic, see
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 

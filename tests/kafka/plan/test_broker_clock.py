@@ -12,9 +12,8 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.plan.make import LocalPlanner, PlanJob
-from retention_cli.state.own_topics import look_at, read_stored
+from retention_cli.state.own_topics import STATE_TOPIC, look_at, read_stored
 from retention_cli.trim.history import PastDay
 from retention_cli.trim.recheck import Rechecks
 from retention_cli.trim.report import TrimReport, report_as_json

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from retention_cli.audit.log import NamedLedger
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.consumers import forget_hint, who
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError
@@ -21,7 +22,8 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import covers
-from retention_cli.memory.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopic, SharedTopicError, Stored
+from retention_cli.state.own_topics import STATE_TOPIC, Stored
+from retention_cli.state.state_topic import Extent, StateTopic
 
 _MESSAGES_AT_ONCE: Final = 2_000
 _DOCUMENTS_AT_ONCE: Final = 500
@@ -45,7 +47,7 @@ class ClusterLedger(Ledger):
     def __init__(
         self,
         folder: Path,
-        topic: SharedTopic,
+        topic: StateTopic,
         clock_ms: Callable[[], int],
         known: NamedLedger | None = None,
         *,
@@ -61,7 +63,7 @@ class ClusterLedger(Ledger):
             topic.check()
             self._sync()
             self._synced = True
-        except SharedTopicError as error:
+        except BrokerError as error:
             self.lost = _untold(error)
         with self._errors():
             self._forget_read()
@@ -85,7 +87,7 @@ class ClusterLedger(Ledger):
                 self._sync()
                 with self._errors():
                     self.lost = self._in_doubt()
-            except SharedTopicError as error:
+            except BrokerError as error:
                 self.lost = _untold(error)
         self._begun = True
         super().begin(topic_ids)
@@ -157,7 +159,7 @@ class ClusterLedger(Ledger):
                 if abs(lags[0]) > MAX_SKEW_MS:  # others discard our times, however often we send them
                     self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: set it right (NTP)"))
                     return
-        except SharedTopicError as error:
+        except BrokerError as error:
             raise NotSharedError(f"{error}; the next run sends it") from None
 
     def _send(self, waiting: Mapping[str, int]) -> int:
@@ -168,7 +170,7 @@ class ClusterLedger(Ledger):
         values = {key: None if one is None else docs.encode(one, written) for key, one in found.items()}
         fitting = [key for key, value in values.items() if value is None or len(value) <= _MOST_BYTES]
         results = self._topic.append([(key.encode(), values[key]) for key in fitting])
-        sent = {key: one for key, one in zip(fitting, results, strict=True) if isinstance(one, Placed)}
+        sent = {key: one for key, one in zip(fitting, results, strict=True) if not isinstance(one, BrokerError)}
         with self.transaction():
             for key in sent:
                 document = found[key]
@@ -177,13 +179,13 @@ class ClusterLedger(Ledger):
                 if isinstance(document, docs.GroupDocument):
                     self._cache.told(document.name, document.group.seen_ms)
             self._cache.pass_over([one.offset for one in sent.values()])
-        failed = [one for one in results if isinstance(one, SharedTopicError)]
+        failed = [one for one in results if isinstance(one, BrokerError)]
         if failed:
-            raise SharedTopicError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
+            raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
         if len(fitting) < len(waiting):
             large = next(key for key in waiting if key not in sent)
-            raise SharedTopicError(f"{large}: what is remembered of it is too large for a message")
-        return lag_ms(written.at_ms, max(one.broker_ms for one in sent.values()), self._clock_ms())
+            raise BrokerError(f"{large}: what is remembered of it is too large for a message")
+        return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
 
     # -- the topic -----------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class ClusterLedger(Ledger):
         """Merge the topic's messages since the last read, or all of them if that position is unknown.
 
         Raises:
-            SharedTopicError: it can't be read.
+            BrokerError: it can't be read.
         """
         there = self._topic.extent()
         with self._errors():
@@ -232,7 +234,7 @@ class ClusterLedger(Ledger):
             self._cache.read_up_to(there.topic_id, end, revision if whole else None)
 
     def _take(self, one: Stored, latest: dict[str, docs.Document | None]) -> None:
-        place = one.place
+        place = f"{STATE_TOPIC}-{one.partition} offset {one.offset:,}"
         try:
             key = (one.key or b"").decode("utf-8")
         except UnicodeDecodeError:
@@ -284,7 +286,7 @@ class ClusterLedger(Ledger):
         return Unknown(tuple(reasons)) if reasons else None
 
 
-def _untold(error: SharedTopicError) -> Unknown:
+def _untold(error: BrokerError) -> Unknown:
     return Unknown.because("ledger", f"what is remembered of this cluster (state: cluster) is unknown: {error}")
 
 
