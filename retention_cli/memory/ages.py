@@ -41,16 +41,11 @@ class StoredAges:
         self._db = db
         self.new_widths: dict[tuple[str, int], int] = {}
         self.new_groups: dict[str, int] = {}
-        self._read: tuple[dict[str, list[Width]], dict[str, int]] | None = None
 
     @property
     def changed(self) -> bool:
         """Whether anything waits to be written."""
         return bool(self.new_widths or self.new_groups)
-
-    def forget_read(self) -> None:
-        """Read the tables again the next time: others may have written them."""
-        self._read = None
 
     def known_by_others(self, groups: Collection[str]) -> None:
         """Take back groups that another process has written meanwhile: it has seen them earlier."""
@@ -88,7 +83,7 @@ class StoredAges:
         """Write what was noted, before the groups are; return the ids of the topics that have grown."""
         grown = {topic_id for (topic_id, _), seen_ms in self.new_widths.items() if seen_ms}
         for (topic_id, count), seen_ms in self.new_widths.items():
-            self._put_width(topic_id, count, seen_ms)
+            self.merge_widths(topic_id, [(count, seen_ms)])
         for name, seen_ms in self.new_groups.items():  # one that another process has seen earlier is older
             self._db.execute(
                 "INSERT OR IGNORE INTO born SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM groups WHERE name = ?)",
@@ -98,7 +93,7 @@ class StoredAges:
 
     def written(self) -> None:
         """Note that what waited is in the file: only now, as a failed write must change nothing."""
-        self.new_widths, self.new_groups, self._read = {}, {}, None
+        self.new_widths, self.new_groups = {}, {}
 
     def widths_of(self, topic_id: str) -> tuple[Width, ...]:
         """Return a topic's widths, none if it has never grown."""
@@ -114,9 +109,9 @@ class StoredAges:
 
     def merge_widths(self, topic_id: str, theirs: Iterable[Width]) -> None:
         """Merge what another operator knows of a topic."""
-        for count, seen_ms in theirs:
-            self._put_width(topic_id, count, seen_ms)
-        self._read = None
+        known = self._db.execute("SELECT partitions, seen_ms FROM widths WHERE topic_id = ?", (topic_id,))
+        rows = [(topic_id, *width) for width in merged(known, theirs)]
+        self._db.executemany("INSERT OR REPLACE INTO widths VALUES (?, ?, ?)", rows)
 
     def merge_born(self, group: str, seen_ms: int, *, known: bool) -> None:
         """Merge when another operator first saw a group; ``known`` says that this ledger has seen it, too."""
@@ -126,32 +121,18 @@ class StoredAges:
         self._db.execute("DELETE FROM born WHERE name = ?", (group,))
         if seen_ms:
             self._db.execute("INSERT INTO born VALUES (?, ?)", (group, seen_ms))
-        self._read = None
 
     def forget(self, topics: Iterable[str], groups: Iterable[str]) -> None:
         """Forget topic ids and groups."""
         self._db.executemany("DELETE FROM widths WHERE topic_id = ?", ((one,) for one in topics))
         self._db.executemany("DELETE FROM born WHERE name = ?", ((one,) for one in groups))
-        self._read = None
-
-    def _put_width(self, topic_id: str, count: int, seen_ms: int) -> None:
-        """Of two times the earlier one counts. 0 says only that its writer has never seen fewer: any other does."""
-        self._db.execute(
-            "INSERT INTO widths VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET seen_ms = "
-            "CASE WHEN seen_ms = 0 OR (excluded.seen_ms > 0 AND excluded.seen_ms < seen_ms) "
-            "THEN excluded.seen_ms ELSE seen_ms END",
-            (topic_id, count, seen_ms),
-        )
 
     def _stored(self) -> tuple[dict[str, list[Width]], dict[str, int]]:
-        if self._read is None:
-            widths: dict[str, list[Width]] = {}
-            for topic_id, *width in self._db.execute(
-                "SELECT topic_id, partitions, seen_ms FROM widths ORDER BY topic_id, partitions"
-            ):
-                widths.setdefault(topic_id, []).append((width[0], width[1]))
-            self._read = widths, dict(self._db.execute("SELECT name, seen_ms FROM born"))
-        return dict(self._read[0]), self._read[1]
+        widths: dict[str, list[Width]] = {}
+        rows = self._db.execute("SELECT topic_id, partitions, seen_ms FROM widths ORDER BY topic_id, partitions")
+        for topic_id, count, seen_ms in rows:
+            widths.setdefault(topic_id, []).append((count, seen_ms))
+        return widths, dict(self._db.execute("SELECT name, seen_ms FROM born"))
 
     def _partitions(self) -> dict[str, int]:
         """Return how many partitions the ledger has of each topic id: others send widths only of topics that grew."""
@@ -159,7 +140,10 @@ class StoredAges:
 
 
 def merged(mine: Iterable[Width], theirs: Iterable[Width]) -> list[Width]:
-    """Return both histories of one topic as one."""
+    """Return both histories of one topic as one: of two times the earlier one counts.
+
+    0 says only that its writer has never seen fewer partitions: any other time does.
+    """
     found: dict[int, int] = {}
     for count, seen_ms in (*mine, *theirs):
         known = found.get(count, 0)

@@ -10,9 +10,11 @@ import hashlib
 import marshal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
-from retention_cli.memory.interface import Commits, RecalledGroup, Rows
+from pydantic import TypeAdapter
+
+from retention_cli.memory.interface import Commits, Int64, RecalledGroup, Rows
 from retention_cli.memory.positions import NONE, NOTHING, Logs, Place, Position, Positions, packed, unpacked
 
 
@@ -78,7 +80,7 @@ class GroupMemory:
         self.refused, self.doubted = before.where(before.same_in(commits)), NOTHING
         known = self.counted.joined(self.open)
         new = commits.where(~(commits.within(self.refused) | commits.same_in(known)))
-        moved |= not new.at_offset_in(known.joined(before)).all()
+        moved |= not new.same_in(known.joined(before), any_epoch=True).all()
         self.open = self.open.joined(new)
         still = topics | (kept := self.gone.topics())  # a topic that does not exist now may be recreated (F5)
         self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
@@ -217,48 +219,11 @@ class GroupMemory:
             ValueError: it is not valid.
         """
         try:
-            (seen_ms, stood_ms, digest, ids), (counted, opened, refused, gone, doubted) = unpacked(raw)
-            group = cls(
-                seen_ms, bytes.fromhex(digest), {**ids}, counted, opened, refused, gone, doubted, stood_ms=stood_ms
-            )
-            sound = (
-                all(type(one) is str for one in ids.values())
-                and type(seen_ms) is type(stood_ms) is int
-                and -(2**63) <= seen_ms < 2**63
-            )
-        except (ValueError, TypeError, AttributeError):
-            sound = False
-        if not sound:
-            raise ValueError("a group's memory can't be read: it is damaged")
-        return group
-
-
-class ReadCommits(NamedTuple):
-    """A group's commits as a task has read them: when that was (Unix ms), their digest, and the commits."""
-
-    read_ms: int
-    digest: bytes
-    commits: Positions
-
-    def as_bytes(self) -> bytes:
-        """Return all of it as bytes."""
-        return packed([self.read_ms, self.digest.hex()], (self.commits,))
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> ReadCommits:
-        """Return what :meth:`as_bytes` wrote.
-
-        Raises:
-            ValueError: it is not valid.
-        """
-        try:
-            (read_ms, digest), (commits,) = unpacked(raw)
-            found = cls(read_ms, bytes.fromhex(digest), commits)
+            head, (counted, opened, refused, gone, doubted) = unpacked(raw)
+            seen_ms, stood_ms, digest, ids = _HEAD.validate_python(tuple(head), strict=True)
+            return cls(seen_ms, bytes.fromhex(digest), ids, counted, opened, refused, gone, doubted, stood_ms)
         except (ValueError, TypeError):
-            found = None
-        if found is None or type(found.read_ms) is not int:
-            raise ValueError("a task's commits can't be read")
-        return found
+            raise ValueError("a group's memory can't be read: it is damaged") from None
 
 
 def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
@@ -269,6 +234,7 @@ def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
 
 
 _CUT: Final = "?"
+_HEAD: Final = TypeAdapter(tuple[Int64, Int64, str, dict[str, str]])
 _NOTHING: Final = Position(-1, None)
 
 

@@ -5,6 +5,7 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Self
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import Ages
-from retention_cli.memory.disk import DiskMemory
+from retention_cli.memory.disk import DiskMemory, Look, unpack
 from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.memory.ledger_groups import LedgerGroups
 from retention_cli.memory.ledger_rows import Head, Key, partitions_in
 from retention_cli.memory.partition import PartitionMemory
@@ -161,6 +163,12 @@ class Ledger(LedgerGroups):
                 self._disks[name] = self._stored_disk(name) or DiskMemory()
         return self._disks[name]
 
+    def looks(self) -> dict[str, tuple[Look, ...]]:
+        """Return the looks at each disk's usage, by its key."""
+        with self._errors():
+            rows = self.db.execute("SELECT name, looks FROM disks ORDER BY name").fetchall()
+            return {name: unpack(packed) for name, packed in rows if ":unexplained" not in name}
+
     def topics(self) -> dict[str, tuple[str, int]]:
         """Return every topic id, with its name and when it was last seen (Unix ms)."""
         with self._errors():
@@ -196,7 +204,7 @@ class Ledger(LedgerGroups):
             changed = {key: one for key, one in self._partitions.items() if one.changed}
             partitions, groups, judged = changed, self._groups, self._judged
             if self._outdated:
-                partitions, groups, judged = self._merged(changed), self._merged_groups(), {}
+                partitions, groups, judged = self._with_theirs(changed), self._merged_groups(), {}
                 for name, disk in disks.items():
                     disk.take(self._stored_disk(name) or DiskMemory())
             self._write(partitions, groups, judged, touched, disks, now_ms)
@@ -229,7 +237,7 @@ class Ledger(LedgerGroups):
         """Forget what :meth:`seen_before` returns; return how many topic ids and groups."""
         with self.transaction():
             topics, groups = self.seen_before(before_ms, keep)
-            keys = {docs.topic_key(*key) for one in topics for key, _ in self._every_partition(one)}
+            keys = {docs.topic_key(*key) for one in topics for key, _ in self._stored_partitions(one)}
             keys.update(map(docs.group_key, groups))
             self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
@@ -301,7 +309,6 @@ class Ledger(LedgerGroups):
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
         self._taken = {}
-        self._ages.forget_read()
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._heads = self._stored_heads()
@@ -310,7 +317,6 @@ class Ledger(LedgerGroups):
         """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
         self._expand_taken()
         self._groups, self._judged = self._merged_groups(), {}
-        self._ages.forget_read()
         self._heads = self._stored_heads()
         self._ages.known_by_others(self._heads)
         self._heads |= {name: Head.of(group) for name, group in self._groups.items()}
@@ -318,7 +324,7 @@ class Ledger(LedgerGroups):
         for name, disk in self._disks.items():
             disk.take(self._stored_disk(name) or DiskMemory())
         topic_ids = self._loaded | {topic_id for topic_id, _ in self._partitions}
-        for key, theirs in self._every_partition():
+        for key, theirs in self._stored_partitions():
             if key[0] in topic_ids:
                 mine = self._partitions.setdefault(key, theirs)
                 mine.become(mine.merged(theirs) if mine.changed else theirs)
@@ -331,7 +337,7 @@ class Ledger(LedgerGroups):
         with self._errors():
             everything = not self._loaded and not self._sparing
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
-            for key, one in self._every_partition(None if everything else topic_id):
+            for key, one in self._stored_partitions(None if everything else topic_id):
                 if key[0] in self._loaded:
                     self._partitions.setdefault(key, one)
 
@@ -342,15 +348,8 @@ class Ledger(LedgerGroups):
             one.changed = True
         self._taken = {}
 
-    def _merged(self, changed: Mapping[Key, PartitionMemory]) -> dict[Key, PartitionMemory]:
-        """Return partitions to write, merged with what another process has written since we read."""
-        return {
-            key: mine if (theirs := self._stored_partition(key)) is None else mine.merged(theirs)
-            for key, mine in changed.items()
-        }
-
     def _merged_groups(self) -> dict[str, GroupMemory]:
-        """Return groups to write, merged likewise."""
+        """Return groups to write, merged with what another process has written since we read."""
         waiting = {name: self.group(name) for name in (*self._groups, *self._judged)}
         return {
             name: group if (stored := self._stored_group(name)) is None else group.merged(stored)
@@ -389,3 +388,15 @@ class Ledger(LedgerGroups):
         keys = {docs.topic_key(*key) for key in (*changed, *self._taken)} | grown
         keys.update(map(docs.group_key, (*groups, *judged)), map(docs.disk_key, disks))
         self._mark(keys, touched)
+
+
+def disk_looks(folder: Path) -> dict[str, tuple[Look, ...]]:
+    """Return what :meth:`Ledger.looks` has of a cluster; empty if there is no ledger, and none is made.
+
+    Raises:
+        StateError: it can't be used.
+    """
+    if not os.path.lexists(folder / FILE_NAME):
+        return {}
+    with Ledger(folder) as ledger:
+        return ledger.looks()

@@ -127,11 +127,12 @@ class LedgerFile:
                 f"use that one, or another --state-dir"
             )
         if version == 0:
-            if there and (self._known_id is not None or self._has_tables()):
+            if there and (self._known_id is not None or self.db.execute("SELECT 1 FROM sqlite_master").fetchone()):
                 raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
             with self.transaction():
                 if self._pragma("user_version") == 0:  # no other process was faster
-                    self._execute_all(SCHEMA)
+                    for statement in SCHEMA.split(";"):
+                        self.db.execute(statement)
                     self._introduce()
                     self.began_anew = True
         elif version < SCHEMA_VERSION:
@@ -186,16 +187,8 @@ class LedgerFile:
                 total = zlib.crc32(lines.encode("utf-8", "surrogatepass"), total)
         return total
 
-    def _has_tables(self) -> bool:
-        return bool(self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-
     def _pragma(self, name: str) -> int:
         return int(self.db.execute(f"PRAGMA {name}").fetchone()[0])
-
-    def _execute_all(self, statements: str) -> None:
-        for statement in statements.strip().split(";"):
-            if statement.strip():
-                self.db.execute(statement)
 
     def _bump(self) -> None:
         self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")

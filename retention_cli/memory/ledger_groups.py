@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
-from retention_cli.memory.group import GroupMemory, ReadCommits, digest_of
+from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import Commits, Last, LogsOf, RecalledGroup
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS, Head, LedgerRows
 from retention_cli.memory.positions import NOTHING, Logs, Positions
@@ -16,8 +16,8 @@ from retention_cli.memory.positions import NOTHING, Logs, Positions
 class LedgerGroups(LedgerRows):
     """A ledger's groups. Those that changed are in ``_groups``, and from judging on in ``_judged``, as stored."""
 
-    reads: list[tuple[str, ReadCommits | None]] | None = None
-    """A list of one's own to note here what groups are read as, in order; None: as is remembered."""
+    reads: list[tuple[str, GroupMemory | None]] | None = None
+    """A list of one's own to note here what groups are read as, in order: all open; None: as is remembered."""
 
     def __init__(self, folder: Path | None, known_id: str | None = None, *, shared: bool = False) -> None:
         self._ids: Mapping[str, str] = {}
@@ -42,7 +42,7 @@ class LedgerGroups(LedgerRows):
         stands = head is not None and head.digest == digest
         now = None if stands else Positions.of(commits)
         if self.reads is not None:
-            self.reads.append((name, None if now is None else ReadCommits(now_ms, digest, now)))
+            self.reads.append((name, None if now is None else GroupMemory(now_ms, digest, open=now)))
         if head is not None and now is None:
             self.saw_again(name, now_ms)
             return RecalledGroup() if head.plain else self.group(name).recalled(self._ids, since_ms)
@@ -96,7 +96,7 @@ class LedgerGroups(LedgerRows):
         """Return the memory of every group, by name."""
         return {name: self.group(name) for name in sorted(self._heads)}
 
-    def saw_read(self, name: str, read: ReadCommits | None, listed_ms: int) -> None:
+    def saw_read(self, name: str, read: GroupMemory | None, listed_ms: int) -> None:
         """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.parts`).
 
         Others may have written since: what they have read is merged by when that was, as their commits may be later.
@@ -111,7 +111,7 @@ class LedgerGroups(LedgerRows):
             return
         apart = self._outdated or self._meta("revision") != self._revision
         group = GroupMemory() if apart and name not in self._groups and name not in self._judged else self.group(name)
-        group.update(read.commits, self._ids, read.digest, read.read_ms, named=() if outlives_topics(name) else None)
+        group.update(read.open, self._ids, read.digest, read.seen_ms, named=() if outlives_topics(name) else None)
         self._see(name, group)
 
     def saw_again(self, name: str, now_ms: int) -> None:

@@ -55,19 +55,22 @@ class LedgerRows(LedgerFile):
 
     # -- partitions ---------------------------------------------------------------------
 
-    def _stored_partition(self, key: Key) -> PartitionMemory | None:
-        return self._stored_partitions(key[0], range(key[1], key[1] + 1)).get(key[1])
-
-    def _stored_partitions(self, topic_id: str, numbers: range) -> dict[int, PartitionMemory]:
-        where = " WHERE topic_id = ? AND partition >= ? AND partition < ?"
-        rows = self.db.execute(_SELECT + where, (topic_id, numbers.start, numbers.stop))
-        return {key[1]: PartitionMemory.from_bytes(doc) for key, doc in _intact(rows)}
-
-    def _every_partition(self, topic_id: str | None = None) -> Iterator[tuple[Key, PartitionMemory]]:
-        """Yield a topic's partitions, or all."""
-        where, given = ("", ()) if topic_id is None else (" WHERE topic_id = ?", (topic_id,))
+    def _stored_partitions(
+        self, topic_id: str | None = None, numbers: range = range(2**31)
+    ) -> Iterator[tuple[Key, PartitionMemory]]:
+        """Yield all partitions, or a topic's, or some of these."""
+        where = "" if topic_id is None else " WHERE topic_id = ? AND partition >= ? AND partition < ?"
+        given = (topic_id, numbers.start, numbers.stop) if where else ()
         for key, doc in _intact(self.db.execute(_SELECT + where, given)):
             yield key, PartitionMemory.from_bytes(doc)
+
+    def _with_theirs(self, partitions: Mapping[Key, PartitionMemory]) -> dict[Key, PartitionMemory]:
+        """Return partitions merged with what the file has of them."""
+        found = dict(partitions)
+        for (topic_id, number), mine in partitions.items():
+            for key, theirs in self._stored_partitions(topic_id, range(number, number + 1)):
+                found[key] = mine.merged(theirs)
+        return found
 
     def _put_partitions(self, documents: Iterable[tuple[Key, bytes]]) -> None:
         rows = ((*key, _checksum(key, doc), doc) for key, doc in documents)
@@ -160,7 +163,7 @@ class LedgerRows(LedgerFile):
         if (named := docs.partitions_of(key)) is None:
             return None
         topic_id, numbers = named
-        memories = self._stored_partitions(topic_id, numbers)
+        memories = {number: one for (_, number), one in self._stored_partitions(topic_id, numbers)}
         if not memories:
             return None
         row = self.db.execute("SELECT name, seen_ms FROM topics WHERE topic_id = ?", (topic_id,)).fetchone()
@@ -171,12 +174,13 @@ class LedgerRows(LedgerFile):
     def _merge_in(self, document: docs.Document) -> None:
         match document:
             case docs.TopicDocument():
-                known = {number: self._stored_partition((document.topic_id, number)) for number in document.partitions}
-                both = {
-                    (document.topic_id, number): theirs if (mine := known[number]) is None else mine.merged(theirs)
-                    for number, theirs in document.partitions.items()
-                }
-                self._put_partitions((key, one.as_bytes()) for key, one in both.items() if one != known[key[1]])
+                numbers = range(min(document.partitions, default=0), max(document.partitions, default=-1) + 1)
+                known = dict(self._stored_partitions(document.topic_id, numbers))
+                for number, theirs in document.partitions.items():
+                    mine = known.get(key := (document.topic_id, number))
+                    both = theirs if mine is None else mine.merged(theirs)
+                    if both != mine:
+                        self._put_partitions([(key, both.as_bytes())])
                 self.db.execute(
                     "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) "
                     "DO UPDATE SET seen_ms = max(seen_ms, excluded.seen_ms)",

@@ -6,6 +6,7 @@ belongs to a topic id: a recreated topic starts over.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final, NamedTuple
 
@@ -13,7 +14,6 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory import replica as replica_memory
-from retention_cli.memory.earlier import Earlier, joined, pending
 from retention_cli.memory.event_scan import further, read_scan
 from retention_cli.memory.interface import Int32, Int64
 from retention_cli.memory.samples import (
@@ -28,6 +28,7 @@ from retention_cli.memory.samples import (
 )
 
 _DATA_AT_MOST: Final = 8
+_EARLIER_AT_MOST: Final = 4
 
 
 class Front(NamedTuple):
@@ -35,6 +36,28 @@ class Front(NamedTuple):
 
     offset: Int64
     append_time: bool
+
+
+class Earlier(NamedTuple):
+    """An earlier memory that a later one replaced, last proven under ``leader_epoch``, of the log up to ``reach``.
+
+    Two runs may observe a partition under two leader epochs and remember both (``state: cluster``, or one state
+    directory). The later memory replaces the earlier one. But if it was not derived from it, nobody has asked yet
+    whether the log was cut after the earlier run, and commits that counted then may lie beyond the cut (F5, M2).
+
+    The end of leader epoch ``asked`` shows whether the log was cut since. ``settled``: it was asked for, and the answer
+    was applied to the groups' commits.
+    """
+
+    asked: Int32
+    leader_epoch: Int32
+    reach: Int64
+    settled: bool = False
+
+    def settles(self, other: Earlier) -> bool:
+        """Return whether this one is settled, and its answer also settles the other."""
+        same = self.asked == other.asked and self.leader_epoch >= other.leader_epoch and self.reach >= other.reach
+        return self.settled and same
 
 
 def _askable(newest: EventMax | None) -> EventMax | None:
@@ -220,11 +243,9 @@ class PartitionMemory:
 
     def become(self, both: PartitionMemory) -> None:
         """Take over the values that :meth:`merged` returned."""
-        self.packed, self.data_at = both.packed, both.data_at
-        self.newest, self.newest_under = both.newest, both.newest_under
-        self.scan, self.replicas, self.front = both.scan, both.replicas, both.front
-        self.leader_epoch, self.log_start, self.last_epoch = both.leader_epoch, both.log_start, both.last_epoch
-        self.created, self.created_below, self.earlier = both.created, both.created_below, both.earlier
+        for name in self.__slots__:
+            if name != "changed":
+                setattr(self, name, getattr(both, name))
 
     def merged(self, other: PartitionMemory) -> PartitionMemory:
         """Return what both remember; their order matters only for two sources of event times: this one's are kept.
@@ -285,6 +306,36 @@ class PartitionMemory:
             ValueError: it is not valid.
         """
         return _ADAPTER.validate_json(raw, strict=True)
+
+
+def pending(earlier: Iterable[Earlier]) -> list[Earlier]:
+    """Return those that are not settled yet."""
+    return [one for one in earlier if not one.settled]
+
+
+def joined(earlier: Iterable[Earlier]) -> tuple[Earlier, ...]:
+    """Return the earlier memories that several memories have, merged and shortened; their order does not matter.
+
+    Only the last few settled ones are kept: one that is dropped is asked about again. If too many are not settled, the
+    earliest are merged into one with the lowest ``asked`` epoch and the largest ``reach``: it may find a cut where
+    there is none, but never misses one.
+    """
+    every = frozenset(earlier)
+    settled = [one for one in every if one.settled]
+    settled = sorted(one for one in settled if not any(other.settles(one) for other in settled if other != one))
+    settled = sorted(settled, key=lambda one: one.leader_epoch)[-_EARLIER_AT_MOST:]
+    asked = _without_lesser(one for one in every if not one.settled and not any(o.settles(one) for o in settled))
+    while len(asked) > _EARLIER_AT_MOST:
+        one, other, *more = asked
+        lowest, reach = min(one.asked, other.asked), max(one.reach, other.reach)
+        asked = _without_lesser([Earlier(lowest, max(one.leader_epoch, other.leader_epoch), reach), *more])
+    return (*settled, *asked)
+
+
+def _without_lesser(asked: Iterable[Earlier]) -> list[Earlier]:
+    """Return those that are not settled, by epoch, without those that another's answer settles."""
+    every = frozenset(asked)
+    return sorted(one for one in every if not any(o._replace(settled=True).settles(one) for o in every if o != one))
 
 
 _ADAPTER: Final = TypeAdapter(PartitionMemory)

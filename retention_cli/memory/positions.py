@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from retention_cli.memory.log_now import LogNow
+from pydantic_core import from_json
 
 Place = tuple[str, int]
 """A topic's name, and a partition."""
@@ -43,11 +42,6 @@ class Position(NamedTuple):
     own: int | None
     proven: int | None = None
     seen_ms: int = 0
-
-    @property
-    def commit(self) -> tuple[int, int | None]:
-        """The offset and the leader epoch that the group committed."""
-        return self.offset, self.own
 
     @property
     def epoch(self) -> int | None:
@@ -80,11 +74,11 @@ class Positions(Mapping[Place, Position]):
     @classmethod
     def at(cls, places: Mapping[Place, Position]) -> Positions:
         """Return positions by place."""
-        columns = np.zeros((5, len(places)), np.int64)
-        for n, ((topic, partition), one) in enumerate(places.items()):
-            own, proven = (NONE if epoch is None else epoch for epoch in one[1:3])
-            columns[:, n] = (_key((topic, partition)), one.offset, own, proven, one.seen_ms)
-        return cls(_sorted(columns))
+        rows = [
+            (_key(place), offset, NONE if own is None else own, NONE if proven is None else proven, seen_ms)
+            for place, (offset, own, proven, seen_ms) in places.items()
+        ]
+        return cls(_sorted(np.array(rows, np.int64).reshape(-1, 5).T.copy()))
 
     # -- as a mapping ------------------------------------------------------------------
 
@@ -120,11 +114,13 @@ class Positions(Mapping[Place, Position]):
 
     def topics(self) -> set[str]:
         """Return their topics."""
-        return _topics_of(self.columns[_KEY])
+        return {_TOPICS[one] for one in np.unique(self.columns[_KEY] >> 32).tolist()}
 
     def commits(self) -> dict[Place, tuple[int, int | None]]:
         """Return the offset and the leader epoch of each."""
-        return {place: one.commit for place, one in self.items()}
+        offsets, own = self.columns[_OFFSET].tolist(), self.columns[_OWN].tolist()
+        epochs = (None if one == NONE else one for one in own)
+        return dict(zip(self, zip(offsets, epochs, strict=True), strict=True))
 
     # -- as a set of places ------------------------------------------------------------
 
@@ -136,16 +132,12 @@ class Positions(Mapping[Place, Position]):
         """Return, for each, whether the other has a position at its place."""
         return self._in(other)[1]
 
-    def same_in(self, other: Positions, columns: Sequence[int] = (_OFFSET, _OWN)) -> Mask:
-        """Return, for each, whether the other has the same commit at its place."""
+    def same_in(self, other: Positions, *, any_epoch: bool = False) -> Mask:
+        """Return, for each, whether the other has the same commit at its place; with ``any_epoch`` the same offset."""
         at, found = self._in(other)
-        for column in columns if len(other) else ():
+        for column in (_OFFSET, _OWN)[: 1 if any_epoch else 2] if len(other) else ():
             found &= other.columns[column][at] == self.columns[column]
         return found
-
-    def at_offset_in(self, other: Positions) -> Mask:
-        """Return, for each, whether the other has the same offset at its place."""
-        return self.same_in(other, (_OFFSET,))
 
     def of_topics(self, topics: Collection[str]) -> Mask:
         """Return, for each, whether it is on one of these topics."""
@@ -197,51 +189,65 @@ class Positions(Mapping[Place, Position]):
         return Positions(columns)
 
 
-LogColumns = Mapping[str, tuple[Sequence[int], ...]]
-"""Logs by topic: their partitions, and of each H and the leader epoch that proves it."""
 NOTHING: Final = Positions(np.zeros((5, 0), np.int64))
+
+
+class LogNow(NamedTuple):
+    """What a pass knows of a partition's log, to judge the commits on it (F5).
+
+    ``unknown_epochs`` are leader epochs of commits that the leader does not know, ``unasked_epochs`` those that it
+    could not be asked about. ``cut`` is where the log was cut since the last pass, None if it was not. A commit that
+    was seen to count under a leader epoch above ``cut_until`` was seen after the cut; None if that is known of none.
+    ``last_epoch`` is the epoch of the log's last record, None if unknown.
+    """
+
+    high_watermark: int
+    leader_epoch: int
+    unknown_epochs: frozenset[int] = frozenset()
+    unasked_epochs: frozenset[int] = frozenset()
+    cut: int | None = None
+    last_epoch: int | None = None
+    cut_until: int | None = None
+
+    @property
+    def proves(self) -> int:
+        """The leader epoch whose end shows later whether the log below H is still the same."""
+        return self.leader_epoch if self.last_epoch is None else self.last_epoch
 
 
 class Logs:
     """What a pass has read of logs, to judge the commits on them at once."""
 
     def __init__(self, logs: Iterable[tuple[Place, LogNow]]) -> None:
-        rows = []
+        ends = dict[Place, Position]()  # of each log H, what proves it, and where it was cut
         self.special: dict[Place, LogNow] = {}
         """Those that were cut, or that do not know all leader epochs of the commits on them."""
         self._doubtful: dict[int, LogNow] = {}
         for place, one in logs:
-            rows.append((_key(place), one.high_watermark, one.proves, _NO_CUT if one.cut is None else one.cut))
+            ends[place] = Position(one.high_watermark, None, one.proves, _NO_CUT if one.cut is None else one.cut)
             if one.cut is not None or one.unknown_epochs or one.unasked_epochs:
                 self.special[place] = one
             if one.unknown_epochs or one.unasked_epochs:
                 self._doubtful[_key(place)] = one
-        self._columns = _sorted(np.array(rows, np.int64).reshape(-1, 4).T)
+        self._ends = Positions.at(ends)
 
     def topics(self) -> set[str]:
         """Return their topics."""
-        return _topics_of(self._columns[_KEY])
+        return self._ends.topics()
 
-    def sent(self) -> LogColumns:
-        """Return H and :attr:`~.interface.LogNow.proves` of all but the special logs, by topic and partition."""
-        keys = self._columns[_KEY]
-        plain = ~np.isin(keys, [_key(place) for place in self.special])
-        columns = [keys[plain].astype(np.int32), *self._columns[1:3, plain]]
-        topics, first = np.unique(keys[plain] >> 32, return_index=True)
-        parts = zip(*(np.split(column, first[1:]) for column in columns), strict=True)
-        return {
-            _TOPICS[topic]: tuple(column.tolist() for column in some)
-            for topic, some in zip(topics.tolist(), parts, strict=False)
-        }
+    def sent(self) -> bytes:
+        """Return all but the special logs as bytes, for :meth:`take`."""
+        special = [_key(place) for place in self.special]
+        return packed(None, (self._ends.where(~np.isin(self._ends.columns[_KEY], special)),))
 
-    def take(self, sent: LogColumns) -> None:
-        """Add what another process has sent of other logs."""
-        if not sent:
-            return
-        topics = np.repeat(_numbers(sent), [len(some[0]) for some in sent.values()])
-        partitions, ends, proves = (np.concatenate([some[n] for some in sent.values()]) for n in range(3))
-        more = np.stack((_keys(topics, partitions), ends, proves, np.full(len(ends), _NO_CUT))).astype(np.int64)
-        self._columns = _sorted(np.concatenate((self._columns, more), axis=1))
+    def take(self, sent: bytes) -> None:
+        """Add what another process has sent of other logs.
+
+        Raises:
+            ValueError: it is not what that sends.
+        """
+        _, (ends,) = unpacked(sent)
+        self._ends = self._ends.joined(ends)
 
     def judged(self, commits: Positions) -> tuple[Positions, Positions, Positions]:
         """Return the commits that count, those that are refused, and those of which that can't be told (F5).
@@ -249,7 +255,7 @@ class Logs:
         A commit beyond H is of another log. One with a leader epoch counts if the leader knows that epoch; one without
         counts unless it lies beyond where the log was cut.
         """
-        keys, high, proves, cut = self._columns
+        keys, high, _, proves, cut = self._ends.columns
         if not len(keys):
             return NOTHING, NOTHING, commits
         mine, offset, own = commits.columns[:3]
@@ -290,19 +296,17 @@ def unpacked(raw: bytes) -> tuple[Any, list[Positions]]:
     """
     try:
         stream = zlib.decompressobj()
-        content = stream.decompress(raw, _AT_MOST_BYTES)
-        found = _unpacked(content) if stream.eof and not stream.unused_data else None
-    except (zlib.error, ValueError, TypeError, IndexError, OverflowError, RecursionError):
+        found = _unpacked(stream.decompress(raw, _AT_MOST_BYTES))
+    except (zlib.error, ValueError, TypeError, IndexError, OverflowError):
         found = None
-    if found is None:
+    if found is None or not stream.eof or stream.unused_data:
         raise ValueError("it is damaged")
     return found
 
 
 def _unpacked(content: bytes) -> tuple[Any, list[Positions]] | None:
     end = 4 + int.from_bytes(content[:4], "little")
-    head, names, counts = json.loads(content[4:end])
-    json.dumps([head, names], ensure_ascii=False).encode()  # half a character can't be stored again
+    head, names, counts = from_json(content[4:end])  # refuses half a character, which could not be stored again
     if {*map(type, names)} - {str} or len({*names}) < len(names) or {*map(type, counts)} - {int}:
         return None
     columns = []
@@ -334,10 +338,6 @@ def _found(mine: Numbers, theirs: Numbers) -> tuple[Numbers, Mask]:
     """Return where each key is in others, which are sorted and at least one, and whether it is there."""
     at = np.minimum(np.searchsorted(theirs, mine), len(theirs) - 1)
     return at, theirs[at] == mine
-
-
-def _topics_of(keys: Numbers) -> set[str]:
-    return {_TOPICS[one] for one in np.unique(keys >> 32).tolist()}
 
 
 def _key(place: Place) -> int:

@@ -20,8 +20,7 @@ from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord,
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
-from retention_cli.memory.earlier import pending
-from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition import PartitionMemory, pending
 from retention_cli.policy.settings import Settings
 
 EpochEnds = Mapping[tuple[TopicPartition, int], Answer]

@@ -9,9 +9,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.positions import Logs
+from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.observe.lineage import Cut, EpochEnds, ReadEnds, epochs_of, prove
 from retention_cli.policy.settings import Settings
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import Logs
+from retention_cli.memory.positions import LogNow, Logs
 
 TOPICS = ("a", "b", "c")
 Rows = dict[str, list[tuple[int, int, int | None]]]

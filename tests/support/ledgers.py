@@ -7,8 +7,8 @@ from pathlib import Path
 
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import Front
+from retention_cli.memory.positions import LogNow
 from tests.support.groups import judge_ledger
 
 IDS = {"orders": "id-1", "clicks": "id-2"}

@@ -73,7 +73,7 @@ def report(
 def _disks(folders: list[Path]) -> tuple[dict[str, tuple[Look, ...]], list[str]]:
     """Return the looks at disks of these clusters, by name, and why some can't be read."""
     from retention_cli.core.state_dir import StateError
-    from retention_cli.memory.disk_looks import disk_looks
+    from retention_cli.memory.ledger import disk_looks
 
     found: dict[str, tuple[Look, ...]] = {}
     notes = []

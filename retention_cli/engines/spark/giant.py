@@ -38,7 +38,7 @@ from retention_cli.engines.spark.giant_tasks import (
 from retention_cli.engines.spark.jobs import ddl
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import Sender, Sent
-from retention_cli.memory.group import ReadCommits
+from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Logs
 from retention_cli.observe.cluster import bare_facts, configured, never_touched
@@ -254,15 +254,16 @@ def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
     """
     slices = found.slices if found.is_one_reading else ()
     logs = Logs(special for one in slices for special in one.special)
-    for one in slices:
-        logs.take(one.logs)
-    topics, cuts = logs.topics(), [TopicPartition(*tp) for one in slices for tp in one.cuts]
+    cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
     for share in found.shares:
         ledger.take_ages({(topic_id, count): at for topic_id, count, at in share.widths}, share.born)
     waiting = 0
     try:
+        for sent in (one.logs for one in slices if one.logs):
+            logs.take(sent)
+        topics = logs.topics()
         for name, raw in found.groups:
-            ledger.saw_read(name, None if raw is None else ReadCommits.from_bytes(raw), giant.sent_ms)
+            ledger.saw_read(name, None if raw is None else GroupMemory.from_bytes(raw), giant.sent_ms)
             waiting += len(raw or b"") // 6  # a commit has about as many bytes
             if waiting > _JUDGED_COMMITS and not cuts:  # a cut is judged for all groups at once
                 ledger.judge(lambda: logs, topics, ())

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
@@ -33,8 +33,7 @@ from retention_cli.engines.spark.session import scratch
 from retention_cli.engines.spark.shipping import Sent, from_bytes, reader_of, to_bytes
 from retention_cli.memory.interface import LogsOf
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import LogColumns, Logs
+from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import Commit, FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import GroupReader
@@ -112,15 +111,17 @@ class ShareReport:
 class SliceReport:
     """What the client must know of a slice's logs, to judge commits on them (F5), and of its plan.
 
-    ``special`` are logs that ``logs`` does not have (:class:`~retention_cli.memory.positions.Logs`). ``cuts`` are where
+    ``logs`` are those of :meth:`~retention_cli.memory.positions.Logs.sent`, ``special`` all others. ``cuts`` are where
     logs were cut. ``runs`` are those of the shares that it got.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     runs: frozenset[str]
     totals: Totals
     managed: int
     sizes_problem: str | None
-    logs: LogColumns = field(default_factory=dict)
+    logs: bytes = b""
     special: Sequence[tuple[tuple[str, int], LogNow]] = ()
     cuts: Sequence[tuple[str, int]] = ()
 

@@ -12,8 +12,7 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory.event_scan import EventScan
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import Position
+from retention_cli.memory.positions import LogNow, Position
 from retention_cli.state.memories import Kind
 from tests.support.groups import judge_ledger
 from tests.support.ledger_stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see

@@ -21,8 +21,7 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.disk import Look
-from retention_cli.memory.disk_looks import disk_looks
-from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger import Ledger, disk_looks
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
 from tests.support.command_lines import parse
@@ -154,7 +153,7 @@ def test_page_reads_disk_history_without_changing_it(tmp_path: Path) -> None:
     assert disk_looks(tmp_path / "c") == {"1:/data": (Look(5, 1, 10),)}
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
     file.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    with pytest.raises(StateError, match="can't be read"):
+    with pytest.raises(StateError, match="can't be used"):
         disk_looks(tmp_path / "c")
 
 

@@ -46,9 +46,7 @@ PURE = [
         ),
         *(
             "memory/disk",
-            "memory/log_now",
             "memory/positions",
-            "memory/earlier",
             "memory/group",
             "memory/interface",
             "memory/partition",

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.core.model import Sample, Unknown
-from retention_cli.memory.earlier import Earlier, joined, pending
-from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition import Earlier, PartitionMemory, joined, pending
 from retention_cli.observe.lineage import Cut, prove
 
 _some = st.lists(

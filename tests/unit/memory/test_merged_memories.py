@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory.event_scan import EventScan, further, read_scan
 from retention_cli.memory.group import GroupMemory, digest_of
-from retention_cli.memory.log_now import LogNow
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.positions import Position, Positions
+from retention_cli.memory.positions import LogNow, Position, Positions
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 from tests.support.groups import judge
 

@@ -13,7 +13,7 @@ from retention_cli.core.model import EventMax
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.interface import Rows
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
+from retention_cli.memory.positions import LogNow
 from tests.support.groups import judge_ledger
 
 IDS = {"a": "x"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-import zlib
 from contextlib import closing
 from pathlib import Path
 
@@ -14,10 +13,9 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.core.state_dir import cluster_folder
-from retention_cli.memory.group import GroupMemory, ReadCommits
+from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import Positions, packed
+from retention_cli.memory.positions import LogNow, Positions
 from retention_cli.state.handover import Handed, HandedMemories
 from retention_cli.state.memories import Memories
 from retention_cli.state.parts import Cutter, changes
@@ -69,7 +67,7 @@ def test_memory_of_tasks_and_client_equals_that_of_one_process(
                         assert task.saw_group(group, commits, now_ms, since_ms) == here
                 assert {group for group, _ in task.reads or ()} == groups.keys() & mine
                 for group, read in task.reads or ():
-                    arrived = None if read is None else ReadCommits.from_bytes(read.as_bytes())
+                    arrived = None if read is None else GroupMemory.from_bytes(read.as_bytes())
                     client.saw_read(group, arrived, now_ms)
                 task.close()
             assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
@@ -167,7 +165,7 @@ def test_memory_part_merges_with_later_writes_of_another_run(memories: Memories,
     assert (before, cutter.is_outdated) == (False, True)
     ledger = memories.ledger("c")
     with ledger.sparing():
-        ledger.saw_read("g", ReadCommits(9, b"moved", Positions.of({"a": [(0, 5, 4)]})), 8)
+        ledger.saw_read("g", GroupMemory(9, b"moved", open=Positions.of({"a": [(0, 5, 4)]})), 8)
         ledger.take(changes(part, handed.ledger))
         judge_ledger(ledger, lambda _place: LogNow(12, 4), {"a"}, [])
         ledger.save(21)
@@ -212,40 +210,8 @@ def rows_of(content: bytes) -> list[tuple[str, int]]:
         return db.execute("SELECT topic_id, partition FROM partitions").fetchall()
 
 
-@given(commits=COMMITS, read_ms=st.integers(0, 2**60))
-def test_read_commits_survive_serialization(commits: Rows, read_ms: int) -> None:
-    read = ReadCommits(read_ms, b"d", Positions.of(commits))
-    assert ReadCommits.from_bytes(read.as_bytes()) == read
-    assert read.commits.commits() == {(topic, row[0]): row[1:] for topic, rows in commits.items() for row in rows}
-
-
 def test_last_commit_of_a_partition_listed_twice_counts() -> None:
     assert Positions.of({"a": [(1, 5, None), (0, 7, 2), (1, 2**62, 3)]}).commits() == {
         ("a", 0): (7, 2),
         ("a", 1): (2**62, 3),
     }
-
-
-ROW = Positions.of({"a": [(0, 1, None)]})
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"no zlib",
-        zlib.compress(b"\xff"),
-        packed([17], (ROW,)),
-        packed([17, "64", 1], (ROW,)),
-        packed(["17", "64"], (ROW,)),
-        packed([17, "xx"], (ROW,)),
-        packed([17, 64], (ROW,)),
-        packed([17, "64"], (ROW, ROW)),
-        packed({}, (ROW,)),
-    ],
-)
-def test_damaged_commit_list_of_an_executor_is_refused(raw: bytes) -> None:
-    """It comes from an executor, and goes into the ledger."""
-    assert ReadCommits.from_bytes(packed([17, "64"], (ROW,))).read_ms == 17
-    with pytest.raises(ValueError, match="can't be read"):
-        ReadCommits.from_bytes(raw)

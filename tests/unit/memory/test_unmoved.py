@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import Positions
+from retention_cli.memory.positions import LogNow, Positions
 from tests.support.groups import judge
 
 IDS = {"orders": "id-1", "clicks": "id-2"}

@@ -12,8 +12,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.core.model import Floor, TopicPartition
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import Logs
+from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.outside import fold_outside
