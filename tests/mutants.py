@@ -134,13 +134,13 @@ MUTANTS: Final = (
     Mutant("Spark: a cut is not told", _GIANT, "[TopicPartition(*tp) for one in slices for tp in one.cuts]", "[]"),
     Mutant(
         "Spark: what others saw since is let be",
-        "memory/ledger_groups.py",
+        "memory/ledger_rows.py",
         'apart = self._outdated or self._meta("revision") != self._revision',
         "apart = False",
     ),
     Mutant(
         "Spark: a group is not seen again",
-        "memory/ledger_groups.py",
+        "memory/ledger_rows.py",
         "            self.saw_again(name, listed_ms)\n",
         "            pass\n",
     ),

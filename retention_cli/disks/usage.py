@@ -63,5 +63,5 @@ def stays_bytes(
     now = Look(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
     scanned = stays_by_scan(disk, files, reserved, now_ms, known.looks)
     ledger_bytes = None if over_ms is None else lowest(known.looks, now, over_ms)
-    known.add_lowest(now)
+    known.add(now, lowest=True)
     return stays(scanned, ledger_bytes, now_ms, over_ms)

@@ -61,20 +61,16 @@ class DiskMemory:
         """The looks, oldest first."""
         return unpack(self.packed)
 
-    def add(self, look: Look) -> None:
-        """Remember a look, unless it is too close to the last one, or before it (a clock was set back)."""
-        if self._is_next(look):
-            self.packed, self.changed = pack([*self.looks, look]), True
+    def add(self, look: Look, *, lowest: bool = False) -> None:
+        """Remember a look, unless it is too close to the last one, or before it (a clock was set back).
 
-    def add_lowest(self, look: Look) -> None:
-        """Remember a look; one too close to the last only lowers that one's used bytes, if it has fewer.
-
-        So does one that is thinned out: the look after it has its used bytes, if it had fewer (:func:`lowest`).
+        With ``lowest`` one too close to the last lowers that one's used bytes, if it has fewer. So does one that is
+        thinned out: the look after it has its used bytes, if it had fewer (:func:`lowest`).
         """
         looks = self.looks
         if self._is_next(look):
-            self.packed, self.changed = pack(_lowered([*looks, look])), True
-        elif looks and look.wall_ms >= looks[-1].wall_ms:
+            self.packed, self.changed = pack(_lowered([*looks, look]) if lowest else [*looks, look]), True
+        elif lowest and looks and look.wall_ms >= looks[-1].wall_ms:
             last = looks[-1]
             if last.total_bytes == look.total_bytes and look.used_bytes < last.used_bytes:
                 self.packed, self.changed = pack([*looks[:-1], last._replace(used_bytes=look.used_bytes)]), True

@@ -37,6 +37,7 @@ PARTITIONS_A_DOCUMENT: Final = 32
 """Keeps a message below 500 kB in practice, and below a broker's limit at worst."""
 _AT_MOST_BYTES: Final = 1 << 26
 CLOCK_KEY: Final = "clock"
+"""The key of messages without a document, of which only the stamp counts."""
 _GROUP: Final = "group:"
 _DISK: Final = "disk:"
 _TOPIC_KEY: Final = re.compile(r"([A-Za-z0-9_-]{22})(?:/(\d{1,6}))?", re.ASCII)
@@ -101,18 +102,12 @@ class DiskDocument:
     disk: DiskMemory
 
 
-@dataclass(frozen=True, slots=True)
-class ClockDocument:
-    """A document without content: only its stamp counts."""
-
-
-Document = TopicDocument | GroupDocument | DiskDocument | ClockDocument
+Document = TopicDocument | GroupDocument | DiskDocument
 _WRITTEN: Final = TypeAdapter(Written)
 _ADAPTERS: Final[Mapping[type[Document], TypeAdapter[Document]]] = {
     TopicDocument: TypeAdapter(TopicDocument),
     GroupDocument: TypeAdapter(GroupDocument),
     DiskDocument: TypeAdapter(DiskDocument),
-    ClockDocument: TypeAdapter(ClockDocument),
 }
 
 
@@ -151,14 +146,14 @@ def partitions_of(key: str) -> tuple[str, range] | None:
     return match[1], range(first, first + PARTITIONS_A_DOCUMENT)
 
 
-def encode(document: Document, written: Written) -> bytes:
-    """Return a document as a message's value."""
-    body = _ADAPTERS[type(document)].dump_json(document, exclude_defaults=True)
+def encode(document: Document | None, written: Written) -> bytes:
+    """Return a document as a message's value; None: that of :data:`CLOCK_KEY`."""
+    body = b"" if document is None else _ADAPTERS[type(document)].dump_json(document, exclude_defaults=True)
     return zlib.compress(_WRITTEN.dump_json(written) + b"\n" + body, 1)
 
 
-def decode(key: str, value: bytes) -> tuple[Document, Written]:
-    """Return a message's document, and when it was written.
+def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
+    """Return a message's document, None for :data:`CLOCK_KEY`, and when it was written.
 
     Raises:
         NewerDocumentError: a newer kretain wrote it.
@@ -173,6 +168,8 @@ def decode(key: str, value: bytes) -> tuple[Document, Written]:
         raise NewerDocumentError(f"a newer kretain wrote it (version {written.version}, this one knows {VERSION})")
     if written.version < VERSION:
         raise DocumentError(f"it has version {written.version}")
+    if key == CLOCK_KEY:
+        return None, written
     document = _parsed(_ADAPTERS[_kind_of(key)], body)
     _check(key, document)
     return document, written
@@ -186,8 +183,6 @@ def _parsed(adapter: TypeAdapter[T], text: bytes) -> T:
 
 
 def _kind_of(key: str) -> type[Document]:
-    if key == CLOCK_KEY:
-        return ClockDocument
     if group_of(key) is not None:
         return GroupDocument
     if disk_of(key) is not None:
@@ -218,5 +213,3 @@ def _check(key: str, document: Document) -> None:
         case DiskDocument(name=name, disk=disk):
             if disk_key(name) != key or len(disk.packed) % LOOK_BYTES:
                 raise DocumentError("it is about another disk, or its looks are cut short")
-        case ClockDocument():
-            pass

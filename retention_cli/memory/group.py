@@ -39,16 +39,6 @@ class GroupMemory:
     stood_ms: int = 0
 
     @property
-    def plain(self) -> bool:
-        """Whether there is nothing to recall while the group's commits don't change."""
-        return not (self.gone or self.refused or self.doubted)
-
-    @property
-    def open_topics(self) -> frozenset[str]:
-        """The topics with a commit that was not judged yet."""
-        return frozenset(self.open.topics())
-
-    @property
     def live(self) -> Positions:
         """The commits that existed when the group was last seen."""
         return self.counted.joined(self.open).joined(self.refused)

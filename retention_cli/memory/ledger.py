@@ -17,8 +17,7 @@ from retention_cli.memory.ages import Ages
 from retention_cli.memory.disk import DiskMemory, Look, unpack
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_file import FILE_NAME
-from retention_cli.memory.ledger_groups import LedgerGroups
-from retention_cli.memory.ledger_rows import Head, Key, partitions_in
+from retention_cli.memory.ledger_rows import Head, Key, LedgerRows, partitions_in
 from retention_cli.memory.partition import PartitionMemory
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _TOPICS_AGAIN_MS: Final = 3_600_000
 """Topics are noted as seen again at most once an hour."""
 
 
-class Ledger(LedgerGroups):
+class Ledger(LedgerRows):
     """One cluster's memory. A context manager; nothing is written before :meth:`save`.
 
     ``lost`` says why it may be incomplete: what depends on it is unknown, and held. ``notes`` say what it skipped.

@@ -133,7 +133,12 @@ class LedgerFile:
                 if self._pragma("user_version") == 0:  # no other process was faster
                     for statement in SCHEMA.split(";"):
                         self.db.execute(statement)
-                    self._introduce()
+                    about = {"id": uuid.uuid4().hex, "folder": self.path.parent.name}
+                    if self._known_id is not None:
+                        about["replaces"] = self._known_id
+                    self.db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+                    self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                    self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
                     self.began_anew = True
         elif version < SCHEMA_VERSION:
             raise StateError(f"{self.path} was written by a kretain before its first release: move it away")
@@ -142,14 +147,6 @@ class LedgerFile:
             self._check()
         finally:
             self.db.execute("COMMIT")
-
-    def _introduce(self) -> None:
-        about = [("id", uuid.uuid4().hex), ("folder", self.path.parent.name)]
-        if self._known_id is not None:
-            about.append(("replaces", self._known_id))
-        self.db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
-        self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def _check(self) -> None:
         """Check that the file is intact, and is this cluster's ledger.

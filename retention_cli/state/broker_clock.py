@@ -45,7 +45,7 @@ class BrokerClock:
         from retention_cli.memory import documents as docs
 
         before = self._clock_ms()
-        value = docs.encode(docs.ClockDocument(), docs.Written(before, 0))
+        value = docs.encode(None, docs.Written(before, 0))
         try:
             stamp = self._writer.append(STATE_TOPIC, docs.CLOCK_KEY.encode(), value).broker_ms
         except BrokerError as error:

@@ -19,9 +19,11 @@ from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
+from retention_cli.memory.ages import merged
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.ledger_rows import covers
+from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
+from retention_cli.memory.partition import PartitionMemory
 from retention_cli.state.own_topics import STATE_TOPIC, Stored
 from retention_cli.state.state_topic import Extent, StateTopic
 
@@ -255,7 +257,7 @@ class ClusterLedger(Ledger):
                 latest[key] = None
             return
         self._cache.read(key)
-        if isinstance(document, docs.ClockDocument):
+        if document is None:
             return
         late_ms = one.time_ms - written.at_ms
         if abs(late_ms) > MAX_SKEW_MS:
@@ -268,6 +270,26 @@ class ClusterLedger(Ledger):
             (written.since_ms,) * 3,
         )
         latest[key] = document
+
+    def _forget_up_to(self, key: str, stamp_ms: int) -> None:
+        """Forget what a tombstone of this time (Unix ms) deletes, except what was seen since."""
+        if (name := docs.group_of(key)) is not None:
+            gone = self.db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms)).rowcount
+            self._ages.forget((), [name] if gone else ())
+        elif (disk := docs.disk_of(key)) is not None:
+            if self._is_stale(disk, stamp_ms):
+                self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
+        elif (named := docs.partitions_of(key)) is not None:
+            topic_id, numbers = named
+            self.db.execute(
+                "DELETE FROM partitions WHERE topic_id = ? AND partition >= ? AND partition < ? AND topic_id NOT IN "
+                "(SELECT topic_id FROM topics WHERE seen_ms > ?)",
+                (topic_id, numbers.start, numbers.stop, stamp_ms),
+            )
+            self.db.execute(
+                "DELETE FROM topics WHERE topic_id = ? AND topic_id NOT IN (SELECT topic_id FROM partitions)",
+                (topic_id,),
+            )
 
     def _in_doubt(self) -> Unknown | None:
         """Return why the memory is in doubt: an unreadable message is all that there is of some group (F6).
@@ -286,6 +308,20 @@ class ClusterLedger(Ledger):
         return Unknown(tuple(reasons)) if reasons else None
 
 
+def covers(theirs: docs.Document, mine: docs.Document) -> bool:
+    """Return whether their document has all that ours has."""
+    if isinstance(theirs, docs.TopicDocument) and isinstance(mine, docs.TopicDocument):
+        nothing = PartitionMemory()
+        known = all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
+        return known and merged(mine.widths, theirs.widths) == [*theirs.widths]
+    if isinstance(theirs, docs.GroupDocument) and isinstance(mine, docs.GroupDocument):
+        known = theirs.group.covers(mine.group) and theirs.born_ms <= mine.born_ms
+        return known and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
+    if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
+        return theirs.disk.covers(mine.disk)
+    return False
+
+
 def _untold(error: BrokerError) -> Unknown:
     return Unknown.because("ledger", f"what is remembered of this cluster (state: cluster) is unknown: {error}")
 
@@ -301,5 +337,3 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
             return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))
         case docs.DiskDocument():
             return replace(document, disk=DiskMemory())
-        case docs.ClockDocument():
-            return document

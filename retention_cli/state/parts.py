@@ -1,7 +1,7 @@
 """Cut a large cluster's ledger into parts, for tasks that read some of its groups or topics; tell what changed there.
 
 A part is a ledger of its own with some of the rows. Groups are judged where all logs are known (F5), so a part of
-groups only notes what was read (:attr:`.ledger_groups.LedgerGroups.reads`).
+groups only notes what was read (:attr:`.ledger_rows.LedgerRows.reads`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.writer import Appended
@@ -73,7 +72,7 @@ class SimBrokerClock(BrokerClock):
         self._hub.pause("clock")
         if self._kafka.lose("clock"):
             return Unknown.because("G8", f"no time: {RequestFailedError('timed out', retriable=True)}")
-        value: Any = documents.encode(documents.ClockDocument(), documents.Written(before, 0))
+        value = documents.encode(None, documents.Written(before, 0))
         stamp = self._kafka.append_state(documents.CLOCK_KEY.encode(), value).broker_ms
         assert stamp is not None
         self.compared = True

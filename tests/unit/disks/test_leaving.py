@@ -101,7 +101,7 @@ def test_lowest_usage_counts_as_staying_once_seen_for_long_enough() -> None:
 def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:
     memory = DiskMemory()
     for second, used in ((0, 100), (10, 70), (20, 90)):
-        memory.add_lowest(Look(second * 1000, used, 1000))
+        memory.add(Look(second * 1000, used, 1000), lowest=True)
     assert [one.used_bytes for one in memory.looks] == [70]
 
 
@@ -255,4 +255,4 @@ def test_smallest_amount_of_the_last_hour_outlives_thinning(apart_s: int) -> Non
             used = 10 if now == began else 100
             if now > began:
                 assert lowest(memory.looks, Look(now * 1000, used, 1000), 360_000) == 10
-            memory.add_lowest(Look(now * 1000, used, 1000))
+            memory.add(Look(now * 1000, used, 1000), lowest=True)
