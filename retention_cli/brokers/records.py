@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.librdkafka import quiet_client
+from retention_cli.brokers.librdkafka import NO_KERBEROS, quiet_client
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.model import TopicPartition
@@ -251,6 +251,8 @@ def read_messages(
 
     ``fetching`` are the consumer's settings of how much it fetches.
     """
+    if settings.kerberos is not None:
+        return dict.fromkeys(starts, RequestFailedError(NO_KERBEROS, retriable=False))
     ended: dict[TopicPartition, int | RequestFailedError] = {}
     items = sorted(starts.items())
     for i in range(0, len(items), PARTITIONS_AT_ONCE):

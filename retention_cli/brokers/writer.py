@@ -71,7 +71,7 @@ class ClusterWriter:
 
         try:
             self._connected().poll(0)
-        except KafkaException:  # the first message will fail likewise
+        except (KafkaException, RequestFailedError):  # the first message will fail likewise
             self._producer = None
 
     def create(self, spec: TopicSpec) -> bool:
@@ -154,6 +154,9 @@ class ClusterWriter:
             self._producer = None
             failed = self._error(said, f"topic {topic} could not be written to", "WRITE", topic)
             return [failed if one is late else one for one in results]
+        except RequestFailedError as error:  # the client lacks what the connection needs
+            failed = RequestFailedError(f"topic {topic} could not be written to: {error}", retriable=False)
+            return [failed] * len(messages)
         return results
 
     def _check(self, topic: str) -> None:

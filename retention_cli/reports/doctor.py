@@ -11,6 +11,7 @@ from typing import Final, Literal
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.librdkafka import NO_KERBEROS
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -211,6 +212,8 @@ def _may(
 
 def _connection(settings: ConnectionSettings) -> Check:
     how = settings.protocol if settings.mechanism is None else f"{settings.protocol}, {settings.mechanism}"
+    if settings.kerberos is not None:
+        return Check("connection", "limited", f"{how}: {NO_KERBEROS}; what needs them holds", _DECIDE)
     return Check("connection", "good", how if settings.oauth is None else f"{how} ({settings.oauth.shown})")
 
 

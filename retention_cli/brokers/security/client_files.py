@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.brokers.errors import SettingsError
-from retention_cli.brokers.security import aws, oauth_settings
+from retention_cli.brokers.security import aws, kerberos_settings, oauth_settings
 from retention_cli.brokers.security.jaas import jaas_options
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.core.files import read_file
 
-_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", aws.MECHANISM)
+_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", aws.MECHANISM, "GSSAPI")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _UNDERSTOOD: Final = frozenset(
@@ -53,6 +53,7 @@ _UNDERSTOOD: Final = frozenset(
         "ssl.truststore.certificates",
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
+        *kerberos_settings.UNDERSTOOD,
         *oauth_settings.UNDERSTOOD,
     }
 )
@@ -61,10 +62,6 @@ _HANDLERS: Final = (oauth_settings.HANDLER, "sasl.client.callback.handler.class"
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _SUBSTITUTES: Final = {
-    "sasl.kerberos.service.name": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.kerberos.principal": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.kerberos.keytab": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.kerberos.kinit.cmd": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
     "sasl.oauthbearer.config": oauth_settings.SUBSTITUTE,
     "sasl.login.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.client.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
@@ -96,7 +93,7 @@ _LEFT_OUT: Final = re.compile(
     r"|exclude\.internal\..*|fetch\..*|group\..*|heartbeat\..*|interceptor\.classes|internal\..*|isolation\.level"
     r"|key\.(de)?serializer|linger\.ms|log\..*|max\..*|message\..*|metadata\.(max|recovery|refresh).*|topic\.metadata\..*"
     r"|metric.*|partition(er|\.assignment).*|queue.*|reconnect\..*|retr(y|ies).*|receive\..*|request\..*|send\..*"
-    r"|session\.timeout\..*|socket\.(?!blocking).*|sasl\.(kerberos\.(min|ticket).*|login\.(connect|read|refresh|retry).*)"
+    r"|session\.timeout\..*|socket\.(?!blocking).*|sasl\.(kerberos\.(kinit|min|ticket).*|login\.(connect|read|refresh|retry).*)"
     r"|schema\..*|basic\.auth\..*|specific\..*|statistics\..*|transaction.*|value\.(de)?serializer"
     # newer clients, share groups, Streams
     r"|acceptable\..*|allow\.os\..*|application\..*|auto\.include\..*|bootstrap\.resolve\..*|buffer(ed)?\..*|built\.in\..*"
@@ -235,6 +232,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
         oauth = oauth_settings.OAuthSettings(aws=aws.read_aws(bootstrap, options))
     elif mechanism == "OAUTHBEARER":
         oauth = _oauth(given, text, ca)
+    kerberos = _kerberos(given, text) if mechanism == "GSSAPI" else None
     algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
     if algorithm not in ("https", "", "none"):
         raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
@@ -245,6 +243,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
         username=username,
         password=password,
         oauth=oauth,
+        kerberos=kerberos,
         ca_pem=ca,
         certificate_pem=certificate,
         key_pem=key,
@@ -287,7 +286,7 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
             f"sasl.mechanism: {mechanism} is not supported; use one of {', '.join(_SASL_MECHANISMS)}, or a client "
             f"certificate"
         )
-    if mechanism in ("OAUTHBEARER", aws.MECHANISM):
+    if mechanism in ("OAUTHBEARER", aws.MECHANISM, "GSSAPI"):
         return mechanism, None, None
     username, password = text("sasl.username"), text("sasl.password")
     if jaas is not None:
@@ -316,6 +315,13 @@ def _jaas(given: Mapping[str, Setting], text: Any, mechanism: str | None) -> dic
 
 def _means_aws(mechanism: str | None, handler: str) -> bool:
     return (mechanism, handler.rpartition(".")[2]) in aws.HANDLERS
+
+
+def _kerberos(given: Mapping[str, Setting], text: Any) -> kerberos_settings.KerberosSettings:
+    if (jaas := text("sasl.jaas.config")) is None:
+        return kerberos_settings.read_kerberos(text, None, None)
+    origin = given["sasl.jaas.config"].origin
+    return kerberos_settings.read_kerberos(text, jaas_options(jaas, "GSSAPI", origin), origin)
 
 
 def _pem_file(path: str, setting: str) -> str:

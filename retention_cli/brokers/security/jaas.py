@@ -6,7 +6,12 @@ import re
 
 from retention_cli.brokers.errors import SettingsError
 
-_MODULES = {"PLAIN": "PlainLoginModule", "OAUTHBEARER": "OAuthBearerLoginModule", "AWS_MSK_IAM": "IAMLoginModule"}
+_MODULES = {
+    "PLAIN": "PlainLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+    "AWS_MSK_IAM": "IAMLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
 _SCRAM = "ScramLoginModule"
 
 
@@ -23,6 +28,8 @@ def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
         instead = "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead"
     elif mechanism == "AWS_MSK_IAM":
         instead = "take it out: AWS's default credentials are used"
+    elif mechanism == "GSSAPI":
+        instead = "write sasl.kerberos.keytab and sasl.kerberos.principal instead"
     if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
         raise SettingsError(f"{where}: it names no login module; {instead}")
     name = module.rpartition(".")[2]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security import oauth_settings
+from retention_cli.brokers.security.kerberos_settings import KerberosSettings
 from retention_cli.brokers.security.oauth_settings import OAuthSettings
 
 if TYPE_CHECKING:  # an HTTP client is read only where a token is needed
@@ -38,6 +39,7 @@ class ConnectionSettings:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     oauth: OAuthSettings | None = None
+    kerberos: KerberosSettings | None = None
     ca_pem: str | None = field(default=None, repr=False)
     certificate_pem: str | None = field(default=None, repr=False)
     key_pem: str | None = field(default=None, repr=False)
@@ -121,6 +123,10 @@ class ConnectionSettings:
                 "sasl_mechanism": self.mechanism,
                 "sasl_oauth_token_provider": kafka_python_provider(tokens),
             }
+        elif self.kerberos is not None:
+            from retention_cli.brokers.security.kerberos import kafka_python_settings
+
+            conf |= kafka_python_settings(self.kerberos)
         elif self.mechanism is not None:
             conf |= {
                 "sasl_mechanism": self.mechanism,

@@ -27,6 +27,7 @@ from retention_cli.brokers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from retention_cli.brokers.security.kerberos_settings import WHAT
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import TimedConnections, TooLateError
 from retention_cli.brokers.wire.problems import (
@@ -49,6 +50,11 @@ _AT_LEAST_S: Final = 2.0
 _CLIENT_REFUSES: Final = 1_000
 """Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
 fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
+
+_RIGHT: Final = {
+    "OAUTHBEARER": "is the token for it",
+    "GSSAPI": "do its clock and its keytab fit the Kerberos ticket",
+}
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -103,24 +109,29 @@ class Wire:
             UnauthorizedError: the cluster refused the user, password, certificate or mechanism.
             BrokerError: the token endpoint gave no token.
         """
-        if (tokens := self._settings.tokens) is not None:
-            try:
-                # Before any broker is asked: without one, each would seem to be out of reach.
+        try:
+            # Before any broker is asked: without a token or ticket, each would seem to be out of reach.
+            if (tokens := self._settings.tokens) is not None:
                 tokens.token(self.timeout_s)
-            except BrokerError:
-                self.close()
-                raise
+            if self._settings.kerberos is not None:
+                from retention_cli.brokers.security.kerberos import log_in
+
+                log_in(self._settings.kerberos, self.timeout_s)
+        except BrokerError:
+            self.close()
+            raise
         self._net.start()
         if not self._bootstrapped():
             self.close()
             if (refusal := self._heard.refusal) is not None:
-                raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
+                what = "could not be reached" if refusal.startswith(WHAT) else "refused the connection"
+                raise UnauthorizedError(f"{self._settings.bootstrap} {what}: {refusal}")
             said = self._heard.last or "no answer"
             listener = f"; is it a listener for {self._settings.protocol}"
             if said in (NO_ANSWER, LATE):
                 said += f"{listener}?"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
-                right = "is the token for it" if self._settings.oauth is not None else "are name and password right"
+                right = _RIGHT.get(self._settings.mechanism or "", "are name and password right")
                 said = f"it ended the connection{listener}"
                 said += f", and {right}?" if self._settings.mechanism else "?"
             if said == CONTROLLER:

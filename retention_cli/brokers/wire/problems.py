@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import kafka.errors as kafka_errors
 
+from retention_cli.brokers.security.kerberos_settings import WHAT
+
 NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 LATE: Final = "no answer came in time"
 CONTROLLER: Final = "that is the port of a KRaft controller, which serves no clients: use a broker's port"
@@ -63,6 +65,10 @@ _WANTS_OURS: Final = "it wants a client certificate (ssl.certificate.location or
 _REFUSES_OURS: Final = "the broker refused the client certificate: is it signed by a CA that the broker trusts?"
 _PLAIN: Final = "the broker does not speak TLS there: use its port for TLS, or security.protocol {plain}"
 _OLD_TLS: Final = "the broker speaks no TLS from 1.2 on: enable it there (ssl.enabled.protocols)"
+_TICKET_REFUSED: Final = (
+    "it did not accept the Kerberos ticket: is its keytab that of the service in the KDC, and are the clocks of this "
+    "machine, the KDC and the broker right?"
+)
 _TLS: Final = (
     ("hostname mismatch", _ANOTHER_NAME),
     ("ip address mismatch", _ANOTHER_NAME),
@@ -150,6 +156,10 @@ def connection_problem(
     if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
         if aws:
             return "it did not accept the AWS credentials: may they kafka-cluster:Connect, and is this clock right?"
+        if WHAT in text:  # we did not send a ticket
+            return text[text.index(WHAT) :]
+        if mechanism == "GSSAPI":
+            return _TICKET_REFUSED
         if mechanism == "OAUTHBEARER":
             return "it did not accept the token: is it meant for this cluster, and does it know who issued it?"
         by = f" by {mechanism}" if mechanism else ""

@@ -53,6 +53,7 @@ ssl.truststore.location ssl.truststore.password ssl.truststore.type config.provi
 """.split()  # noqa: SIM905
 """Every security key of Kafka 4.3's AdminClientConfig, and where secrets come from files."""
 MERELY_TUNE = (
+    "sasl.kerberos.kinit.",
     "sasl.kerberos.min.",
     "sasl.kerberos.ticket.",
     "sasl.login.refresh.",
@@ -176,7 +177,7 @@ def test_unknown_client_key_suggests_the_nearest(key: str, hint: str) -> None:
         ({"bootstrap.servers": f"a:{'9' * 10_404}"}, "…' is not HOST:PORT"),
         ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
-        ({**SASL, "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; use one of PLAIN, SCRAM-SHA-256"),
+        ({**SASL, "sasl.mechanism": "NTLM"}, "NTLM is not supported; use one of PLAIN, SCRAM-SHA-256"),
         (SASL, "sasl.username and sasl.password are needed"),
         ({**SASL, "sasl.username": "alice"}, "sasl.username and sasl.password are needed"),
         ({"ssl.endpoint.identification.algorithm": "http"}, "neither https nor empty"),

@@ -35,7 +35,7 @@ def test_unreadable_jaas_line_is_never_quoted(jaas: str) -> None:
 
 CHOICES: dict[str, list[str]] = {
     "security.protocol": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "sasl_ssl", "x"],
-    "sasl.mechanism": ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"],
+    "sasl.mechanism": ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"],
     "sasl.jaas.config": [*BAD_JAAS, f'{PLAIN} required username="a" password="{SECRET}";'],
     "sasl.oauthbearer.token.endpoint.url": [f"https://a:{SECRET}@h/", "https://h/", f"https://h/?k={SECRET}"],
     "sasl.oauthbearer.client.id": ["alice"],

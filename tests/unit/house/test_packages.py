@@ -72,12 +72,16 @@ def test_wheel_in_a_bare_environment_runs_and_names_missing_extras(dist: Path, t
     assert f"Parquet needs pyarrow: pip install '{wheel}[parquet]'" in lacks.stderr
     (tmp_path / "log" / "a-0").mkdir(parents=True)
     (tmp_path / "msk.properties").write_text("security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n")
+    (tmp_path / "kerberos.properties").write_text(
+        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n"
+    )
     for extra, asked in (
         ("spark", ["plan", "a", "-b", "127.0.0.1:1", "--older-than", "1d", "--spark"]),
         ("spark", ["profile", "a", "-b", "127.0.0.1:1", "--spark"]),
         ("parquet", ["segments", "scan", str(tmp_path / "log"), "--broker-id", "1", "--out", "seen.parquet"]),
         ("metrics", ["watch", "-b", "127.0.0.1:1", "-p", "policy.yaml"]),
         ("aws", ["plan", "a", "-b", "127.0.0.1:1", "-c", "msk.properties", "--older-than", "1d"]),
+        ("kerberos", ["groups", "-c", "kerberos.properties"]),
         ("demo", ["demo"]),
     ):
         lacks = kretain(*asked)

@@ -1,0 +1,154 @@
+"""Kerberos: tickets by ``gssapi``, and SASL/GSSAPI by kafka-python. Needs ``kretain[kerberos]``.
+
+With a keytab, tickets are kept in this process's memory, and the user's ticket cache is neither read nor written. The
+library renews them when half of their life has passed, whenever a connection asks for them.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
+from retention_cli.brokers.security.kerberos_settings import KEYTAB, PRINCIPAL, SERVICE, WHAT, KerberosSettings
+from retention_cli.core.files import read_file
+from retention_cli.core.install import how_to_add
+
+_TABLE: Final = 2_529_638_912
+"""The first of MIT Kerberos' error codes (krb5.h, ERROR_TABLE_BASE_krb5, without its sign)."""
+_OTHER_IN_CACHE: Final = 39_756_032
+_EXPIRED: Final = "the ticket has expired: renew it with kinit"
+_LATE: Final = (156, 220)  # KDC_UNREACH, REALM_CANT_RESOLVE
+_CLOCKS: Final = "the clocks of this machine and of the KDC differ too much: set them right"
+_TEXTS: Final = {
+    6: f"the KDC does not know this principal: is {PRINCIPAL} right?",
+    7: f"the KDC does not know the brokers' service: is {SERVICE} right, and is that their name and realm?",
+    18: "the KDC has locked this principal, or it has expired",
+    24: f"the KDC does not accept the keytab's key: has it changed since? Export it again ({KEYTAB})",
+    31: f"the KDC does not accept the keytab's key: has it changed since? Export it again ({KEYTAB})",
+    32: _EXPIRED,
+    37: _CLOCKS,
+    68: f"it is another realm's: is the realm of {PRINCIPAL} right?",
+    148: _CLOCKS,
+    154: f"no KDC is known for this realm: is the realm of {PRINCIPAL} right, and is it in krb5.conf?",
+    156: "no KDC answers: is the address in krb5.conf right, and can this machine reach it?",
+    220: "the name of the KDC is not known here: is it right in krb5.conf?",
+}
+
+
+def log_in(settings: KerberosSettings, timeout_s: float) -> None:
+    """Get a ticket, before any broker is asked. It takes a thread: a KDC that hangs holds nothing for longer.
+
+    Raises:
+        SettingsError: gssapi is missing, or the keytab can't be used.
+        UnauthorizedError: there is no valid ticket.
+        UnreachableError: no KDC answers.
+    """
+    failed: list[BrokerError] = []
+
+    def try_it() -> None:
+        try:
+            _credentials(settings)
+        except BrokerError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=try_it, name="kretain-kerberos", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        raise UnreachableError(f"{WHAT}the KDC gave no answer within {timeout_s:g} s")
+    if failed:
+        raise failed[0]
+
+
+def _gssapi() -> Any:
+    try:
+        import gssapi
+    except (ImportError, OSError) as error:
+        why = " ".join(str(error).split())
+        raise SettingsError(f"Kerberos needs gssapi: {how_to_add('kerberos')} ({why})") from None
+    return gssapi
+
+
+def _credentials(settings: KerberosSettings) -> Any:
+    """Return valid credentials, renewed if need be."""
+    gssapi = _gssapi()
+    store = {}
+    if settings.keytab is not None:
+        try:
+            read_file(Path(settings.keytab.removeprefix("FILE:")))
+        except OSError as error:
+            raise SettingsError(f"{KEYTAB}: {settings.keytab} cannot be read: {error.strerror or error}") from None
+        memory = f"MEMORY:kretain {settings.keytab} {settings.principal or ''}"
+        store = {"client_keytab": settings.keytab, "ccache": memory}
+    elif settings.cache is not None:
+        store = {"ccache": settings.cache}
+    try:
+        name = None
+        if settings.principal is not None:
+            name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
+        mechanisms = [gssapi.MechType.kerberos]
+        found = gssapi.Credentials(name=name, usage="initiate", mechs=mechanisms, store=store or None)
+        if found.lifetime == 0:  # this is also what gets a ticket with the keytab
+            raise UnauthorizedError(f"{WHAT}{_EXPIRED}")
+    except gssapi.exceptions.GSSError as error:
+        raise _problem(error, settings) from None
+    return found
+
+
+def _problem(error: Any, settings: KerberosSettings) -> BrokerError:
+    """Return what an error of the library means."""
+    number = error.min_code - _TABLE
+    said = " ".join(" ".join(error.get_all_statuses(error.min_code, False)).split()) if error.min_code else str(error)
+    if number in (141, 195, 203) or error.min_code == _OTHER_IN_CACHE:  # CC_NOTFOUND, FCC_NOFILE, KT_NOTFOUND
+        whose = "" if settings.principal is None else f" of {settings.principal}"
+        if settings.keytab is not None:
+            return SettingsError(f"{KEYTAB}: {settings.keytab} has no key{whose}: see klist -k {settings.keytab}")
+        where = f" in {settings.cache}" if settings.cache else ""
+        return UnauthorizedError(f"{WHAT}there is no ticket{whose}{where}: run kinit, or name a keytab ({KEYTAB})")
+    if (ours := _TEXTS.get(number)) is not None:
+        return (UnreachableError if number in _LATE else UnauthorizedError)(f"{WHAT}{ours} ({said})")
+    if isinstance(error, _gssapi().exceptions.ExpiredCredentialsError):
+        return UnauthorizedError(f"{WHAT}{_EXPIRED}")
+    return UnauthorizedError(f"{WHAT}{said}")
+
+
+def kafka_python_settings(settings: KerberosSettings) -> dict[str, Any]:
+    """Return kafka-python's SASL settings; from here on its GSSAPI takes our credentials."""
+    from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+    from kafka.net.sasl import register_sasl_mechanism
+    from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+
+    def refused(error: BrokerError) -> Exception:
+        # the client tries again where the KDC is away, as it does where a broker is
+        kind = KafkaConnectionError if isinstance(error, UnreachableError) else SaslAuthenticationFailedError
+        return kind(str(error))  # type: ignore[no-any-return]
+
+    class Kerberos(SaslMechanismGSSAPI):  # type: ignore[misc]
+        def __init__(self, *, host: str, sasl_kerberos_name: KerberosSettings, **_: Any) -> None:
+            self._settings = sasl_kerberos_name
+            self._is_done = self._is_authenticated = False
+            self.auth_id = ""  # we act as whoever the ticket is of
+            gssapi = _gssapi()
+            try:
+                credentials = _credentials(self._settings)
+                service = gssapi.Name(f"{self._settings.service}@{host}", gssapi.NameType.hostbased_service)
+                self._client_ctx = gssapi.SecurityContext(
+                    name=service, creds=credentials, mech=gssapi.MechType.kerberos, usage="initiate"
+                )
+                self._next_token = self._client_ctx.step(None)
+            except BrokerError as error:
+                raise refused(error) from None
+            except gssapi.exceptions.GSSError as error:
+                raise refused(_problem(error, self._settings)) from None
+
+        def receive(self, auth_bytes: bytes) -> None:
+            try:
+                super().receive(auth_bytes)
+            except _gssapi().exceptions.GSSError as error:
+                raise refused(_problem(error, self._settings)) from None
+
+    register_sasl_mechanism("GSSAPI", Kerberos, overwrite=True)
+    # Of its settings the client passes only those that it knows on to the mechanism: this one it does not look at.
+    return {"sasl_mechanism": "GSSAPI", "sasl_kerberos_name": settings}

@@ -1,0 +1,233 @@
+"""Kerberos against a real KDC: keytabs and ticket caches, over both protocols, and each way in which tickets fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.client_files import read_properties, translate
+from tests.conftest import QUICK
+from tests.support.client_files import properties
+from tests.support.java_stores import key_pem, self_signed
+from tests.support.kdc import REALM, Kdc, kdc
+from tests.support.world import HOUR, Cli, World, run_cli, wait_until
+
+OLD = [30 * HOUR] * 10
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
+SESSION_MS = 3000
+US = f"kretain@{REALM}"
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    with kdc(tmp_path_factory.mktemp("kerberos") / "kdc") as one, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KRB5_CONFIG", str(one.conf))
+        patched.setenv("KRB5CCNAME", one.environment["KRB5CCNAME"])
+        patched.setenv("JDK_JAVA_OPTIONS", f"-Djava.security.krb5.conf={one.conf}")
+        yield one
+
+
+@pytest.fixture(scope="module")
+def ours(realm: Kdc) -> Path:
+    return realm.principal("kretain")
+
+
+@contextmanager
+def brokers(keytab: Path, protocol: str, **more: str) -> Iterator[EmbeddedKafka]:
+    login = f'{KRB5} useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/127.0.0.1@{REALM}";'
+    settings = QUICK | {
+        "listener.name.secure.sasl.enabled.mechanisms": "GSSAPI",
+        "listener.name.secure.gssapi.sasl.jaas.config": login,
+        "listener.name.secure.sasl.kerberos.service.name": "kafka",
+        "listener.name.secure.gssapi.connections.max.reauth.ms": str(SESSION_MS),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:kretain",
+        **more,
+    }
+    with EmbeddedKafka(1, settings=settings, secure_protocol=protocol) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def service(realm: Kdc) -> Path:
+    return realm.principal("kafka/127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def kerberos(service: Path, archived_classes: None) -> Iterator[EmbeddedKafka]:
+    with brokers(service, "SASL_PLAINTEXT") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(kerberos: EmbeddedKafka, tmp_path: Path) -> str:
+    return World(kerberos.bootstrap, tmp_path / "unused").filled(OLD, {"a": 8})
+
+
+def file_of(tmp_path: Path, **more: object) -> Path:
+    return properties(tmp_path, **{"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI", **more})
+
+
+def with_keytab(tmp_path: Path, keytab: Path, principal: str = US, **more: object) -> Path:
+    return file_of(tmp_path, sasl_kerberos_keytab=keytab, sasl_kerberos_principal=principal, **more)
+
+
+def ask(kafka: EmbeddedKafka, config: Path, *arguments: str, **environ: str) -> Cli:
+    where = ("-b", kafka.secure_bootstrap, "-c", str(config), "--state-dir", str(config.parent / "state"))
+    return run_cli(*(arguments or ("groups",)), *where, "--timeout", "5s", **environ)
+
+
+def test_java_file_with_keytab_plans_and_trims_and_leaves_ticket_cache_alone(
+    kerberos: EmbeddedKafka, ours: Path, realm: Kdc, topic: str, tmp_path: Path
+) -> None:
+    login = f'{KRB5} useKeyTab=true storeKey=true keyTab="{ours}" principal="{US}" useTicketCache=false;'
+    config = file_of(tmp_path, sasl_jaas_config=login, sasl_kerberos_service_name="kafka")
+    Path(realm.environment["KRB5CCNAME"].removeprefix("FILE:")).unlink(missing_ok=True)
+    for arguments in (("groups",), ("offsets", topic), ("explain", topic, "0", "--consumed-after", "1h")):
+        assert ask(kerberos, config, *arguments).code == 0, arguments
+    done = ask(kerberos, config, "trim", topic, "--consumed-after", "1h", "--yes")
+    assert done.code == 0, done.err
+    assert World(kerberos.bootstrap, tmp_path / "unused").log_start(topic) == 8
+    assert not Path(realm.environment["KRB5CCNAME"].removeprefix("FILE:")).exists()
+
+
+def test_sasl_ssl_with_librdkafka_keys_connects(service: Path, ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "broker.pem").write_text(self_signed() + key_pem())
+    (tmp_path / "ca.pem").write_text(self_signed())
+    listener = "listener.name.secure.ssl.keystore"
+    tls = {f"{listener}.type": "PEM", f"{listener}.location": str(tmp_path / "broker.pem")}
+    config = with_keytab(tmp_path, ours, security_protocol="SASL_SSL", ssl_ca_location=tmp_path / "ca.pem")
+    with brokers(service, "SASL_SSL", **tls) as kafka:
+        assert ask(kafka, config).code == 0
+
+
+def test_records_that_cannot_be_read_hold_their_partitions_and_writes_are_refused(
+    kerberos: EmbeddedKafka, ours: Path, topic: str, tmp_path: Path
+) -> None:
+    config = with_keytab(tmp_path, ours)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        f"version: 1\ntopics:\n  - match: {topic}\n    retention.max.eventtime.ms: 1h\n    unconsumed: trim\n"
+        '    retention.eventtime.source: "header:at"\n'
+    )
+    done = ask(kerberos, config, "trim", "-p", str(policy), "--yes")
+    assert World(kerberos.bootstrap, tmp_path / "unused").log_start(topic) == 0
+    planned = ask(kerberos, config, "plan", "-p", str(policy))
+    assert "hold" in planned.out
+    assert "records can't be read or written over Kerberos" in " ".join(planned.out.split()), planned.out
+    assert (done.code, planned.code) == (3, 3), done.err
+    for arguments in (("init",), ("profile", topic)):
+        refused = ask(kerberos, config, *arguments)
+        assert refused.code == 1
+        assert "over Kerberos (confluent-kafka lacks it): use a listener for SCRAM or TLS" in refused.err
+        assert refused.err.count("\n") == 1, refused.err
+    found = ask(kerberos, config, "doctor", topic)
+    assert found.code == 0, found.out
+    assert "records can't be read or written over Kerberos" in " ".join(found.out.split())
+
+
+def test_ticket_cache_serves_until_its_ticket_expires(
+    kerberos: EmbeddedKafka, ours: Path, realm: Kdc, tmp_path: Path
+) -> None:
+    cache = f"FILE:{tmp_path}/tickets"
+    config = file_of(tmp_path, sasl_jaas_config=f'{KRB5} useTicketCache=true ticketCache="{cache}";')
+    none = ask(kerberos, config)
+    assert (none.code, none.err.count("\n")) == (1, 1)
+    assert f"Kerberos: there is no ticket in {cache}: run kinit, or name a keytab" in none.err
+    realm.run("kinit", "-k", "-t", str(ours), "-l", "2s", "-c", cache, "kretain")
+    gone = time.monotonic() + 3
+    realm.run("kinit", "-k", "-t", str(ours), "kretain")
+    assert ask(kerberos, file_of(tmp_path)).code == 0, "the user's own cache"
+    wait_until(lambda: time.monotonic() > gone, "the ticket has expired", 10)
+    config = file_of(tmp_path, sasl_jaas_config=f'{KRB5} useTicketCache=true ticketCache="{cache}";')
+    expired = ask(kerberos, config)
+    assert (expired.code, expired.err) == (1, "kretain: Kerberos: the ticket has expired: renew it with kinit\n")
+
+
+def test_reader_with_keytab_renews_its_ticket_for_as_long_as_it_runs(
+    kerberos: EmbeddedKafka, realm: Kdc, tmp_path: Path
+) -> None:
+    """Tickets of 4 s, sessions of 3 s: the connection is authenticated anew with a ticket that has expired, or is new."""
+    keytab = realm.principal("brief")
+    realm.run("kadmin.local", "-r", REALM, "-q", "modprinc -maxlife 4seconds brief")
+    given = read_properties(
+        with_keytab(tmp_path, keytab, f"brief@{REALM}", bootstrap_servers=kerberos.secure_bootstrap)
+    )
+    with ClusterReader(translate(given), 5) as reader:
+        began = time.monotonic()
+        while time.monotonic() < began + 10:
+            assert reader.metadata().cluster_id == kerberos.cluster_id
+            time.sleep(0.2)  # it is the run that must last
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"sasl_kerberos_service_name": "kafak"}, "does not know the brokers' service: is sasl.kerberos.service.name"),
+        ({"sasl_kerberos_principal": "kretain@OTHER.TEST"}, "has no key of kretain@OTHER.TEST: see klist -k"),
+        ({"sasl_kerberos_keytab": "/nowhere/keytab"}, "sasl.kerberos.keytab: /nowhere/keytab cannot be read"),
+        ({"security_protocol": "PLAINTEXT"}, "is it a listener for PLAINTEXT"),
+    ],
+)
+def test_ticket_that_cannot_be_had_is_reported_in_one_line(
+    kerberos: EmbeddedKafka, ours: Path, tmp_path: Path, more: dict[str, str], said: str
+) -> None:
+    done = ask(kerberos, with_keytab(tmp_path, ours, **more))
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
+    assert said in done.err
+
+
+def test_keytab_of_another_realm_or_another_key_is_reported_in_one_line(
+    kerberos: EmbeddedKafka, realm: Kdc, tmp_path: Path
+) -> None:
+    changed, gone = realm.principal("changed"), realm.principal("gone")
+    realm.run("kadmin.local", "-r", REALM, "-q", "cpw -randkey changed")
+    realm.run("kadmin.local", "-r", REALM, "-q", "delprinc -force gone")
+    elsewhere = realm.configure("elsewhere.conf", default_realm="OTHER.TEST")
+    for keytab, name, said, environ in (
+        (changed, f"changed@{REALM}", "the KDC does not accept the keytab's key", {}),
+        (gone, f"gone@{REALM}", "the KDC does not know this principal", {}),
+        (changed, f"changed@{REALM}", "the KDC does not accept the keytab's key", {"KRB5_CONFIG": str(elsewhere)}),
+    ):
+        done = ask(kerberos, with_keytab(tmp_path, keytab, name), **environ)
+        assert (done.code, done.err.count("\n")) == (1, 1), done.err
+        assert said in done.err
+
+
+def test_broker_of_an_unknown_realm_is_reported_in_one_line(
+    kerberos: EmbeddedKafka, ours: Path, realm: Kdc, tmp_path: Path
+) -> None:
+    """krb5.conf has the brokers' address in a realm without a KDC."""
+    conf = realm.configure("mapped.conf")
+    conf.write_text(f"{conf.read_text()}[domain_realm]\n 127.0.0.1 = OTHER.TEST\n")
+    done = ask(kerberos, with_keytab(tmp_path, ours), KRB5_CONFIG=str(conf))
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert "OTHER.TEST" in done.err
+
+
+def test_wrong_clock_and_absent_kdc_are_each_reported_in_one_line(
+    kerberos: EmbeddedKafka, ours: Path, realm: Kdc, tmp_path: Path
+) -> None:
+    config = with_keytab(tmp_path, ours)
+    strict = realm.configure("strict.conf", kdc_timesync="0")
+    realm.stop()
+    try:
+        absent = ask(kerberos, config)
+        realm.start(ahead="+1h")
+        skewed, adjusted = ask(kerberos, config, KRB5_CONFIG=str(strict)), ask(kerberos, config)
+    finally:
+        realm.stop()
+        realm.start()
+    for done, said in (
+        (absent, "Kerberos: no KDC answers"),
+        (skewed, "Kerberos: the clocks of this machine and of the KDC differ too much"),
+        (adjusted, "do its clock and its keytab fit the Kerberos ticket?"),  # the library went by the KDC's clock
+    ):
+        assert (done.code, done.err.count("\n")) == (1, 1), done.err
+        assert said in done.err
