@@ -135,6 +135,20 @@ def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> s
     return text.format(plain=plain, ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS)
 
 
+def _not_accepted(text: str, mechanism: str | None, *, aws: bool) -> str:
+    """Return why a login failed; ``text`` is kafka-python's."""
+    if aws:
+        return "it did not accept the AWS credentials: may they kafka-cluster:Connect, and is this clock right?"
+    if WHAT in text:  # we did not send a ticket
+        return text[text.index(WHAT) :]
+    if mechanism == "GSSAPI":
+        return _TICKET_REFUSED
+    if mechanism == "OAUTHBEARER":
+        return "it did not accept the token: is it meant for this cluster, and does it know who issued it?"
+    by = f" by {mechanism}" if mechanism else ""
+    return f"it did not accept the user or the password{by}: are sasl.username and sasl.password right?"
+
+
 def connection_problem(
     error: BaseException,
     mechanism: str | None = None,
@@ -154,16 +168,7 @@ def connection_problem(
     """
     text = " ".join(str(error).split())
     if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
-        if aws:
-            return "it did not accept the AWS credentials: may they kafka-cluster:Connect, and is this clock right?"
-        if WHAT in text:  # we did not send a ticket
-            return text[text.index(WHAT) :]
-        if mechanism == "GSSAPI":
-            return _TICKET_REFUSED
-        if mechanism == "OAUTHBEARER":
-            return "it did not accept the token: is it meant for this cluster, and does it know who issued it?"
-        by = f" by {mechanism}" if mechanism else ""
-        return f"it did not accept the user or the password{by}: are sasl.username and sasl.password right?"
+        return _not_accepted(text, mechanism, aws=aws)
     if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
         offered = re.findall(r"[A-Z][A-Z0-9-]{2,}", text.rpartition("mechanisms:")[2])
         has = f"; it has {', '.join(sorted(set(offered)))}" if "mechanisms:" in text and offered else ""
