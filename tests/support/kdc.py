@@ -62,11 +62,17 @@ class Kdc:
         path.write_text(f"[libdefaults]\n{lines}[realms]\n {REALM} = {{\n  kdc = {host}:{port}\n }}\n")
         return path
 
-    def run(self, tool: str, *arguments: str) -> str:
+    def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
         found = shutil.which(tool, path=_SBIN)
         assert found is not None
         told = subprocess.run(
-            [found, *arguments], env=self.environment, capture_output=True, text=True, timeout=60, check=False
+            [found, *arguments],
+            env=self.environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert told.returncode == 0, told.stderr
         return told.stdout

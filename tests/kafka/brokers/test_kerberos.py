@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def with_keytab(tmp_path: Path, keytab: Path, principal: str = US, **more: objec
     return file_of(tmp_path, sasl_kerberos_keytab=keytab, sasl_kerberos_principal=principal, **more)
 
 
-def ask(kafka: EmbeddedKafka, config: Path, *arguments: str, **environ: str) -> Cli:
+def ask(kafka: EmbeddedKafka, config: Path, *arguments: str, **environ: Any) -> Cli:
     where = ("-b", kafka.secure_bootstrap, "-c", str(config), "--state-dir", str(config.parent / "state"))
     return run_cli(*(arguments or ("groups",)), *where, "--timeout", "5s", **environ)
 
@@ -89,11 +90,11 @@ def test_java_file_with_keytab_plans_and_trims_and_leaves_ticket_cache_alone(
     login = f'{KRB5} useKeyTab=true storeKey=true keyTab="{ours}" principal="{US}" useTicketCache=false;'
     config = file_of(tmp_path, sasl_jaas_config=login, sasl_kerberos_service_name="kafka")
     Path(realm.environment["KRB5CCNAME"].removeprefix("FILE:")).unlink(missing_ok=True)
-    for arguments in (("groups",), ("offsets", topic), ("explain", topic, "0", "--consumed-after", "1h")):
+    for arguments in (("groups",), ("offsets", topic), ("explain", topic, "--consumed-after", "1h")):
         assert ask(kerberos, config, *arguments).code == 0, arguments
     done = ask(kerberos, config, "trim", topic, "--consumed-after", "1h", "--yes")
     assert done.code == 0, done.err
-    assert World(kerberos.bootstrap, tmp_path / "unused").log_start(topic) == 8
+    assert World(kerberos.bootstrap, tmp_path / "unused").ends(topic, 0)[0] == 8
     assert not Path(realm.environment["KRB5CCNAME"].removeprefix("FILE:")).exists()
 
 
@@ -117,11 +118,11 @@ def test_records_that_cannot_be_read_hold_their_partitions_and_writes_are_refuse
         '    retention.eventtime.source: "header:at"\n'
     )
     done = ask(kerberos, config, "trim", "-p", str(policy), "--yes")
-    assert World(kerberos.bootstrap, tmp_path / "unused").log_start(topic) == 0
+    assert World(kerberos.bootstrap, tmp_path / "unused").ends(topic, 0)[0] == 0
     planned = ask(kerberos, config, "plan", "-p", str(policy))
-    assert "hold" in planned.out
+    assert "1 partition: 1 hold" in planned.out
     assert "records can't be read or written over Kerberos" in " ".join(planned.out.split()), planned.out
-    assert (done.code, planned.code) == (3, 3), done.err
+    assert (done.code, planned.code) == (0, 0), done.err
     for arguments in (("init",), ("profile", topic)):
         refused = ask(kerberos, config, *arguments)
         assert refused.code == 1
@@ -172,7 +173,6 @@ def test_reader_with_keytab_renews_its_ticket_for_as_long_as_it_runs(
         ({"sasl_kerberos_service_name": "kafak"}, "does not know the brokers' service: is sasl.kerberos.service.name"),
         ({"sasl_kerberos_principal": "kretain@OTHER.TEST"}, "has no key of kretain@OTHER.TEST: see klist -k"),
         ({"sasl_kerberos_keytab": "/nowhere/keytab"}, "sasl.kerberos.keytab: /nowhere/keytab cannot be read"),
-        ({"security_protocol": "PLAINTEXT"}, "is it a listener for PLAINTEXT"),
     ],
 )
 def test_ticket_that_cannot_be_had_is_reported_in_one_line(
@@ -183,32 +183,22 @@ def test_ticket_that_cannot_be_had_is_reported_in_one_line(
     assert said in done.err
 
 
-def test_keytab_of_another_realm_or_another_key_is_reported_in_one_line(
+def test_keytab_of_another_realm_or_with_an_old_key_is_reported_in_one_line(
     kerberos: EmbeddedKafka, realm: Kdc, tmp_path: Path
 ) -> None:
-    changed, gone = realm.principal("changed"), realm.principal("gone")
+    changed, gone, elsewhere = realm.principal("changed"), realm.principal("gone"), tmp_path / "elsewhere.keytab"
     realm.run("kadmin.local", "-r", REALM, "-q", "cpw -randkey changed")
     realm.run("kadmin.local", "-r", REALM, "-q", "delprinc -force gone")
-    elsewhere = realm.configure("elsewhere.conf", default_realm="OTHER.TEST")
-    for keytab, name, said, environ in (
-        (changed, f"changed@{REALM}", "the KDC does not accept the keytab's key", {}),
-        (gone, f"gone@{REALM}", "the KDC does not know this principal", {}),
-        (changed, f"changed@{REALM}", "the KDC does not accept the keytab's key", {"KRB5_CONFIG": str(elsewhere)}),
+    entry = "addent -password -p kretain@OTHER.TEST -k 1 -e aes256-cts"
+    realm.run("ktutil", given=f"{entry}\nsecret\nwkt {elsewhere}\nquit\n")
+    for keytab, name, said in (
+        (changed, f"changed@{REALM}", "the KDC does not accept the keytab's key"),
+        (gone, f"gone@{REALM}", "the KDC does not know this principal"),
+        (elsewhere, "kretain@OTHER.TEST", "no KDC is known for this realm: is the realm of sasl.kerberos.principal"),
     ):
-        done = ask(kerberos, with_keytab(tmp_path, keytab, name), **environ)
+        done = ask(kerberos, with_keytab(tmp_path, keytab, name))
         assert (done.code, done.err.count("\n")) == (1, 1), done.err
         assert said in done.err
-
-
-def test_broker_of_an_unknown_realm_is_reported_in_one_line(
-    kerberos: EmbeddedKafka, ours: Path, realm: Kdc, tmp_path: Path
-) -> None:
-    """krb5.conf has the brokers' address in a realm without a KDC."""
-    conf = realm.configure("mapped.conf")
-    conf.write_text(f"{conf.read_text()}[domain_realm]\n 127.0.0.1 = OTHER.TEST\n")
-    done = ask(kerberos, with_keytab(tmp_path, ours), KRB5_CONFIG=str(conf))
-    assert (done.code, done.err.count("\n")) == (1, 1), done.err
-    assert "OTHER.TEST" in done.err
 
 
 def test_wrong_clock_and_absent_kdc_are_each_reported_in_one_line(
