@@ -39,6 +39,12 @@ MUTANTS: Final = (
     Mutant(
         "look-ups: an error is an answer", _ANSWERS, "                if error_code:\n", "                if False:\n"
     ),
+    Mutant(
+        "records: over Kerberos all is read at once",
+        "brokers/records.py",
+        "return dict.fromkeys(starts, RequestFailedError(NO_KERBEROS, retriable=False))",
+        "return dict.fromkeys(starts, 2**62)",
+    ),
     Mutant("commits: a row's error is let be", _COMMITS, "elif answer.failed is not None:", "elif False:"),
     Mutant(
         "commits: a group's error is an empty group",
