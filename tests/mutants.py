@@ -45,6 +45,18 @@ MUTANTS: Final = (
         "return dict.fromkeys(starts, RequestFailedError(NO_KERBEROS, retriable=False))",
         "return dict.fromkeys(starts, 2**62)",
     ),
+    Mutant(
+        "F8, F9: nobody need be required where groups may be missing",
+        "observe/floors/kafka_groups.py",
+        "for reason in listing.may_lack:",
+        "for reason in ():",
+    ),
+    Mutant(
+        "F8: any group that can't be read is outside the scope",
+        "observe/floors/kafka_groups.py",
+        "if not one.name.startswith(scope)]",
+        "]",
+    ),
     Mutant("commits: a row's error is let be", _COMMITS, "elif answer.failed is not None:", "elif False:"),
     Mutant(
         "commits: a group's error is an empty group",

@@ -102,12 +102,23 @@ async def find_coordinators(
         for row in response.coordinators if version >= 4 else [response]:
             name = row.key if version >= 4 else batch[0]
             if (failed := error_named(row.error_code, row.error_message)) is not None:
-                errors[name] = RequestFailedError(f"its coordinator is not known: {failed}", retriable=failed.retriable)
+                text = f"its coordinator is not known: {failed}"
+                errors[name] = RequestFailedError(text, retriable=failed.retriable, code=failed.code)
             else:
                 found[name] = row.node_id
     if set(found.values()) - set(wire.brokers()):
         await wire.learn_brokers()
     return found, errors
+
+
+async def group_rights(wire: Wire, groups: Sequence[str], deadline: float) -> dict[str, bool]:
+    """Return whether this user may describe each group, whether or not it exists (F8).
+
+    A group is left out if no broker has said. Where a cluster has no offsets topic yet, this creates it.
+    """
+    found, errors = await find_coordinators(wire, groups, deadline)
+    denied = {name: False for name, error in errors.items() if error.code == "GROUP_AUTHORIZATION_FAILED"}
+    return {**dict.fromkeys(found, True), **denied}
 
 
 def _coordinator_request(batch: Sequence[str], version: int) -> Any:

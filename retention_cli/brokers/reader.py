@@ -147,6 +147,10 @@ class ClusterReader:
         """Return the groups' coordinators, looked up afresh; a group without one is left out."""
         return self._wire.run(groups.find_coordinators, self._wire, names, self._deadline())[0]
 
+    def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
+        """Return whether this user may describe each group; one about which no broker has said is left out (F8)."""
+        return self._wire.run(groups.group_rights, self._wire, names, self._deadline())
+
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:

@@ -20,9 +20,14 @@ def kafka_tool(tool: str, *words: str) -> str:
     return " ".join([tool, _KAFKA, *map(shell_word, words)])
 
 
-def grant_line(operation: str, kind: str, name: str = "") -> str:
-    """Return the line that grants a right on a topic, a group or the cluster to a user, to be named."""
-    what = (f"--{kind}", name) if kind != "cluster" else ("--cluster",)
+def grant_line(operation: str, kind: str, name: str = "", *, prefixed: bool = False) -> str:
+    """Return the line that grants a right on a topic, a group or the cluster to a user, to be named.
+
+    ``prefixed``: on all whose names begin with ``name``.
+    """
+    what = [f"--{kind}", name] if kind != "cluster" else ["--cluster"]
+    if prefixed:
+        what += ["--resource-pattern-type", "prefixed"]
     return kafka_tool("kafka-acls.sh", "--add", "--allow-principal", "User:NAME", *what, "--operation", operation)
 
 

@@ -105,9 +105,16 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
             text = "is no policy: it has neither version nor topics; is it the right file?"
             raise PolicyError([PolicyProblem(source, 1, "", text)]) from None
         problems += found
+    if model is not None and model.groups.scope is not None and not _requires_groups(model):
+        text = "needs groups.require: of groups outside it nothing is known, so name every group that must have read"
+        problems.append(PolicyProblem(source, document.line_of(("groups", "scope")), "groups.scope", text))
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
     return _policy(model, document, digest, marked)
+
+
+def _requires_groups(model: FileModel) -> bool:
+    return bool(model.groups.require or any(entry.require for entry in model.topics))
 
 
 def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[str]]]:
@@ -149,6 +156,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             tuple(model.groups.by_commits),
             tuple(model.groups.stale_epochs),
             model.groups.offsets_topic == "hidden",
+            None if model.groups.scope is None else model.groups.scope[:-1],
         ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,

@@ -58,6 +58,11 @@ class GroupsModel(StrictModel):
         description="hidden: the provider hides __consumer_offsets. Floors are then known only where groups.require "
         "names a group (F9).",
     )
+    scope: v.GroupPrefix | None = Field(
+        default=None,
+        description="The prefix of the groups that this user may describe, where he may not see all. Floors are then "
+        "known only where groups.require names a group (F8).",
+    )
     share: v.CountOrIgnore = Field(
         default="count",
         description="Whether share groups (KIP-932) count, by their start offsets (F1), or protect nothing.",

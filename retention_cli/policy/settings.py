@@ -148,6 +148,7 @@ class GroupRules:
     ``remember_ms`` is how long a consumer that is gone still counts (F6), ``share`` whether share groups count at all.
     ``by_commits`` are patterns of groups whose members are not asked what they read (F3), ``stale_epochs`` of those
     whose commits' leader epochs say nothing (F5). ``offsets_hidden``: the provider hides the offsets topic (F9).
+    ``scope`` is the prefix of the groups that this user may describe, None if it must be all groups (F8).
     """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
@@ -159,6 +160,7 @@ class GroupRules:
     by_commits: tuple[str, ...] = ()
     stale_epochs: tuple[str, ...] = ()
     offsets_hidden: bool = False
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -488,6 +488,11 @@ Command = Annotated[
     BeforeValidator(read_command),
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
 ]
+GroupPrefix = Annotated[
+    str,
+    BeforeValidator(text_reader(r"(?!re:)[^*?\[]*\*", "{} is not a prefix with a * at its end, such as team-a.*")),
+    WithJsonSchema({"type": "string", "pattern": r"^[^*?\[]*\*$"}),
+]
 Names = Annotated[list[str], BeforeValidator(read_names), WithJsonSchema(_STRINGS)]
 Patterns = Annotated[list[str], BeforeValidator(read_patterns), WithJsonSchema(_STRINGS)]
 TopicPatterns = Annotated[list[str], BeforeValidator(read_topic_patterns), WithJsonSchema(_STRINGS)]

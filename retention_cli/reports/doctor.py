@@ -17,11 +17,12 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.observe.floors.kafka_groups import outsiders_of, scope_doubt
 from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
+from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
 from retention_cli.state.own_topics import STATE_TOPIC, look_at
 from retention_cli.state.state_topic import StateTopic
 
@@ -125,7 +126,7 @@ def diagnose(
         _connection(reader.settings),
         *_versions(reader),
         *_topics(reader, topics, named=named),
-        *_groups(reader, metadata),
+        *_groups(reader, metadata, GroupRules() if policy is None else policy.groups),
         *_sources(reader, metadata, policy),
         *_state(state_dir, metadata.cluster_id),
         *_kretain_topics(reader, policy),
@@ -257,10 +258,15 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
             yield Check("topics", "good", f"{operation} on every topic of interest ({len(allowed):,})")
 
 
-def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]:
+def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Iterable[Check]:
     try:
         if reader.may_describe_cluster():
             yield Check("groups", "good", "DESCRIBE on the cluster: listings of groups are complete (F8)")
+        elif rules.scope is not None:
+            doubt = scope_doubt(reader, rules.scope, reader.list_groups(metadata.brokers))
+            text = f"no DESCRIBE on the cluster: only groups of {rules.scope}* are seen (groups.scope), and no sizes"
+            verdict: Verdict = "limited" if doubt is None else "missing"
+            yield Check("groups", verdict, text if doubt is None else f"{doubt.reason.text} (F8)", _COMMANDS)
         else:
             text = "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8)"
             yield Check("groups", "missing", f"{text} and sizes are missing", _COMMANDS)
@@ -278,10 +284,12 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
         yield Check("groups", "missing", str(error), _COMMANDS)
         return
     if listed and offsets is None:
-        text = (
-            f"{OFFSETS_TOPIC} can't be described: offline coordinators would go unnoticed, every floor is unknown (F9)"
-        )
-        yield Check("groups", "missing", text, _FLOORS)
+        unseen = f"{OFFSETS_TOPIC} can't be described: offline coordinators would go unnoticed"
+        if rules.offsets_hidden:
+            text = f"{unseen}; floors are known where groups.require names a group (groups.offsets.topic, F9)"
+            yield Check("groups", "limited", text, _FLOORS)
+        else:
+            yield Check("groups", "missing", f"{unseen}, every floor is unknown (F9)", _FLOORS)
     unreadable: dict[str, str] = {}
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
@@ -289,6 +297,8 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
             unreadable[commits.group] = commits.text
 
     counted = [group for group in listed if not matches(DEFAULT_IGNORED_GROUPS, group.name)]
+    outsiders = frozenset[str]() if rules.scope is None else outsiders_of(reader, rules.scope, counted)
+    counted = [group for group in counted if group.name not in outsiders]
     reader.read_commits(
         [group.name for group in counted if group.kind in ("classic", "consumer", "streams")], on_commits
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from tests.simulation.kafka import HOUR, Group, Tp
+from tests.simulation.kafka import HOUR, Group, Tp, offsets_partition
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules
 from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Reading, Truth, told
@@ -174,6 +174,12 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
             continue
         if _waived(truth, reading, group, tp, topic_id):
             continue
+        if reading.rules.scope is not None and not group.name.startswith(reading.rules.scope):
+            truth.residues["a group outside groups.scope, which the policy says reads nothing"] += 1
+            continue
+        if _unlisted(truth, reading, group.name):
+            truth.residues["a hidden offsets topic, and a coordinator was offline"] += 1
+            continue
         stored, commit = commit, None if commit is not None and commit[0] < 0 else commit
         if commit is not None and truth.cannot_know(reading, group.name, tp, topic_id, log, commit):
             truth.residues["a commit of another log that looks right"] += 1
@@ -193,6 +199,11 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if late is not None:
             how = _how(truth, reading, group, tp, known=before is not None)
             return f"{group.name} ({stored}) had yet to read {late.offset}{how}"
+    known = {key[0] for key in {**reading.memory.counted, **reading.seen} if key[1:] == (topic_id, tp[1])}
+    for name in reading.rules.require:
+        there = truth.kafka.groups.get(name)
+        if name not in known and (there is None or tp not in there.commits):
+            return f"no group says what was read: {name} is required, and has no commit"
     some_are_gone, why = _unread_by_gone(truth, reading, tp, topic_id, gone)
     if why is not None:
         return why
@@ -233,6 +244,15 @@ def _unread_by_gone(
             how = "" if there is None or not there.pending else f", {_PENDING_ELSEWHERE}"
             return True, f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}{how}"
     return anybody, None
+
+
+def _unlisted(truth: Truth, reading: Reading, name: str) -> bool:
+    """Return whether a group was missing from listings, and nothing told: the offsets topic is hidden (F9)."""
+    if not (reading.rules.hidden and truth.kafka.offsets_hidden) or name in reading.rules.require:
+        return False
+    number = offsets_partition(name)
+    leader = truth.kafka.offsets_leaders[number][0]
+    return leader is None or truth.coordinators.get(number, -1) >= reading.began
 
 
 def _waived(truth: Truth, reading: Reading, group: Group, tp: Tp, topic_id: str) -> bool:

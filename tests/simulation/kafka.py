@@ -93,6 +93,8 @@ class SimKafka:
         self.loading = False
         self.may_describe = True
         self.offsets_hidden = False
+        self.scope: str | None = None
+        self.may_describe_scope = True
         self.failing: dict[str, int] = {}
         self.lost: list[Lost] = []
         self.deposed = 0
@@ -108,6 +110,12 @@ class SimKafka:
     def pass_time(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
         self.elapsed_s += milliseconds / 1000
+
+    def may_describe_group(self, name: str) -> bool:
+        """Return whether the user may describe a group: of a tenant's prefix all, or one alone by its name."""
+        if self.scope is None:
+            return self.may_describe or name == min(self.groups, default=name)
+        return name == f"{self.scope}0" or (self.may_describe_scope and name.startswith(self.scope))
 
     def lose(self, call: str) -> bool:
         """Return whether the next request of a kind gets lost; it is one fewer then."""

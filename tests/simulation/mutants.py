@@ -127,6 +127,9 @@ MUTANTS: Final = (
     ),
     Mutant("F8 and F9 never hold", _GROUPS, "            fold.fail_all(doubt.reason)", "            pass"),
     Mutant("F8: rights are not asked", _GROUPS, "if not reader.may_describe_cluster():", "if False:"),
+    Mutant(
+        "F8: a scope's rights are not asked", _GROUPS, "if True in allowed.values():", "if True:", rules="R1 tenant"
+    ),
     Mutant("F9: a leaderless coordinator is let be", _GROUPS, "if not offline:", "if True:"),
     Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),
     Mutant("F5: beyond H counts", _STANDING, "if commits is not None and commits.high > high_watermark:", "if False:"),

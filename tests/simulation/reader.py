@@ -161,6 +161,11 @@ class SimReader(RecordReads):
         listed: list[groups.ListedGroup] = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
         return listed
 
+    def group_rights(self, names: Sequence[str]) -> dict[str, bool]:
+        self._ask("group_rights")
+        found: dict[str, bool] = self._sim.run(groups.group_rights, list(names), self._until(None))
+        return found
+
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:

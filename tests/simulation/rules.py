@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,8 @@ class Rules:
 
     With ``outside`` the last of the consumers keeps its positions in a file (F7). ``explicit``: the policy says that event
     times are the timestamps, also where brokers set these. ``latest`` groups start at the end (F2), ``stale`` ones always
-    name an old leader epoch (F5).
+    name an old leader epoch (F5). ``require`` groups must have committed (F4); with ``hidden`` the offsets topic may be
+    (F9), with ``scope`` the user sees the groups of a prefix alone, and the last group has another name (F8).
     """
 
     consumed_h: int | None = None
@@ -30,11 +32,25 @@ class Rules:
     explicit: bool = False
     latest: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+    hidden: bool = False
+    scope: str | None = None
 
     @property
     def source(self) -> str:
         """Where event times are."""
         return "header" if self.header else "timestamp" if self.explicit else "default"
+
+    def groups(self) -> list[str]:
+        """What the policy says of groups."""
+        told = {
+            "latest": list(self.latest),
+            "stale.epochs": list(self.stale),
+            "require": list(self.require),
+            "offsets.topic": "hidden" if self.hidden else None,
+            "scope": None if self.scope is None else f"{self.scope}*",
+        }
+        return [f"{key}: {json.dumps(value)}" for key, value in told.items() if value]
 
     def entry(self) -> list[str]:
         """The lines of a policy's entry."""

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0-1000")
     parser.add_argument("--length", type=int, default=40)
     parser.add_argument("--keep-going", action="store_true")
-    parser.add_argument("--rules", default=None)
+    parser.add_argument("--rules", nargs="+", default=(), help="only these, in turn")
     parser.add_argument("--brief", action="store_true", help="don't shorten what fails")
     parser.add_argument("--steps", type=int, default=None, help="stop after so many")
     given = parser.parse_args(arguments)
@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.steps is not None and total >= given.steps:
             break
         rules, sequence = sequence_of(seed, given.length)
-        if given.rules is not None:
-            rules = given.rules
+        if given.rules:
+            rules = f"{given.rules[seed % len(given.rules)]} @{rules.partition(' @')[2]}"
         world = World(rules)
         try:
             with world:

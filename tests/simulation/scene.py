@@ -41,16 +41,23 @@ RULES: Final[dict[str, Rules]] = {
     "R1 latest": Rules(consumed_h=1, latest=("g1",)),
     "R1 stale": Rules(consumed_h=1, stale=("g0", "g1")),
     "R3 G2 F7": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, outside=True),
+    "R1 hidden": Rules(consumed_h=1, require=("g0",), hidden=True),
+    "R1 tenant": Rules(consumed_h=1, require=("g0",), hidden=True, scope="g"),
+    "R3 G2 tenant": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, require=("g0",), scope="g"),
 }
 MANAGED: Final = "a"
 OTHER: Final = "b"
 GROUPS: Final = ("g0", "g1", "g2")
+OUTSIDER: Final = "others"
+"""The last group's name where a user may only see those of a prefix."""
 
 
 def group_name(rules: str, number: int) -> str:
     """Return the key of a consumer: of a group its id, of one outside Kafka's groups what kretain calls it (F7)."""
     name = GROUPS[number % len(GROUPS)]
-    return f"\x01file:{name}" if RULES[rules].outside and name == GROUPS[-1] else name
+    if name != GROUPS[-1]:
+        return name
+    return f"\x01file:{name}" if RULES[rules].outside else name if RULES[rules].scope is None else OUTSIDER
 
 
 AGES_MS: Final = (0, 30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR, -2 * HOUR)
@@ -77,10 +84,8 @@ _small_blocks()
 @functools.cache
 def policy(rules: Rules, topics: tuple[str, ...], hold: bool, state: str) -> Policy:
     lines = ["version: 1", f"state: {state}"]
-    if rules.latest:
-        lines.append(f"groups: {{latest: [{', '.join(rules.latest)}]}}")
-    if rules.stale:
-        lines.append(f"groups: {{stale.epochs: [{', '.join(rules.stale)}]}}")
+    if told := rules.groups():
+        lines.append(f"groups: {{{', '.join(told)}}}")
     if rules.outside:
         lines += ["floors:", f"  - {{file: /simulated, name: {GROUPS[-1]}}}"]
     lines.append("topics:")

@@ -66,7 +66,7 @@ def heal(world: World) -> None:
     for number in range(2):
         do_finish(world, number)
     world.kafka.failing, world.kafka.lost, world.kafka.loading, world.kafka.may_describe = {}, [], False, True
-    world.kafka.offsets_hidden, world.kafka.deposed = False, 0
+    world.kafka.offsets_hidden, world.kafka.deposed, world.kafka.may_describe_scope = False, 0, True
     for one in world.operators:
         one.clock.off_ms = 0
     world.kafka.offsets_leaders = [

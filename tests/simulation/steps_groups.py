@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from retention_cli.core.consumers import is_outside
 from tests.simulation.kafka import Group, Tp
-from tests.simulation.scene import GROUPS, MANAGED, MINUTE, OTHER, group_name
+from tests.simulation.scene import MANAGED, MINUTE, OTHER, group_name
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def group_of(world: World, number: int) -> Group:
     name = group_name(world.rules, number)
     if name not in world.kafka.groups:
-        kind: Any = "outside" if name not in GROUPS else "consumer" if number % 2 else "classic"
+        kind: Any = "outside" if is_outside(name) else "consumer" if number % 2 else "classic"
         world.kafka.groups[name] = Group(name, kind)
     return world.kafka.groups[name]
 

@@ -284,6 +284,14 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
+    "the right to one group's name is none to the groups of a scope (F8)": (
+        "R1 tenant @each",
+        [("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 0), ("member", 1, 0), ("prefix",), ("trim", 0, 0)],
+    ),
+    "a group of the scope that nobody requires counts (F8)": (
+        "R1 tenant @each",
+        [("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 0), ("read", 1, 0, 1, 0), ("trim", 0, 0)],
+    ),
     "the largest event time is of its source and timestamp type (M0)": (
         "R2 @each",
         [

@@ -118,6 +118,7 @@ class Truth:
     released: dict[tuple[str, Tp], set[int]] = field(default_factory=dict)
     stale: dict[tuple[str, Tp], int] = field(default_factory=dict)
     changed: dict[tuple[str, Tp], int] = field(default_factory=dict)
+    coordinators: dict[int, int] = field(default_factory=dict)
     pending_in: dict[tuple[str, Tp], int] = field(default_factory=dict)
     upgraded: dict[str, int] = field(default_factory=dict)
     added: set[tuple[str, int]] = field(default_factory=set)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SLEEP_S: Final = 3.0
 """A wait is at least so long: patience ends after two or three requests, as it would after twenty."""
-_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 69, 88
+_LOADING, _NO_COORDINATOR, _NOT_COORDINATOR, _DENIED, _NOT_FOUND, _UNSTABLE = 14, 15, 16, 30, 69, 88
 _BATCHED: Final = 8
 _VERSIONS: Final = {FindCoordinatorRequest.API_KEY: 6, OffsetFetchRequest.API_KEY: _BATCHED}
 _ROW: Final = struct.Struct(">iqibhb")
@@ -115,6 +115,8 @@ class SimWire:
         for name in request_for().coordinator_keys:
             leader = self._kafka.offsets_leaders[offsets_partition(name)][0]
             code = _NO_COORDINATOR if leader is None else 0
+            if self._kafka.scope is not None and not self._kafka.may_describe_group(name):
+                code, leader = _DENIED, None
             rows.append(
                 SimpleNamespace(key=name, node_id=-1 if leader is None else leader, error_code=code, error_message=None)
             )
@@ -166,10 +168,12 @@ class SimWire:
             if group.kind != "outside" and self._led(broker, name)
         ]
         if not self._kafka.may_describe:
-            rows = [row for row in rows if row.group_id == min(self._kafka.groups)]
+            rows = [row for row in rows if self._kafka.may_describe_group(row.group_id)]
         return SimpleNamespace(error_code=0, groups=rows)
 
     def _described(self, broker: int, name: str, kind: str) -> tuple[int, Group | None]:
+        if self._kafka.scope is not None and not self._kafka.may_describe_group(name):
+            return _DENIED, None
         if not self._led(broker, name):
             return _NOT_COORDINATOR, None
         group = self._group(name)
@@ -209,6 +213,8 @@ class SimWire:
         for asked in request.groups:
             name, group = asked.group_id, self._group(asked.group_id)
             code = 0 if self._led(broker, name) else _NOT_COORDINATOR
+            if self._kafka.scope is not None and not self._kafka.may_describe_group(name):
+                code = _DENIED
             rows: dict[str, list[tuple[int, int, int, int]]] = {}
             if code == 0:
                 if asked.topics is None:

@@ -52,6 +52,8 @@ class World:
         self.open: list[tuple[Tp, int]] = []
         self.kafka.create(MANAGED, 2)
         self.kafka.create(OTHER, 1)
+        self.kafka.scope, self.kafka.offsets_hidden = RULES[self.rules].scope, RULES[self.rules].hidden
+        self.kafka.may_describe = RULES[self.rules].scope is None
         if RULES[self.rules].live:
             steps_brokers.do_policy(self, 0, 1)
             steps_brokers.do_policy(self, 1, 1)

@@ -44,8 +44,10 @@ _NOBODY_REQUIRED: Final = (
 _COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time that groups were read: run again"
 _SEEN_INCOMPLETE: Final = (
     "this user lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
-    f"grant it: {grant_line('Describe', 'cluster')}"
+    f"grant it: {grant_line('Describe', 'cluster')}. Where this user may only see the groups of a prefix: groups.scope"
 )
+_NO_GROUP: Final = "~kretain-asks-whether-it-may-describe-this"
+"""Ends a name that no group has. Who may describe it has the right to the prefix, and not to some names alone (F8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,10 @@ class GroupReader:
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
             fold.latest = _latest(mine, fold.counts, recall)
-            if listing.may_lack:
-                unguarded = [name for name, one in self.scopes.items() if not one.require]
-                fold.fail_all(Reason(Code.F9, _NOBODY_REQUIRED), unguarded)
+            for reason in listing.may_lack:
+                fold.fail_all(reason, [name for name, one in self.scopes.items() if not one.require])
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
-            if (doubt := changed_since(reader, before)) is not None:
+            if (doubt := changed_since(reader, before, recall.rules, listing)) is not None:
                 return fold, doubt
             recall.add_gone(fold, listing.keys)
         except BrokerError as error:
@@ -132,12 +133,14 @@ class Doubt:
 class Listing:
     """Every group of the cluster, by key (:mod:`retention_cli.core.consumers`), and those that count (F1).
 
-    ``may_lack``: groups may be missing, as the provider hides the offsets topic (F9).
+    ``may_lack`` says why groups may be missing: the provider hides the offsets topic (F9), or this user may only
+    describe those of ``groups.scope`` (F8). ``everyone``: the cluster's rights let this user see every group.
     """
 
     keys: frozenset[str]
     counted: tuple[ListedGroup, ...]
-    may_lack: bool = False
+    may_lack: tuple[Reason, ...] = ()
+    everyone: bool = True
 
 
 def _latest(groups: Sequence[ListedGroup], partitions: Mapping[str, int], recall: Recall) -> Latest:
@@ -158,12 +161,16 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
     Raises:
         BrokerError: a broker did not list its groups.
     """
-    if not reader.may_describe_cluster():
+    if not (everyone := reader.may_describe_cluster()) and rules.scope is None:
         return Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
     if (leaderless := _without_leader(before)) is not None:
         return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
     # A broker that died is listed until the controller notices: ask briefly, then read the brokers again.
     listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
+    if not everyone and rules.scope is not None:
+        if (doubt := scope_doubt(reader, rules.scope, listed)) is not None:
+            return doubt
+        listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     counted = tuple(
         group
         for group in listed
@@ -177,10 +184,42 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         hidden = bool(counted) or OFFSETS_TOPIC not in now.missing
         if hidden and not rules.offsets_hidden:
             return Doubt(Reason(Code.F9, _COORDINATORS_HIDDEN), "no")
-    return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted, hidden)
+    may_lack = [Reason(Code.F9, _NOBODY_REQUIRED)] if hidden else []
+    if rules.scope is not None:
+        outsiders = outsiders_of(reader, rules.scope, counted)
+        if not everyone or outsiders:
+            text = f"this user may only describe groups of {rules.scope}*: name those that must have read this topic"
+            may_lack.append(Reason(Code.F8, f"{text} (groups.require)"))
+        counted = tuple(group for group in counted if group.name not in outsiders)
+        listed = [group for group in listed if group.name not in outsiders]  # seen before, such a group is gone (F6)
+    keys = frozenset(group_key(group.kind, group.name) for group in listed)
+    return Listing(keys, counted, tuple(may_lack), everyone)
 
 
-def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
+def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGroup]) -> Doubt | None:
+    """Return why groups of a scope may be missing from a listing, None if this user may describe all of them (F8).
+
+    Without any group nothing is asked: where there is no offsets topic yet, that would create it.
+    """
+    allowed = reader.group_rights([f"{scope}{_NO_GROUP}"]) if listed else {"": False}
+    if True in allowed.values():
+        return None
+    if False in allowed.values():
+        text = f"this user may not describe every group of {scope}* (groups.scope), so brokers leave some out; grant it"
+        grant = grant_line("Describe", "group", scope or "*", prefixed=scope != "")
+        return Doubt(Reason(Code.F8, f"{text}: {grant}"), "no")
+    text = f"whether this user may describe every group of {scope}* (groups.scope) could not be asked: run again"
+    return Doubt(Reason(Code.F8, text), "while patience lasts")
+
+
+def outsiders_of(reader: ClusterReader, scope: str, counted: Sequence[ListedGroup]) -> frozenset[str]:
+    """Return the groups outside ``scope`` that this user may not describe: they count for nothing (F3, F8)."""
+    outside = [one.name for one in counted if not one.name.startswith(scope)]
+    allowed = reader.group_rights(outside) if outside else {}
+    return frozenset(name for name, may in allowed.items() if not may)
+
+
+def changed_since(reader: ClusterReader, before: ClusterMetadata, rules: GroupRules, listing: Listing) -> Doubt | None:
     """Return why a listing was incomplete after all, else None. Call it once every commit has been read (F8, F9).
 
     Raises:
@@ -188,9 +227,9 @@ def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | Non
     """
     if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
         return Doubt(Reason(Code.F9, _COORDINATORS_MOVED), "while patience lasts")
-    if not reader.may_describe_cluster():
-        return Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
-    return None
+    if listing.everyone:
+        return None if reader.may_describe_cluster() else Doubt(Reason(Code.F8, _SEEN_INCOMPLETE), "no")
+    return None if rules.scope is None else scope_doubt(reader, rules.scope, listing.counted)
 
 
 def _left(reader: ClusterReader, deadline: float) -> float:

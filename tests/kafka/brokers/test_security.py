@@ -323,8 +323,14 @@ def test_certificate_of_another_host_is_refused_unless_checking_is_off(
 # -- what a principal may ----------------------------------------------------------------
 
 
-def allow(world: World, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-    pattern = ResourcePatternType.LITERAL
+def allow(
+    world: World,
+    user: str,
+    kind: ResourceType,
+    name: str,
+    *operations: AclOperation,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> None:
     wanted = [
         AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         for operation in operations
@@ -415,6 +421,62 @@ def test_principal_that_sees_only_some_groups_trims_nothing(sasl: EmbeddedKafka,
     assert (row["action"], row["trim_to"], row["min_commit_by"]) == ("trim", 2, "group:hidden")
     assert bobs(sasl, config, "doctor", topic).code == 0
     for group in ("seen", "hidden"):
+        world.delete_group(group)
+
+
+def test_tenant_trims_within_the_scope_of_its_rights(
+    sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
+) -> None:
+    """F8: a user with a prefix's rights alone, whose policy names the readers and the scope."""
+    world, config = bob
+    topic = world.filled(OLD)
+    offsets = {"team-a.orders": 6, "team-a.audit": 4, "team-b.reader": 2}
+    for group, offset in offsets.items():
+        world.commit(group, topic, offset)
+    allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
+    allow(world, "bob", ResourceType.GROUP, "team-a.orders", AclOperation.DESCRIBE)
+    policy = tmp_path / "policy.yaml"
+
+    def write(required: str) -> None:
+        scope = "groups: {scope: team-a.*, offsets.topic: hidden}"
+        rule = "retention.commitoffset.enable: true, retention.commitoffset.hours: 1"
+        policy.write_text(f"version: 1\n{scope}\ntopics: [{{match: '*', {rule}, {required}}}]\n")
+
+    def row() -> dict[str, Any]:
+        found = bobs(sasl, config, "plan", topic, "-p", str(policy), "-o", "json")
+        partition: dict[str, Any] = found.json()["partitions"][0]
+        return partition
+
+    def texts() -> dict[str, str]:
+        return {reason["code"]: reason["text"] for reason in row()["reasons"]}
+
+    write("groups.require: [team-a.orders]")
+    wait_until(lambda: "F8" in texts(), "the right to one name is none to the scope")
+    assert "--group team-a. --resource-pattern-type prefixed --operation Describe" in texts()["F8"]
+    assert bobs(sasl, config, "doctor", topic, "-p", str(policy)).code == 1
+    prefixed = ResourcePatternType.PREFIXED
+    allow(world, "bob", ResourceType.GROUP, "team-a.", AclOperation.DESCRIBE, pattern=prefixed)
+    wait_until(lambda: row()["trim_to"] == 4, "every group of the scope counts, also those that are not required")
+    doctor = bobs(sasl, config, "doctor", topic, "-p", str(policy))
+    assert (doctor.code, "only groups of team-a.* are seen" in doctor.out) == (0, True), doctor.out
+    write("groups.require: [team-a.absent]")
+    assert set(texts()) == {"F4"}
+    write("unconsumed: hold}, {match: no-such-topic, groups.require: [team-a.orders]")
+    assert set(texts()) == {"F8", "F9"}, "nobody vouches for the groups of this topic"
+    write("groups.require: [team-a.orders]")
+    # With DESCRIBE on the cluster the other team's group is listed; it still can't be read, and is outside the scope.
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    everyone = policy.read_text().replace("scope: team-a.*, ", "")
+    policy.write_text(everyone)
+    wait_until(lambda: set(texts()) == {"F3"}, "the group of the other team")
+    write("groups.require: [team-a.orders]")
+    assert row()["trim_to"] == 4
+    # What may be read counts, wherever it is.
+    allow(world, "bob", ResourceType.GROUP, "team-b.reader", AclOperation.DESCRIBE)
+    wait_until(lambda: row()["trim_to"] == 2, "the other team's group")
+    done = bobs(sasl, config, "trim", topic, "-p", str(policy), "--yes", "-o", "json")
+    assert (done.code, world.ends(topic)[0]) == (0, 2), done.err
+    for group in offsets:
         world.delete_group(group)
 
 

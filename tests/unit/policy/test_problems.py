@@ -57,6 +57,27 @@ topics:
     assert not any("Value error" in one or "Input should" in one for one in found)
 
 
+@pytest.mark.parametrize(
+    ("scope", "required", "wrong"),
+    [
+        ("team-a.*", "", "needs groups.require"),
+        ("team-a.*", ", groups.require: [team-a.x]", None),
+        ("'*'", ", groups.require: ['']", None),
+        ("team-a", ", groups.require: [x]", "'team-a' is not a prefix"),
+        ("team-?.*", ", groups.require: [x]", "'team-?.*' is not a prefix"),
+        ("re:team*", ", groups.require: [x]", "'re:team*' is not a prefix"),
+    ],
+)
+def test_scope_is_a_prefix_and_needs_required_groups(scope: str, required: str, wrong: str | None) -> None:
+    text = f"version: 1\ngroups: {{scope: {scope}}}\ntopics: [{{match: t{required}}}]\n"
+    if wrong is None:
+        assert parse_policy(text, "p.yaml", "").groups.scope == scope.strip("'")[:-1]
+    else:
+        [line] = lines(text)
+        assert line.startswith("p.yaml:2: ")
+        assert wrong in line
+
+
 def test_each_invalid_pattern_of_a_list_has_its_line() -> None:
     found = lines('version: 1\ntopics:\n  - match:\n      - a\n      - "re:["\n      - "re:("\n')
     assert [one[:8] for one in found] == ["p.yaml:5", "p.yaml:6"]
