@@ -32,7 +32,8 @@ class LogDirState:
     """A log dir as reported by its broker.
 
     ``total_bytes`` and ``usable_bytes`` are those of its volume, unknown if the broker does not report them (before
-    3.3). An offline dir has an ``error``, and nothing else is known of it.
+    3.3). An offline dir has an ``error``, and nothing else is known of it. ``cordoned``: brokers place no new replica
+    there (``cordoned.log.dirs``, KIP-1066, from 4.3).
     """
 
     path: str
@@ -40,6 +41,7 @@ class LogDirState:
     usable_bytes: Maybe[int]
     replicas: Sequence[Replica] = ()
     error: str | None = None
+    cordoned: bool = False
 
 
 async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:
@@ -102,7 +104,7 @@ def _log_dir(folder: Any) -> LogDirState:
         for row in topic.partitions
     ]
     total, usable = (_said(getattr(folder, name, -1)) for name in ("total_bytes", "usable_bytes"))
-    return LogDirState(folder.log_dir, total, usable, replicas)
+    return LogDirState(folder.log_dir, total, usable, replicas, cordoned=bool(getattr(folder, "is_cordoned", False)))
 
 
 def _said(value: int) -> Maybe[int]:

@@ -15,7 +15,8 @@ from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.core.model import TimestampType
 
 _TIERED: Final = "remote.storage.enable"
-_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIERED]
+_DISKLESS: Final = "diskless.enable"
+_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIERED, _DISKLESS]
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
@@ -31,13 +32,14 @@ class TopicConfig:
     """A topic's live settings. ``retention_ms`` is −1 for infinite, as Kafka writes it.
 
     ``timestamp_type`` is CreateTime or LogAppendTime, None if the broker returned neither. ``tiered``: it has remote
-    storage.
+    storage (KIP-405). ``diskless``: its records are in object storage alone (KIP-1150).
     """
 
     cleanup_policy: frozenset[str]
     retention_ms: int
     timestamp_type: TimestampType | None = None
     tiered: bool = False
+    diskless: bool = False
 
 
 async def read_topic_configs(
@@ -116,4 +118,5 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
     policies = frozenset(one.strip() for one in policy.split(",") if one.strip())
     kind = _TYPES.get(values.get("message.timestamp.type"))
-    return TopicConfig(policies, int(retention_ms), kind, values.get(_TIERED) == "true")
+    tiered, diskless = (values.get(key) == "true" for key in (_TIERED, _DISKLESS))
+    return TopicConfig(policies, int(retention_ms), kind, tiered, diskless)

@@ -157,7 +157,10 @@ class Floor:
 _NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp.type was not read")
 NO_EVENT_TIMES: Final = Unknown.because(Code.R2, "event times were not read")
 NO_SIZE: Final = Unknown.because("size", "not read")
-TIERED_SIZE: Final = Unknown.because("size", "it has remote storage, and brokers name the size of what is local alone")
+_DISKLESS_SIZE: Final = Unknown.because(
+    "size", "it is diskless, and brokers do not say how much of it is in object storage"
+)
+_TIERED_SIZE: Final = Unknown.because("size", "it has remote storage, and brokers name the size of what is local alone")
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 
@@ -166,7 +169,8 @@ _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 class TopicFacts:
     """The facts of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
 
-    ``timestamp_type`` is ``message.timestamp.type``. ``tiered``: the topic has remote storage.
+    ``timestamp_type`` is ``message.timestamp.type``. ``tiered``: the topic has remote storage
+    (KIP-405). ``diskless``: its records are in object storage, on no broker's disk (KIP-1150).
     """
 
     name: str
@@ -176,6 +180,12 @@ class TopicFacts:
     retention_ms: Maybe[int]
     timestamp_type: Maybe[TimestampType] = _NO_TIMESTAMP_TYPE
     tiered: bool = False
+    diskless: bool = False
+
+    @property
+    def unsized(self) -> Unknown | None:
+        """Why brokers do not know how large the topic is; None if all of it is on their disks."""
+        return _DISKLESS_SIZE if self.diskless else _TIERED_SIZE if self.tiered else None
 
 
 class PartitionFacts(NamedTuple):

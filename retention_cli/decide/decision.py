@@ -17,6 +17,7 @@ from retention_cli.core.model import (
     Maybe,
     PartitionFacts,
     Reason,
+    TopicFacts,
     Unknown,
     known,
 )
@@ -85,6 +86,16 @@ def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[
             if limit is None or allowed < limit.offset:
                 limit = Limit(allowed, guard.code, guard.holds_back(facts, settings))
     return Unknown.because(Code.R6, "no guard says where its log ends") if limit is None else limit
+
+
+def off_disks(topic: TopicFacts, settings: Settings) -> Unknown | None:
+    """Return why R6 leaves a topic alone whose records are not on disks alone (KIP-405, KIP-1150); None if it may."""
+    if topic.diskless:
+        return Unknown.because(Code.R6, "it is diskless (diskless.enable): a trim would free no disk")
+    if topic.tiered and not settings.trim_tiered:
+        text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
+        return Unknown.because(Code.R6, text)
+    return None
 
 
 def raised(

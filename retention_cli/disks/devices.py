@@ -134,7 +134,8 @@ def _disk(broker: int, dirs: Sequence[LogDirState], rules: DiskRules) -> Disk:
     for one in dirs:
         for replica in one.replicas:
             replicas[replica.tp] = replicas.get(replica.tp, 0) + replica.size_bytes
-    return Disk(broker, tuple(one.path for one in dirs), _room(broker, dirs, replicas, rules), replicas)
+    room, paths = _room(broker, dirs, replicas, rules), tuple(one.path for one in dirs)
+    return Disk(broker, paths, room, replicas, all(one.cordoned for one in dirs))
 
 
 def _room(

@@ -38,13 +38,15 @@ class Disk:
     """One device of one broker, with one or several log dirs. ``room`` is its usage, or why that is unknown.
 
     ``replicas`` are the bytes of each replica, including its future copy. A broker that does not answer is one disk
-    without ``dirs``; its replicas' sizes are unknown, and 0 here.
+    without ``dirs``; its replicas' sizes are unknown, and 0 here. ``cordoned``: all its dirs are, so what is free there
+    takes no new replica (KIP-1066).
     """
 
     broker: int
     dirs: tuple[str, ...]
     room: Maybe[Room]
     replicas: Mapping[TopicPartition, int]
+    cordoned: bool = False
 
     @property
     def name(self) -> str:
@@ -279,6 +281,7 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
             for row in one.in_the_way[:SHOWN]
         ],
         "reasons": [] if one.unknown is None else [{"code": r.code, "text": r.text} for r in one.unknown.reasons],
+        "cordoned": one.disk.cordoned,
     }
 
 

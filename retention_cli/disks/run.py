@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.units import format_duration, format_time
-from retention_cli.decide.decision import Limit, after_disks, disk_limit
+from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
 from retention_cli.disks.devices import all_disks, devices_in
 from retention_cli.disks.disk import Disk, DiskOutcome, Space, above_ceiling, named, sized_by_policy, space_of
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory ne
     from retention_cli.disks.inventory_view import InventoryView
 
 _OLD_MS: Final = 3_600_000
-_REMOTE: Final = "remote.storage.enable"
 _CHANGED: Final = Unknown.because(
     Code.R6, "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
 )
@@ -171,11 +170,13 @@ class DiskRun:
         self._outcomes = [DiskOutcome(disk, self.rules.percent) for disk in self.disks]
         if self.rules.percent is None:
             return self._with_bytes(decisions)
-        tiered, left_alone = self._tiered(reader, settings)
+        left_alone: set[TopicPartition] = set()
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
-            stopped = tiered.get(one.topic)
-            limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
+            about, chosen = facts[one.tp], settings[one.topic]
+            if (elsewhere := off_disks(about.topic, chosen)) is not None:
+                left_alone.add(one.tp)
+            limits[one.tp] = elsewhere or disk_limit(about, chosen, now_ms)
         self._facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
         if self.inventory is None:
@@ -189,7 +190,7 @@ class DiskRun:
         for outcome in found.outcomes:
             for tp in above.keys() & outcome.disk.replicas if outcome.excess_bytes else ():
                 above[tp].append(outcome)
-        unknown = {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone}
+        unknown = {tp: why for tp, why in {**found.unknown, **changed}.items() if tp not in left_alone}
         after = []
         for one in decisions:
             asked = (found.bounds[one.tp], self._why(above[one.tp])) if one.tp in above else None
@@ -302,23 +303,6 @@ class DiskRun:
             if (one.broker, one.dir) in on and (one.broker, *one.tp) not in doubts
         }
         return {replica: why for replica, why in doubts.items() if TopicPartition(*replica[1:]) in self._facts}
-
-    def _tiered(self, reader: ClusterReader, settings: Mapping[str, Settings]) -> tuple[dict[str, Unknown], set[str]]:
-        """Return why R6 may not trim each topic that has, or may have, remote storage; and the topics that have it.
-
-        A trim deletes remote segments, too, which frees no disk.
-        """
-        left_alone: set[str] = set()
-        asked = sorted(name for name in self._topics if not settings[name].trim_tiered)
-        found: dict[str, Unknown] = {}
-        for name, values in reader.topic_values(asked, [_REMOTE]).items() if asked else ():
-            if isinstance(values, RequestFailedError):
-                found[name] = Unknown.because(Code.R6, f"whether it has remote storage can't be read: {values}")
-            elif values.get(_REMOTE) == "true":
-                text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
-                found[name] = Unknown.because(Code.R6, text)
-                left_alone.add(name)
-        return found, left_alone
 
     def changed(self, reader: ClusterReader, tps: Collection[TopicPartition]) -> dict[TopicPartition, Unknown]:
         """Return the partitions whose topic, leader or epoch changed since R6 read them, with the reason (M1).

@@ -15,6 +15,7 @@ from retention_cli.core.consumers import floor_by, plain_name
 from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
+from retention_cli.decide.decision import off_disks
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.usage import look
@@ -196,7 +197,7 @@ def r6_of(
         for one in rows:
             facts, start = one.facts, one.facts.log_start
             never = frozen(chosen) is not None or untouchable(facts.topic, chosen) is not None
-            if guarded(Code.R6, chosen) or never or (facts.topic.tiered and not chosen.trim_tiered):
+            if guarded(Code.R6, chosen) or never or off_disks(facts.topic, chosen) is not None:
                 continue
             if not isinstance(start, Unknown):
                 samples = () if isinstance(one.samples, Unknown) else one.samples

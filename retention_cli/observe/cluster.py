@@ -18,7 +18,6 @@ from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.codes import Code
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import (
-    TIERED_SIZE,
     Maybe,
     PartitionFacts,
     Reason,
@@ -111,6 +110,7 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
         retention_ms=config.retention_ms,
         timestamp_type=kind,
         tiered=config.tiered,
+        diskless=config.diskless,
     )
 
 
@@ -351,6 +351,7 @@ class _Reading:
         facts = {}
         for tp, (log_start, high_watermark, last_stable_offset) in log_ends.items():
             topic, metadata = self.topics[tp.topic], self.partitions[tp]
+            unsized = topic.unsized
             facts[tp] = PartitionFacts(
                 topic=topic,
                 partition=tp.partition,
@@ -359,7 +360,7 @@ class _Reading:
                 last_stable_offset=last_stable_offset,
                 floor=floors.floor(tp, log_start, high_watermark),
                 clock=self.request.clock,
-                size_bytes=TIERED_SIZE if topic.tiered else sizes.get(tp, no_size),
+                size_bytes=sizes.get(tp, no_size) if unsized is None else unsized,
                 has_leader=metadata.leader is not None,
                 leader_epoch=metadata.leader_epoch,
             )

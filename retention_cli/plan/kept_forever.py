@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from retention_cli.core.codes import Code
 from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
+from retention_cli.plan.remote_storage import some_of
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Settings
-
-_NAMED: Final = 3
 
 
 def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Settings], policy: Policy) -> list[Reason]:
@@ -29,9 +27,8 @@ def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Sett
             names.append(topic.name)
     if not names:
         return []
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     text = (
-        f"{', '.join(names[:_NAMED])}{more}: retention.ms is -1 and only a pattern matches. Brokers keep these records "
+        f"{some_of(names)}: retention.ms is -1 and only a pattern matches. Brokers keep these records "
         f"for ever; where that is wanted, exclude the topic or set hold, else name it in full"
     )
     return [Reason(Code.G5, text)]

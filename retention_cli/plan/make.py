@@ -25,6 +25,7 @@ from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.open_transactions import with_owners
+from retention_cli.plan.remote_storage import off_disks
 from retention_cli.plan.unread import losing, unread_by_group
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
@@ -165,7 +166,9 @@ class LocalPlanner:
                 memories.save(job.clock_ms())
         notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
         firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
-        notes += reached_by_pattern((one.topic for one in firsts if one is not None), observation.settings, policy)
+        topics = [one.topic for one in firsts if one is not None]
+        notes += reached_by_pattern(topics, observation.settings, policy)
+        notes += off_disks(topics, observation.settings).notes()
         if inventory is not None:
             unknown = "Without it, what lies on that broker's disks is unknown"
             notes += [Reason(Code.R6, f"{one}. {unknown}") for one in inventory.inventory.unread]

@@ -213,7 +213,7 @@ class EntryModel(StrictModel):
     )
     tiered: v.SkipOrTrim | None = Field(
         default=None,
-        description="Whether R6 may trim topics with remote storage: that deletes all that is remote before it.",
+        description="Whether R6 may trim topics with remote storage, and R1 to R5 pass policy check there.",
     )
     unconsumed: v.HoldOrTrim | None = Field(
         default=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,10 +12,12 @@ from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.memory.ledger import Ledger
+from retention_cli.observe.cluster import configured
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.plan.kept_forever import reached_by_pattern
+from retention_cli.plan.remote_storage import off_disks
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.model import Entry, Policy
+from retention_cli.policy.model import Entry, Policy, matches
 from retention_cli.policy.settings import Settings
 from retention_cli.policy.suggestions import first_few, unmatched
 from retention_cli.state.policy_topic import with_live
@@ -146,7 +148,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         if isinstance(config, RequestFailedError):
             unreadable.append(f"{name}: {config}")
             continue
-        topic = TopicFacts(name, "", False, config.cleanup_policy, config.retention_ms)
+        topic = configured(TopicFacts(name, "", False, frozenset(), -1), config)
         known_topics.append(topic)
         if isinstance(untouchable(topic, settings), Reason):
             findings.skipped += 1
@@ -156,6 +158,9 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
             if conflict is not None:
                 conflicts.setdefault(conflict.reasons[0].text, []).append(name)
     findings.notes += [note.text for note in reached_by_pattern(known_topics, managed, policy)]
+    elsewhere = off_disks(known_topics, managed)
+    findings.notes += [note.text for note in elsewhere._replace(unconfirmed=[]).notes()]
+    findings.problems += _unconfirmed(policy, elsewhere.unconfirmed)
     known = {problem.text for problem in findings.problems}
     for text, names in conflicts.items():
         problem = _conflict(policy, names[0], names, text)
@@ -164,6 +169,20 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
     findings.notes += [f"its settings can't be read: {text}" for text in sorted(unreadable)[:3]]
     if len(unreadable) > 3:
         findings.notes.append(f"and {len(unreadable) - 3} more topics whose settings can't be read")
+
+
+def _unconfirmed(policy: Policy, topics: Sequence[str]) -> Iterable[PolicyProblem]:
+    """Yield a problem for each entry that is the last to match topics with remote storage."""
+    by_entry: dict[int, list[str]] = {}
+    for name in topics:
+        last = max(number for number, entry in enumerate(policy.entries) if matches(entry.match, name))
+        by_entry.setdefault(last, []).append(name)
+    for number, names in by_entry.items():
+        text = (
+            f"is not set to trim for {_named(names)}, with remote storage (remote.storage.enable): its rules also "
+            f"delete what is remote. Set tiered: trim, or leave the topics out"
+        )
+        yield policy.problem(policy.entries[number], "tiered", text)
 
 
 def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> PolicyProblem:

@@ -20,6 +20,8 @@ Tp = tuple[str, int]
 Lost = Literal["before", "after", "late", "refused"]
 """A delete that never arrives, one whose answer gets lost, one that is carried out later, one that is refused."""
 
+Storage = Literal["local", "tiered", "diskless"]
+
 
 @dataclass(slots=True)
 class Topic:
@@ -31,6 +33,7 @@ class Topic:
     append_time: bool = False
     cleanup: str = "delete"
     retention_ms: int = -1
+    storage: Storage = "local"
 
 
 @dataclass(slots=True)

@@ -149,7 +149,9 @@ class SimReader(RecordReads):
                 found[name] = RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
             else:
                 kind = "LogAppendTime" if topic.append_time else "CreateTime"
-                found[name] = TopicConfig(frozenset(topic.cleanup.split(",")), topic.retention_ms, kind)  # type: ignore[arg-type]
+                policies, storage = frozenset(topic.cleanup.split(",")), topic.storage
+                elsewhere = storage == "tiered", storage == "diskless"
+                found[name] = TopicConfig(policies, topic.retention_ms, kind, *elsewhere)  # type: ignore[arg-type]
         return found
 
     # -- groups ----------------------------------------------------------------------

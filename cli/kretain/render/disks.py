@@ -39,7 +39,7 @@ _NARROW: Final = 110
 _DISK_COLUMNS: Final = (
     *("broker", "dirs", "total_bytes", "used_bytes", "kafka_bytes", "ceiling_bytes", "excess_bytes", "dead_bytes"),
     *("other_rules_bytes", "freed_bytes", "short_bytes", "estimated", "doubtful_bytes", "level_ms"),
-    *("growth_bytes_per_day", "growth_over_ms", "full_in_ms", "largest_topics", "in_the_way", "reasons"),
+    *("growth_bytes_per_day", "growth_over_ms", "full_in_ms", "largest_topics", "in_the_way", "reasons", "cordoned"),
 )
 _GROWTH: Final = ("growth_bytes_per_day", "growth_over_ms", "full_in_ms")
 
@@ -77,7 +77,8 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
     top = largest_topics([one.disk for one in outcomes], TOPICS)
     unknown = (one.growth.reasons for one in outcomes if isinstance(one.growth, Unknown))
     above = f", {sum(one.excess_bytes > 0 for one in outcomes):,} above the ceiling" if ceilings else ""
-    key = "█ Kafka  ▒ others  · free" + ("  | the ceiling" if ceilings else "")
+    cordoned = "  × cordoned" if any(one.disk.cordoned for one in outcomes) else ""
+    key = f"█ Kafka  ▒ others  · free{cordoned}" + ("  | the ceiling" if ceilings else "")
     return [
         Table(
             [kinds.get(name) or Column(name, "right") for name in names],
@@ -126,13 +127,13 @@ def _growth(grows: Maybe[Growth] | None) -> str:
 
 
 def bar(one: DiskOutcome, width: int = WIDTH) -> str:
-    """Return a disk as a bar: the bytes that Kafka uses, that others use, and that are free, and the ceiling."""
+    """Return a disk as a bar: the bytes that Kafka and others use, that are free or cordoned, and the ceiling."""
     room = one.disk.room
     if isinstance(room, Unknown):
         return ""
     used = min(width, round(width * room.used_bytes / room.total_bytes))
     kafka = min(used, round(width * room.kafka_bytes / room.total_bytes))
-    cells = list("█" * kafka + "▒" * (used - kafka) + "·" * (width - used))
+    cells = list("█" * kafka + "▒" * (used - kafka) + ("×" if one.disk.cordoned else "·") * (width - used))
     if one.percent is not None:
         cells.insert(min(width, round(width * ceiling_bytes(room, one.percent) / room.total_bytes)), "|")
     return "".join(cells)

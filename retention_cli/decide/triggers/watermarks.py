@@ -83,7 +83,7 @@ class PressedAge(Trigger):
 
 def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | Unknown | None:
     """Return the shortened time and the usage that causes it, None if nothing shortens it."""
-    if time_ms is None or facts.usage is None:
+    if time_ms is None or facts.usage is None or facts.topic.diskless:
         return None
     if isinstance(facts.usage, Unknown):
         return facts.usage

@@ -105,3 +105,9 @@ def test_trim_by_time_counts_no_local_bytes_for_remote_segments(far: Tiered) -> 
     assert row["action"] == "trim", row
     assert row["records"] > 0
     assert row["bytes"] is None, row
+    assert [note["code"] for note in made.json()["notes"]].count("tiered") == 1, made.json()["notes"]
+    refused = far.world.cli("policy", "check", "-p", str(path), check=1)
+    assert f"forced.yaml:3: tiered: is not set to trim for {far.topic_name}" in refused.err
+    path.write_text(f'version: 1\ntopics:\n  - {{match: "{far.topic_name}", retention.ms: 1799m, tiered: trim}}\n')
+    checked = far.world.cli("policy", "check", "-p", str(path), check=0)
+    assert "a trim also deletes what is in remote storage" in checked.err

@@ -39,6 +39,8 @@ MUTANTS: Final = (
     Mutant("each dir is a device", "disks/devices.py", "return self.device == other.device", "return False"),
     Mutant("a ledger says at once what stays", "disks/usage.py", "lowest(known.looks, now, over_ms)", "lowest(known.looks, now, 0)"),
     Mutant("a broker that says nothing holds nothing", _RUN, "absent = [(one, one.room) for one in self.disks if not one.dirs]", "absent: list[tuple[Disk, object]] = []"),
+    Mutant("what is in remote storage goes", "decide/decision.py", "    if topic.tiered and not", "    if False and not"),
+    Mutant("what is diskless goes", "decide/decision.py", "    if topic.diskless:", "    if False:"),
     Mutant("the newest go first", _LEVEL, 'order = np.argsort(age, kind="stable")', 'order = np.argsort(-age, kind="stable")'),
     Mutant("one segment too many", _LEVEL, "going = before < remaining[disk]", "going = before <= remaining[disk]"),
 )  # fmt: skip

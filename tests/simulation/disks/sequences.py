@@ -17,7 +17,7 @@ from tests.simulation.scene import ViolationError
 STEPS: Final = {
     name.removeprefix("do_"): len(inspect.signature(function).parameters) - 1
     for name, function in inspect.getmembers(DiskWorld, inspect.isfunction)
-    if name.startswith("do_")
+    if name.startswith("do_") and name != "do_storage"  # of stories alone: kept seeds stay what they were
 }
 """What can happen, by name, and how many numbers it takes."""
 OFTEN: Final = {"produce": 12, "fill": 6, "time": 8, "trim": 10, "read": 5, "scan": 3, "plan": 3}
@@ -35,10 +35,15 @@ def sequence_of(seed: int, length: int = 30) -> list[Step]:
 
 _OLD: Final = 4
 _ALL: Final = 0
+_LOCAL: Final = 0
+_OF_ONE: Final = ("fall_behind", "catch_up", "produce", "retention", "storage")
+"""Steps whose first number is a partition's."""
 STORIES: Final = (
     (("fall_behind",), ("produce", 29, _OLD), ("scan", _ALL), ("catch_up",), ("trim", 0, 1)),
     (("scan", 2), ("produce", 29, _OLD), ("scan", 1), ("scan", 3), ("trim", 0, 1)),
     (("fall_behind",), ("produce", 29, _OLD), ("trim", 1, 0), ("time", 5), ("trim", 1, 0), ("time", 5), ("trim", 1, 0)),
+    (("storage", 1), ("trim", 0, 0), ("time", 4), ("trim", 0, 1), ("storage", _LOCAL)),
+    (("storage", 2), ("trim", 1, 0), ("time", 4), ("trim", 1, 1), ("storage", _LOCAL)),
     (("trim", 0, 2), ("retention", 5), ("time", 4), ("trim", 1, 0), ("time", 2), ("trim", 1, 0)),
 )
 """What happens together, to one partition: a hunt found wrong trims in such orders."""
@@ -49,10 +54,7 @@ def told(seed: int) -> list[Step]:
     chance, found = random.Random(seed), sequence_of(seed)
     for story in chance.choices(STORIES, k=3):
         place, number = chance.randrange(3, len(found)), chance.randrange(6)
-        steps = [
-            (name, number, *rest) if name in ("fall_behind", "catch_up", "produce", "retention") else (name, *rest)
-            for name, *rest in story
-        ]
+        steps = [(name, number, *rest) if name in _OF_ONE else (name, *rest) for name, *rest in story]
         found[place:place] = steps
     return found
 

@@ -47,6 +47,24 @@ def test_r6s_own_frees_after_a_scan_are_not_taken_elsewhere() -> None:
         assert trims == {("a", 0): 52}
 
 
+@pytest.mark.parametrize("inventory", [0, 1], ids=["estimated", "inventory"])
+@pytest.mark.parametrize("kind", [1, 2], ids=["tiered", "diskless"])
+def test_topic_that_is_not_on_disks_alone_is_left_alone_by_r6(kind: int, inventory: int) -> None:
+    with DiskWorld() as world:
+        put(world, ("a", 0), 100, 60_000)
+        put(world, ("a", 1), 100, 60_000)
+        world.kafka.others = dict.fromkeys(world.kafka.others, 10_000_000)
+        world.do_scan(0)
+        world.do_plan(0, inventory)
+        world.do_time(5)  # two of the brokers' checks: how much is dead is known
+        world.do_scan(0)
+        world.do_storage(0, kind)
+        assert not [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
+        world.do_storage(0, 0)
+        world.do_scan(0)
+        assert [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
+
+
 def test_lagging_follower_is_not_estimated() -> None:
     """Spread over all offsets its few records would seem to begin late: five times as many went as should."""
     with DiskWorld() as world:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Unknown
@@ -28,7 +28,7 @@ from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafk
 from tests.simulation.disks.reader import DiskReader, inventory_of, scan
 from tests.simulation.disks.truth import Bounds, Files
 from tests.simulation.hub import Hub
-from tests.simulation.kafka import BROKERS, HOUR, Group, Tp
+from tests.simulation.kafka import BROKERS, HOUR, Group, Storage, Tp
 from tests.simulation.scene import STATE_ROOT
 from tests.simulation.shared import SimBrokerClock
 
@@ -120,6 +120,10 @@ class DiskWorld:
         name = list(TOPICS)[number % len(TOPICS)]
         self.kafka.delete_with_files(name)
         self.kafka.create_on(name, TOPICS[name])
+
+    def do_storage(self, number: int, kind: int) -> None:
+        """Switch a topic to remote storage, to object storage alone (both: R6 leaves it alone), or back."""
+        self.kafka.topics[self.tp(number)[0]].storage = get_args(Storage)[kind % 3]
 
     def do_move(self, number: int, source: int, place: int) -> None:
         """Move a replica to another broker, or to another dir, where there is room."""
@@ -250,7 +254,7 @@ class DiskWorld:
         found = {}
         for tp, facts in seen.facts.items():
             limit = disk_limit(facts, seen.settings[tp.topic], now_ms)
-            if not isinstance(limit, Unknown):
+            if not isinstance(limit, Unknown) and self.kafka.topics[tp.topic].storage == "local":
                 found[tp.topic, tp.partition] = limit.offset
         return found
 

@@ -241,6 +241,19 @@ def test_zero_topic_id_is_unknown() -> None:
         ({"cleanup.policy": "delete", "retention.ms": None}, None),
         ({"cleanup.policy": None, "retention.ms": "5"}, None),
         ({"cleanup.policy": "", "retention.ms": "5"}, TopicConfig(frozenset(), 5)),
+        (
+            {"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"},
+            TopicConfig(frozenset({"delete"}), 5, tiered=True),
+        ),
+        (
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": "5",
+                "remote.storage.enable": "false",
+                "diskless.enable": "true",
+            },
+            TopicConfig(frozenset({"delete"}), 5, diskless=True),
+        ),
         ({"cleanup.policy": "delete", "retention.ms": "a week"}, None),
     ],
 )

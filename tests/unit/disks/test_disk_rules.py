@@ -11,8 +11,8 @@ import pytest
 from kretain.render.disks import bar
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
-from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, raised
+from retention_cli.core.model import Maybe, Reason, TopicFacts, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, off_disks, raised
 from retention_cli.disks.ceiling import OldestFirst, oldest_first
 from retention_cli.disks.devices import disks_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, mostly_others
@@ -388,3 +388,20 @@ def test_r6_trims_a_measured_partition_and_holds_an_unmeasured_one() -> None:
     assert (gone.action, gone.trim_to) == ("trim", 10)
     assert (held.action, held.trim_to, held.reasons) == ("hold", None, lost.reasons)
     assert after_disks(both[ORDERS], Settings(), before[0], limits[ORDERS], None, None) == before[0]
+
+
+@pytest.mark.parametrize(
+    ("about", "chosen", "stopped"),
+    [
+        (topic(), Settings(), None),
+        (topic(tiered=True), Settings(), "tiered: trim"),
+        (topic(tiered=True), Settings(trim_tiered=True), None),
+        (topic(diskless=True), Settings(trim_tiered=True), "diskless"),
+        (topic(tiered=True, diskless=True), Settings(trim_tiered=True), "diskless"),
+    ],
+)
+def test_r6_leaves_a_topic_alone_that_is_not_on_disks_alone(
+    about: TopicFacts, chosen: Settings, stopped: str | None
+) -> None:
+    found = off_disks(about, chosen)
+    assert (found is None) if stopped is None else (found is not None and stopped in found.reasons[0].text)

@@ -90,6 +90,15 @@ def test_watermark_without_a_shorter_time_changes_nothing() -> None:
     assert [one.code for one in weigh(with_usage(LOG, A, gentle), A, NOW)] == ["R4"]
 
 
+@pytest.mark.parametrize("usage", [FULL, UNREAD])
+def test_watermark_does_not_shorten_a_diskless_topics_times(usage: Maybe[Usage | None]) -> None:
+    facts = with_usage(LOG, A, usage)
+    about = topic(diskless=True)
+    found = decide(facts._replace(topic=about), A, NOW)
+    assert (found.trim_to, found.rule) == (2, "forced-age")
+    assert [one.code for one in weigh(facts._replace(topic=about), A, NOW)] == ["R4"]
+
+
 def test_unread_disk_holds_only_the_watermarks_share() -> None:
     found = decided(replace(LOG, stamps=[NOW]), A, UNREAD)
     assert (found.action, found.reasons) == ("hold", UNREAD.reasons)
