@@ -1,4 +1,4 @@
-"""The audit log: at least everything that was deleted is in it, whatever crashed when."""
+"""The audit log: at least everything that was deleted is in it, whatever crashed when; and the keys of ``audit``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import parse_policy
 from retention_cli.trim.history import find_run, read_history, select
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.world import run_cli
@@ -257,3 +259,27 @@ def test_unknown_event_of_a_newer_version_is_skipped(log: AuditLog) -> None:
     write(log, unknown, BEGUN, unknown, batch(1, 0), result(1, {0: "trimmed"}))
     assert list(log.runs()) == ["r1"]
     assert log.trimmed_since("")[0].records == 10
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("topic: _kretain_policy", "has a use of its own"),
+        ("topic: __consumer_offsets", "has a use of its own"),
+        ("topic: 'a b'", "is not a topic's name"),
+        ("max.bytes: 0", "is too small"),
+        ("otlp: x", "is not a key here"),
+        ("max.size: 1MiB", "is not a key here"),
+    ],
+)
+def test_wrong_audit_key_is_refused_with_its_line(keys: str, words: str) -> None:
+    text = f"version: 1\naudit: {{{keys}}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"
+    with pytest.raises(PolicyError, match=words) as caught:
+        parse_policy(text, "p.yaml", "d")
+    assert "p.yaml:2" in str(caught.value)
+
+
+def test_audit_keys_are_parsed_from_the_policy(tmp_path: Path) -> None:
+    text = "version: 1\naudit: {max.bytes: 1MiB, topic: ops}\n"
+    rules = parse_policy(f"{text}topics: [{{match: t, retention.ms: 1d}}]\n", str(tmp_path / "p.yaml"), "d").audit
+    assert (rules.max_bytes, rules.topic) == (1 << 20, "ops")

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from kretain.config import config_path
+from kretain.embedded.jars import cache_dir
 from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.files import home
+from retention_cli.core.state_dir import StateError, default_state_dir
 from retention_cli.memory.ledger_file import LedgerFile
 
 WHEN = "2026-11-01T12:00:00.000Z"
@@ -89,3 +92,16 @@ def test_state_folder_of_another_user_is_refused(tmp_path: Path, use: tuple[str,
     os.chown(folder, 12345, -1)
     with pytest.raises(StateError, match="belongs to uid 12345, kretain runs as uid 0"):
         use[1](folder)
+
+
+def test_user_without_a_home_gets_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", lost)
+    for name in ("KRETAIN_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert home() == Path("/")
+    assert config_path() == Path("/.config/kretain/config.yaml")
+    assert default_state_dir() == Path("/.local/state/kretain")
+    assert cache_dir() == Path("/.cache/kretain")

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import INFINITE_MS, Floor, LookUp, Reason, Unknown, Usage, Watermark
+from retention_cli.core.model import (
+    ANCIENT_MS,
+    INFINITE_MS,
+    EventMax,
+    EventPrefix,
+    Floor,
+    LookUp,
+    PartitionFacts,
+    Reason,
+    Sample,
+    Tail,
+    Unknown,
+    Usage,
+    Watermark,
+)
 from retention_cli.decide.decision import decide, unread_below, weigh
+from retention_cli.decide.guards.limits import Amount, over_limits, total
+from retention_cli.decide.guards.our_clock import compare_clocks
+from retention_cli.decide.guards.wall_clock import written_by
 from retention_cli.decide.lookups import Wanted
 from retention_cli.decide.triggers import TRIGGERS, NotAsked
 from retention_cli.decide.triggers.consumed import live_retention
-from retention_cli.policy.settings import Settings
+from retention_cli.memory.event_scan import Block, EventScan
+from retention_cli.memory.samples import thinned
+from retention_cli.policy.settings import EventSource, Limits, Settings
+from tests.support import combinations as c
 from tests.support.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
 from tests.support.lookups import wanted_lookups
 
@@ -305,3 +326,310 @@ def test_inactive_rule_asks_for_nothing(
             assert isinstance(trigger.ask(facts, chosen, NOW), NotAsked), trigger.code
             assert not trigger.cutoffs(facts, chosen, NOW), trigger.code
             assert not trigger.data_cutoffs(facts, chosen, NOW), trigger.code
+
+
+BLIND = Unknown.because("test", "time-out")
+
+
+@given(logs(), settings, st.data())
+def test_unknown_fact_never_trims_more_than_the_known_one(log: Log, chosen: Settings, data: st.DataObject) -> None:
+    facts = log.facts(chosen)
+    full = decide(facts, chosen, NOW)
+    blind = Unknown.because("lookup", "time-out")
+    lost = data.draw(
+        st.sampled_from(
+            [
+                "floor",
+                "last_stable_offset",
+                "lookups",
+                "topic_id",
+                "high_watermark",
+                "log_start",
+                "cleanup_policy",
+                "newest",
+                "samples",
+                "clock",
+                "timestamp_type",
+            ]
+        )
+    )
+    if lost == "lookups":
+        less: PartitionFacts = facts._replace(
+            lookups=dict.fromkeys(facts.lookups, blind),
+            data_lookups=dict.fromkeys(facts.data_lookups, blind),
+        )
+    elif lost == "topic_id":
+        less = facts._replace(topic=topic(topic_id=blind))
+    elif lost in ("cleanup_policy", "timestamp_type"):
+        less = facts._replace(topic=replace(facts.topic, **{lost: blind}))  # type: ignore[arg-type]
+    else:
+        unknown: dict[str, Any] = {lost: blind}
+        less = facts._replace(**unknown)
+    decision = decide(less, chosen, NOW)
+    assert (decision.trim_to or 0) <= (full.trim_to or 0)
+    if lost in ("topic_id", "high_watermark", "log_start", "cleanup_policy"):
+        assert decision.action in ("hold", "keep")
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"log_start": BLIND},
+        {"high_watermark": BLIND},
+        {"last_stable_offset": BLIND},
+        {"floor": BLIND},
+        {"topic": topic(topic_id=BLIND)},
+        {"topic": topic(cleanup_policy=BLIND)},
+        {"topic": topic(retention_ms=BLIND)},
+        {"lookups": {NOW - 24 * HOUR: BLIND, ANCIENT_MS: LookUp(0)}},
+        {"lookups": {NOW - 24 * HOUR: LookUp(5), ANCIENT_MS: BLIND}},
+    ],
+    ids=str,
+)
+def test_any_unknown_fact_holds_and_is_reported(lost: dict[str, Any]) -> None:
+    """One fact missing of those that R1 rests on: never a trim, never a keep, never without a word."""
+    facts = Log(0, [OLD] * 5, None, 5).facts(R1)
+    assert decide(facts, R1, NOW).trim_to == 5
+    decision = decide(facts._replace(**lost), R1, NOW)
+    assert (decision.action, decision.trim_to, decision.reasons) == ("hold", None, BLIND.reasons)
+
+
+def test_lower_of_high_watermark_and_last_stable_offset_limits_a_trim() -> None:
+    """H and L are read at the same time: on a log that is written to, L may be the higher number."""
+    facts = Log(0, [OLD] * 5, None, 9).facts(R1, lookups={NOW - 24 * HOUR: LookUp(9)})
+    assert decide(facts._replace(high_watermark=5, last_stable_offset=8), R1, NOW).trim_to == 5
+    assert decide(facts._replace(high_watermark=8, last_stable_offset=5), R1, NOW).trim_to == 5
+
+
+def test_unknown_look_up_holds_r1_only_if_the_floor_needs_it() -> None:
+    blind = Unknown.because("lookup", "time-out")
+    for floor, action in ((3, "hold"), (0, "keep")):
+        facts = Log(0, [OLD] * 5, None, floor).facts(R1, lookups={NOW - 24 * HOUR: blind, ANCIENT_MS: LookUp(0)})
+        assert decide(facts, R1, NOW).action == action
+
+
+def test_unknown_facts_are_listed_beside_a_trim() -> None:
+    both = replace(R1, forced_age_ms=36 * HOUR)
+    decision = decide(Log(0, [OLD] * 5, None, UNKNOWN).facts(both), both, NOW)
+    assert (decision.action, decision.rule, decision.reasons) == ("trim", "forced-age", UNKNOWN.reasons)
+    assert decision.unconsumed == 5
+    assert decision.min_commit is None
+
+
+NONE = Amount()
+
+
+@pytest.mark.parametrize(
+    ("run", "past", "managed", "limits", "broken"),
+    [
+        (Amount(100, 10), NONE, 1000, Limits(), 0),
+        (Amount(100, 10), NONE, 1000, Limits(max_records=100), 0),
+        (Amount(101, 10), NONE, 1000, Limits(max_records=100), 1),
+        (Amount(60, 10), Amount(41, 0), 1000, Limits(max_records=100), 1),
+        (Amount(60, 10), Amount(40, 0), 1000, Limits(max_records=100), 0),
+        (Amount(1, 10), NONE, 1000, Limits(max_bytes=10), 0),
+        (Amount(1, 11), NONE, 1000, Limits(max_bytes=10), 1),
+        (Amount(1, 5), Amount(1, 6), 1000, Limits(max_bytes=10), 1),
+        (Amount(1, None), NONE, 1000, Limits(max_bytes=10), 1),
+        (Amount(1, 1), Amount(1, None), 1000, Limits(max_bytes=10), 1),
+        (Amount(1, None), NONE, 1000, Limits(max_records=10), 0),
+        (Amount(500, 1), NONE, 1000, Limits(max_percent=50), 0),
+        (Amount(501, 1), NONE, 1000, Limits(max_percent=50), 1),
+        (Amount(1, 1), NONE, 0, Limits(max_percent=50), 1),
+        (Amount(1, 1), NONE, 10, Limits(max_percent=0), 1),
+        (Amount(0, 0), Amount(500, 0), 10, Limits(max_records=1, max_percent=0), 0),  # nothing to trim breaks nothing
+        (Amount(999, 999), NONE, 1000, Limits(max_records=1, max_bytes=1, max_percent=1), 3),
+    ],
+)
+def test_run_above_a_limit_is_refused_and_one_at_the_limit_passes(
+    run: Amount, past: Amount, managed: int, limits: Limits, broken: int
+) -> None:
+    reasons = over_limits(run, past, managed, limits)
+    assert len(reasons) == broken
+    assert all(reason.code == "G6" for reason in reasons)
+
+
+def test_unknown_size_makes_the_sum_unknown() -> None:
+    assert total([Amount(1, 2), Amount(3, None), Amount(4, 5)]) == Amount(8, None)
+
+
+THEN = 1_800_000_000_000
+DECIDED = THEN + c.DECIDED_MS
+
+
+@pytest.mark.parametrize("one", c.ALL, ids=lambda one: one.name)
+def test_settings_combination_matches_the_rules(one: c.Combination) -> None:
+    events = [THEN + hours * c.HOUR for hours in c.EVENT_HOURS]
+    stamps = [THEN] * 4 if one.log_append else events
+    settings = Settings(
+        forced_age_ms=c.AGE_MS if one.age else None,
+        event_time_ms=c.EVENT_MS if one.event else None,
+        event_source=EventSource("header", "et") if one.log_append else None,
+        min_wallclock_ms=c.WALL_MS if one.wall else None,
+        unconsumed="trim" if one.unconsumed == "trim" else "hold",
+    )
+
+    def first(times: list[int], cutoff: int) -> LookUp:
+        return LookUp(next((n for n, at in enumerate(times) if at >= cutoff), 4))
+
+    samples = (Sample(THEN, 2), Sample(THEN + c.LOOKED_AGAIN_MS, 4), Sample(DECIDED, 4))
+    lookups: dict[int, LookUp] = {}
+    data: dict[int, LookUp] = {}
+    facts = PartitionFacts(
+        topic=topic(timestamp_type="LogAppendTime" if one.log_append else "CreateTime"),
+        partition=0,
+        log_start=0,
+        high_watermark=4,
+        last_stable_offset=4,
+        floor=Floor(c.COMMITTED, "group:a"),
+        lookups=lookups,
+        data_lookups=data,
+        newest=EventMax(max(events)),
+        event_prefix=EventPrefix(first(events, max(events) - c.EVENT_MS).offset),
+        samples=samples if one.watched else samples[-1:],
+    )
+    wanted = wanted_lookups(facts, settings, DECIDED)
+    lookups.update((time_ms, first(stamps, time_ms)) for time_ms in wanted.times)
+    data.update((time_ms, first(stamps, time_ms)) for time_ms in wanted.data)
+    decision = decide(facts, settings, DECIDED)
+    assert (decision.action, decision.trim_to) == one.expected
+
+
+EVENT = Settings(event_time_ms=24 * HOUR, unconsumed="trim")
+HEADER = replace(EVENT, event_source=EventSource("header", "et"), allow_ancient=True)
+
+
+def codes(facts: PartitionFacts, settings: Settings) -> tuple[str, int | None, list[str]]:
+    decision = decide(facts, settings, NOW)
+    return decision.action, decision.trim_to, sorted({reason.code for reason in decision.reasons})
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "expected"),
+    [(HOUR, ("trim", 2, [])), (HOUR + 1, ("hold", None, ["G4"])), (10**15, ("hold", None, ["G4"]))],
+)
+def test_largest_event_time_may_be_ahead_only_within_the_tolerance(
+    ahead_ms: int, expected: tuple[str, int | None, list[str]]
+) -> None:
+    facts = Log(0, [OLD, OLD, NOW - HOUR]).facts(EVENT)
+    newest = EventMax(NOW + ahead_ms, 7)
+    lookups = {newest.time_ms - 24 * HOUR: LookUp(2)}
+    assert codes(facts._replace(newest=newest, data_lookups=lookups), EVENT) == expected
+
+
+def test_future_timestamp_names_its_record_and_the_remedy() -> None:
+    facts = Log(0, [OLD, NOW]).facts(EVENT)._replace(newest=EventMax(NOW + 9 * HOUR, 7))
+    facts = facts._replace(data_lookups={NOW - 15 * HOUR: LookUp(1)})
+    (reason,) = decide(facts, EVENT, NOW).reasons
+    assert "the record at offset 7" in reason.text
+    assert "retention.eventtime.ignore.future: true" in reason.text
+
+
+def test_append_times_are_event_times_only_if_the_policy_allows_it() -> None:
+    about = topic(timestamp_type="LogAppendTime")
+    log = Log(0, [OLD, OLD, NOW])
+    assert codes(log.facts(EVENT, about), EVENT) == ("hold", None, ["R2"])
+    by_word = replace(EVENT, event_source=EventSource("timestamp"))
+    assert codes(log.facts(by_word, about), by_word) == ("trim", 2, [])
+    prefix = log.facts(HEADER, about)._replace(event_prefix=EventPrefix(1))
+    assert codes(prefix, HEADER) == ("trim", 1, [])
+
+
+def test_unknown_timestamp_type_holds() -> None:
+    about = topic(timestamp_type=Unknown.because("topic-settings", "not read"))
+    assert codes(Log(0, [OLD, NOW]).facts(EVENT, about), EVENT) == ("hold", None, ["topic-settings"])
+
+
+def test_partition_without_data_records_needs_no_look_up() -> None:
+    facts = Log(0, [OLD, OLD]).facts(EVENT)._replace(newest=None)
+    assert codes(facts, EVENT) == ("keep", None, ["R2"])
+
+
+def test_incomplete_largest_time_is_called_a_lower_bound() -> None:
+    facts = Log(0, [OLD, OLD, NOW]).facts(EVENT)
+    at_least = facts._replace(newest=EventMax(NOW, 2, exact=False))
+    decision = decide(at_least, EVENT, NOW)
+    assert decision.trim_to == 2
+    assert "at least" in decision.reasons[0].text
+
+
+@pytest.mark.parametrize(("ahead_ms", "action"), [(0, "trim"), (1, "hold")])
+def test_minimum_timestamp_may_be_now_but_not_in_the_future(ahead_ms: int, action: str) -> None:
+    settings = Settings(min_timestamp_ms=NOW + ahead_ms, unconsumed="trim")
+    decision = decide(Log(0, [OLD, OLD]).facts(settings), settings, NOW)
+    assert decision.action == action
+    meant = replace(settings, allow_empty=True)
+    assert decide(Log(0, [OLD, OLD]).facts(meant), meant, NOW).trim_to == 2
+
+
+@pytest.mark.parametrize("settings", [EVENT, Settings(forced_age_ms=24 * HOUR), Settings(min_timestamp_ms=1)])
+def test_times_before_1970_are_never_looked_up(settings: Settings) -> None:
+    """To a broker −1 is the end of the log: a cutoff so early is older than every record."""
+    early = replace(
+        settings,
+        event_time_ms=None if settings.event_time_ms is None else NOW + 1,
+        forced_age_ms=None if settings.forced_age_ms is None else NOW + 1,
+        allow_ancient=True,
+    )
+    facts = Log(3, [5, 6]).facts(early)
+    facts = facts._replace(newest=EventMax(NOW))
+    wanted = wanted_lookups(facts, early, NOW)
+    assert all(time_ms > 0 for time_ms in wanted.times | wanted.data)
+    assert decide(facts, early, NOW).trim_to is None
+
+
+def test_future_record_at_a_prefix_end_is_named_by_each_rule_by_age() -> None:
+    settings = Settings(forced_age_ms=24 * HOUR)
+    facts = Log(0, [NOW + 9 * HOUR, OLD]).facts(settings)
+    blocked = facts._replace(lookups={**facts.lookups, NOW - 24 * HOUR: LookUp(0, None, NOW + 9 * HOUR)})
+    assert codes(blocked, settings) == ("keep", None, ["G4"])
+
+
+def test_wrong_clock_stops_rules_by_time() -> None:
+    settings = Settings(forced_age_ms=24 * HOUR)
+    off = Unknown((Reason("G8", "5 min apart"),))
+    assert codes(Log(0, [OLD]).facts(settings)._replace(clock=off), settings) == ("hold", None, ["G8"])
+    assert compare_clocks(NOW, NOW + 60_000, NOW) is None
+    assert compare_clocks(NOW, NOW + 60_001, NOW) is not None
+    assert compare_clocks(NOW, NOW - 60_001, NOW) is not None
+
+
+def test_size_rule_ignores_the_clock_but_its_wall_clock_guard_does_not() -> None:
+    """R5 under G3 goes by our clock, too (G8); alone it does not."""
+    off = Unknown((Reason("G8", "5 min apart"),))
+    size = Settings(max_bytes=100, unconsumed="trim")
+    guarded = replace(size, min_wallclock_ms=HOUR)
+    log = Log(0, [OLD, OLD], written=[OLD, OLD], watched=[OLD])
+    for rules, expected in ((size, ("trim", 1)), (guarded, ("hold", None))):
+        facts = log.facts(rules)._replace(clock=off, tails={"retention.bytes": Tail(1, exact=True)})
+        decision = decide(facts, rules, NOW)
+        assert (decision.action, decision.trim_to) == expected
+        assert decide(facts._replace(clock=None), rules, NOW).trim_to == 1
+    assert compare_clocks(NOW, NOW + 90_000, NOW + 100_000) is None, "it was stamped between our two looks"
+
+
+def test_wall_clock_guard_uses_the_newest_sufficiently_old_sample() -> None:
+    samples = [Sample(NOW - 5 * HOUR, 10), Sample(NOW - 3 * HOUR, 20), Sample(NOW - HOUR, 30), Sample(NOW, 40)]
+    assert written_by(samples, NOW - 3 * HOUR) == 20
+    assert written_by(samples, NOW - 3 * HOUR - 1) == 10
+    assert written_by(samples, NOW - 6 * HOUR) is None
+
+
+def test_thinned_samples_never_claim_more_across_a_fall() -> None:
+    """The sample after the fall may be dropped: what it took back must not come back with it."""
+    samples = [Sample(n * HOUR, 1_000 + n) for n in range(100)]
+    samples += [Sample(100 * HOUR, 10)]
+    samples += [Sample((101 + n) * HOUR, 10 + 20 * (n + 1)) for n in range(100)]
+    for hours in range(0, 200, 7):
+        assert (written_by(thinned(samples), hours * HOUR) or 0) <= (written_by(samples, hours * HOUR) or 0), hours
+
+
+def test_merged_blocks_keep_their_first_unreadable_record() -> None:
+    scan = EventScan("header:et", 0, 0, block_records=1)
+    for offset in range(300):
+        scan.add(offset, None if offset in (5, 6, 200) else 1)
+    assert min(one.unreadable for one in scan.blocks if one.unreadable is not None) == 5
+    there = scan.prefix(0, 10, skip=False)
+    assert isinstance(there, Block)
+    assert there.start <= 5 < there.end
+    assert scan.prefix(0, 10, skip=True) == 300

@@ -1,18 +1,31 @@
-"""Every group's commits, folded to floors (F1–F5)."""
+"""Every group's commits, folded to floors (F1–F5), in one piece or in parts, with what could not be read."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.groups import ListedGroup
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import RecalledGroup
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.log_now import LogNow
+from retention_cli.memory.positions import Logs
 from retention_cli.observe.floors.fold import Commit, FloorFold, Latest, TopicScope
+from retention_cli.observe.floors.kafka_groups import read_groups
+from retention_cli.observe.floors.outside import fold_outside
+from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.floors.sources.interface import Consumer
+from retention_cli.observe.floors.sources.zookeeper import _position
+from retention_cli.policy.settings import FloorSource, GroupRules
 
 ORDERS0 = TopicPartition("orders", 0)
 
@@ -212,3 +225,173 @@ def test_floor_is_the_minimum_in_any_order_of_groups(drawn: list, rng: random.Ra
             else:
                 assert isinstance(floor, Floor)
                 assert floor.offset == min(here)
+
+
+SCOPES = {"orders": TopicScope([4, 4, 4]), "payments": TopicScope([2, -1, -1, 2], ("g1", "g2"))}
+
+epochs = st.sampled_from([None, 1, 2, 4, 9])
+commits = st.dictionaries(st.integers(0, 4), st.tuples(st.integers(0, 9) | st.just(2**63 - 1), epochs), max_size=5)
+by_topic = st.dictionaries(st.sampled_from(["orders", "payments", "elsewhere"]), commits, max_size=3)
+
+
+@st.composite
+def told_groups(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Draw what the source of each of some told_groups says of it."""
+    kinds = st.sampled_from(["reads", "reads", "reads", "gone", "fails", "fails somewhere"])
+    flags = st.sampled_from(["", "", "recalls", "refuses"])
+    some = st.tuples(kinds, by_topic, by_topic, flags, st.booleans())
+    return [(f"g{number}", *one) for number, one in enumerate(draw(st.lists(some, max_size=6)))]
+
+
+def rows_of(drawn: Any) -> dict[str, list[tuple[int, int, int | None]]]:
+    return {topic: [(number, offset, epoch) for number, (offset, epoch) in by.items()] for topic, by in drawn.items()}
+
+
+def tell(fold: FloorFold, group: tuple[Any, ...]) -> None:
+    name, kind, now, before, more, live = group
+    if kind == "gone":
+        fold.add_gone(name, rows_of(now), "on Monday")
+    elif kind == "fails":
+        fold.fail(name, "time-out", None)
+    elif kind == "fails somewhere":
+        fold.fail(name, "time-out", now.keys())
+    else:
+        refused = {(topic, number): one for topic, by in now.items() for number, one in by.items()}
+        recalled = RecalledGroup(rows_of(before) if more == "recalls" else {}, refused if more == "refuses" else {})
+        fold.add(name, rows_of(now), ["orders"] if live else [], recalled)
+
+
+def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
+    """All that is asked of a fold, with the answers of leaders on epochs, and cuts."""
+    asked = [(tp, epoch) for tp, epoch in fold.epochs_to_check() if tp in tps]
+    for number, (tp, epoch) in enumerate(asked):
+        fold.epoch_ends_at(tp, epoch, (None, 3, 7)[number % 3])
+    for tp in tps[::3]:
+        fold.cut_at(tp, 5, 1)
+    for tp in tps[1::3]:
+        fold.cut_unknown(tp)
+    return [asked, *(fold.floor(tp, start, end) for tp in tps for start, end in ((0, 6), (2, 20), (4, 4)))]
+
+
+@given(told_groups(), st.integers(1, 3), st.randoms(use_true_random=False), st.booleans())
+def test_partial_folds_add_up_to_the_complete_fold(
+    drawn: list[tuple[Any, ...]], shares: int, rng: random.Random, doubtful: bool
+) -> None:
+    latest = Latest(frozenset({"g0", "g1"}), Ages({"orders": [(1, 0), (3, 7)]}, {"g1": 7}))
+    order = [*drawn]
+    rng.shuffle(order)
+    folds = []
+    for number in range(shares):
+        fold = FloorFold(SCOPES, latest)
+        for group in order[number::shares]:
+            tell(fold, group)
+        if doubtful and number == 0:
+            fold.fail_all(Reason("F8", "listed in part"))
+        folds.append(fold)
+    for topic, scope in SCOPES.items():
+        whole = FloorFold(SCOPES, latest)
+        for group in drawn:
+            tell(whole, group)
+        if doubtful:
+            whole.fail_all(Reason("F8", "listed in part"))
+        total = FloorFold({topic: scope})
+        for fold in rng.sample(folds, shares):
+            total.take(fold.part({topic, "elsewhere"}))
+        tps = [TopicPartition(topic, number) for number in range(len(scope.leader_epochs))]
+        assert floors(total, tps) == floors(whole, tps)
+
+
+@pytest.mark.parametrize("first", ["", "gone", "live"])
+def test_commit_at_the_largest_offset_never_raises_the_floor(first: str) -> None:
+    """F5: brokers take any offset. Whoever else has committed, or counts though it is gone: it lies beyond the log."""
+    tp, largest = TopicPartition("orders", 0), {"orders": [(n, 2**63 - 1, None) for n in range(3)]}
+    others, theirs = FloorFold(SCOPES), FloorFold(SCOPES)
+    if first:
+        commits = {"orders": dict.fromkeys(range(3), (5, 4))}
+        tell(others, ("g1", "reads" if first == "live" else "gone", commits, {}, "", False))
+    theirs.add("g2", largest)
+    total = FloorFold({"orders": SCOPES["orders"]})
+    for one in (others, theirs):
+        total.take(one.part({"orders"}))
+    floor = total.floor(tp, 0, 6)
+    assert isinstance(floor, Unknown) or (first and floor.offset <= 5)
+
+
+HOUR = 3_600_000
+
+
+class Passes:
+    """Passes over topics t and u of one cluster, with one ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.now = folder / "c", 10**12
+
+    def floor(self, fold_in: Any, high_watermark: int, rules: GroupRules) -> Any:
+        """The floor of t-0 after one pass."""
+        self.now += HOUR
+        with Ledger(self.folder) as ledger:
+            ledger.begin({"t": "A" * 22, "u": "B" * 22})
+            fold = FloorFold({"t": TopicScope([3]), "u": TopicScope([3])})
+            fold_in(fold, Recall(ledger, rules, self.now))
+            logs = Logs(((topic, 0), LogNow(high_watermark, 3)) for topic in "tu")
+            ledger.judge(lambda: logs, {"t", "u"}, ())
+            ledger.save(self.now)
+            found = fold.floor(TopicPartition("t", 0), 0, high_watermark)
+            return found.offset if isinstance(found, Floor) else {one.code for one in found.reasons}
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        Consumer({}, frozenset(), {"t": "partition 1 holds nothing"}),
+        Consumer({"t": [(1, 7)]}, frozenset({"t"}), unread=frozenset({("t", 0)})),
+    ],
+    ids=["a node of ZooKeeper can't be read", "one of a query's two sources has not met the partition"],
+)
+def test_refused_position_stays_refused_after_a_pass_that_did_not_read_it(tmp_path: Path, unread: Consumer) -> None:
+    """F5, F7: that is no proof that the position was deleted."""
+    rules = GroupRules(sources=(FloorSource("zookeeper", "zk"),))
+    metadata: Any = SimpleNamespace(topics={"t": SimpleNamespace(partitions={0: None, 1: None})})
+
+    def read(consumer: Consumer) -> Any:
+        return lambda fold, recall: fold_outside(fold, metadata, recall, None, None, [{"g": consumer}])  # type: ignore[arg-type]
+
+    stands = read(Consumer({"t": [(0, 500)]}))
+    passes = Passes(tmp_path)
+    passes.floor(stands, 100, rules)
+    refused = passes.floor(stands, 1_000, rules)
+    passes.floor(read(unread), 1_000, rules)
+    assert passes.floor(stands, 1_000, rules) == refused == {"F5"}
+
+
+def test_share_group_error_on_one_topic_leaves_the_floor_of_another(tmp_path: Path) -> None:
+    """F6: where it stood on t before its offset was deleted counts, whatever becomes of u."""
+    groups = [ListedGroup("s", "share", "share", "Stable"), ListedGroup("live", "classic", "consumer", "Stable")]
+
+    def read(share: GroupCommits | CommitsUnknown) -> Any:
+        reader: Any = SimpleNamespace(
+            clock=SimpleNamespace(monotonic=lambda: 0.0),
+            describe_members=lambda *_: None,
+            read_pending=lambda *_: [],
+            read_share_offsets=lambda _names, on_group: on_group(share),
+            read_commits=lambda _names, on_group, _deadline: on_group(
+                GroupCommits("live", {"t": [(0, 900, 3)], "u": [(0, 900, 3)]})
+            ),
+        )
+        return lambda fold, recall: read_groups(reader, groups, fold, recall, 1.0)
+
+    passes = Passes(tmp_path)
+    assert (
+        passes.floor(read(GroupCommits("s", {"t": [(0, 10, None)], "u": [(0, 10, None)]})), 1_000, GroupRules()) == 10
+    )
+    assert passes.floor(read(GroupCommits("s", {"u": [(0, 10, None)]})), 1_000, GroupRules()) == 10
+    unread = CommitsUnknown("s", "u-0: no answer", frozenset({"u"}), GroupCommits("s", {}))
+    assert passes.floor(read(unread), 1_000, GroupRules()) == 10
+
+
+@pytest.mark.parametrize("partition", ["2147483648", "4294967295", "4294967296", "9999999999", "01", "-1"])
+def test_zookeeper_node_with_an_invalid_partition_number_is_refused(partition: str) -> None:
+    """F3, F7: taken for another partition it would lower what protects that one."""
+    with pytest.raises(ValueError, match="is not a partition"):
+        _position(partition, (b"5", None))
+    assert _position("2147483647", (b"5", None)) == (2**31 - 1, 5)

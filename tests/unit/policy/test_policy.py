@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jsonschema
@@ -10,11 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kretain.errors import UsageError
+from kretain.flows.archives import archive_url, in_policy, split
+from retention_cli.policy.archive_url import ArchiveUrlError, check_url
 from retention_cli.policy.errors import PolicyError
-from retention_cli.policy.load import load_policy
+from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
 from retention_cli.policy.schema import json_schema
-from retention_cli.policy.settings import OneOff, Settings
+from retention_cli.policy.settings import FloorSource, OneOff, Settings
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_alone
 from tests.support.policies import policy
@@ -454,3 +458,234 @@ def test_group_may_be_empty_and_topic_may_not() -> None:
     assert (matches([""], ""), matches([""], "a")) == (True, False)
     with pytest.raises(ValueError, match="is empty"):
         read_topic_patterns([""])
+
+
+SECRET = "hunter2-s3cret"
+GOOD = [
+    "/archive",
+    "/archive/kafka prod",
+    "file:///archive",
+    "s3://bucket",
+    "s3://bucket/kafka/prod",
+    "s3://bucket/kafka?region=eu-central-1&endpoint_override=minio:9000&scheme=http",
+    "hdfs://namenode:8020/kafka",
+    "hdfs://ha-cluster/kafka?replication=2",
+    "viewfs://cluster/kafka",
+    "gs://bucket/kafka",
+]
+BAD = {
+    "": "is not a URL",
+    "  ": "is not a URL",
+    "archive": "is not absolute",
+    "./archive": "is not absolute",
+    "ftp://host/x": "starts with ftp://",
+    "http://host/x": "starts with http://",
+    "s3:///x": "names no bucket",
+    "hdfs:///x": "names no name node",
+    "file://host/x": "names a host",
+    "file://x": "names a host",
+    "s3://b/x#y": "means nothing here",
+    f"s3://key:{SECRET}@bucket/x": "environment",
+    f"s3://key:a/{SECRET}@bucket/x": "environment",
+    f"gs://{SECRET}@bucket/x": "environment",
+    f"hdfs://user:{SECRET}@namenode/x": "environment",
+    f"s3://bucket/x?secret_key={SECRET}": "environment",
+    f"s3://bucket/x?{SECRET}": "environment",
+    f"s3://bucket/x?region=r&access_key={SECRET}": "environment",
+}
+
+
+def archiving_to(url: object) -> str:
+    return f"version: 1\ntopics:\n  - match: t\n    retention.ms: 1d\n    archive: {json.dumps(url)}\n"
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_valid_archive_url_is_taken_unchanged(url: str) -> None:
+    assert check_url(url) == url
+    loaded = parse_policy(archiving_to(url), "kretain.yaml", "sha256:x")
+    settings = loaded.settings_for("t")
+    assert settings is not None
+    assert settings.archive == url
+    origins = loaded.origins("t")
+    assert origins is not None
+    assert (origins["archive"].value, origins["archive"].place) == (url, "kretain.yaml:5")
+    jsonschema.validate({"version": 1, "topics": [{"match": "t", "archive": url}]}, json_schema())
+
+
+@pytest.mark.parametrize("url", BAD)
+def test_invalid_archive_url_names_its_line_without_the_secret(url: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(archiving_to(url), "kretain.yaml", "sha256:x")
+    said = str(caught.value)
+    assert said.startswith("kretain.yaml:5: archive: ")
+    assert BAD[url] in said
+    assert SECRET not in said
+    assert SECRET not in repr(caught.value)
+    with pytest.raises(ArchiveUrlError):
+        check_url(url)
+
+
+@pytest.mark.parametrize("value", [1, True, ["s3://a"], {"a": 1}])
+def test_archive_value_of_another_type_is_refused(value: object) -> None:
+    with pytest.raises(PolicyError, match=r"kretain\.yaml:5: archive: is not a URL"):
+        parse_policy(archiving_to(value), "kretain.yaml", "sha256:x")
+
+
+def test_later_entry_turns_archiving_off() -> None:
+    text = 'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n  - {match: t, archive: none}\n'
+    loaded = parse_policy(text, "kretain.yaml", "sha256:x")
+    assert loaded.settings_for("t").archive is None  # type: ignore[union-attr]
+    assert loaded.settings_for("u").archive == "/a"  # type: ignore[union-attr]
+
+
+def test_trailing_slashes_do_not_change_the_archive() -> None:
+    assert check_url("/archive/") == check_url("/archive")
+    assert check_url("s3://bucket/kafka/") == "s3://bucket/kafka"
+
+
+def test_command_line_argument_with_a_slash_is_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert split(["./a", "orders.*", "s3://b/k"], None) == ([f"{tmp_path}/a", "s3://b/k"], ["orders.*"])
+    with pytest.raises(UsageError) as caught:
+        archive_url(f"s3://key:{SECRET}@bucket/x")
+    assert SECRET not in str(caught.value)
+
+
+def test_command_without_a_url_uses_the_policys(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        'version: 1\ntopics:\n  - {match: "*", retention.ms: 1d, archive: /a}\n'
+        "  - {match: t, archive: /b}\n  - {match: u, archive: none}\n"
+    )
+    assert split(["t"], file) == (["/a", "/b"], ["t"])
+    assert in_policy(file, "t") == ["/b"]
+    with pytest.raises(UsageError, match="names no archive for topic u"):
+        in_policy(file, "u")
+    with pytest.raises(UsageError, match="say where the archive is"):
+        split(["t"], None)
+
+
+TOPICS = "topics:\n  - {match: orders, retention.commitoffset.enable: true, retention.commitoffset.hours: 1}\n"
+
+
+def with_floors(floors: str) -> str:
+    return f"version: 1\nfloors:\n{floors}\n{TOPICS}"
+
+
+def sources(floors: str) -> tuple[FloorSource, ...]:
+    return parse_policy(with_floors(floors), "/etc/kretain/with_floors.yaml", "sha256:0").groups.sources
+
+
+def test_each_floor_kind_has_its_defaults() -> None:
+    assert sources("  - {file: flink.json, name: flink}\n  - {command: [./offsets, --json], name: prod}") == (
+        FloorSource("file", "flink", place="/etc/kretain/flink.json"),
+        FloorSource("command", "prod", place="/etc/kretain", command=("/etc/kretain/offsets", "--json")),
+    )
+    [given] = sources(
+        "  - {file: 's3://ops/flink.json', name: flink, topics: 'orders.*', max.age: 2h, timeout: 5s}",
+    )
+    assert given == FloorSource(
+        "file",
+        "flink",
+        place="s3://ops/flink.json",
+        topics=("orders.*",),
+        max_age_ms=7_200_000,
+        timeout_ms=5_000,
+    )
+    [old] = sources("  - {zookeeper: 'zk1:2181,zk2:2181/kafka', groups: ['b*'], auth.file: zk.secret}")
+    assert old == FloorSource(
+        "zookeeper",
+        "zk1:2181,zk2:2181/kafka",
+        place="zk1:2181,zk2:2181/kafka",
+        groups=("b*",),
+        ignored=("console-consumer-*",),
+        auth_file="/etc/kretain/zk.secret",
+    )
+    [path] = sources("  - {command: [flink-offsets], name: prod}")
+    assert path.command == ("flink-offsets",), "it is looked for in PATH"
+    assert sources("  - {file: /tmp/x.csv, name: a}")[0].place == "/tmp/x.csv"
+
+
+def test_json_schema_accepts_valid_floors_and_rejects_invalid_ones() -> None:
+    text = with_floors("  - {file: flink.json, name: flink}\n  - {command: [offsets], name: prod, max.age: 60000}")
+    jsonschema.validate(yaml.safe_load(text), json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(with_floors("  - {file: flink.json, name: 'a b'}")), json_schema())
+
+
+@pytest.mark.parametrize(
+    ("floors", "said"),
+    [
+        ("  - {file: a.json}", "policy.yaml:3: floors: name is missing: it is what floors call it"),
+        (
+            "  - {zookeeper: 'zk1/kafka'}",
+            "policy.yaml:3: zookeeper: is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka",
+        ),
+        (
+            "  - {zookeeper: 'user:hunter2@zk1:2181'}",
+            "policy.yaml:3: zookeeper: is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka",
+        ),
+        (
+            "  - {zookeeper: 'zk1:2181', name: old}",
+            "policy.yaml:3: floors: name and max.age are not of zookeeper: its groups have names, and are as of now",
+        ),
+        (
+            "  - {file: a, name: a, groups: [b]}",
+            "policy.yaml:3: floors: groups and auth.file are of zookeeper alone",
+        ),
+        (
+            "  - {name: a}",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint, replica",
+        ),
+        (
+            "  - {name: a, file: a.json, command: [x]}",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint, replica",
+        ),
+        (
+            "  - {name: 'a b', file: a}",
+            "policy.yaml:3: name: 'a b' is not a name: letters, digits, '.', '_' and '-', up to 100",
+        ),
+        (
+            "  - {name: a, file: a}\n  - {name: a, file: b}",
+            "policy.yaml:2: floors: file:a stands there twice: give each its own name",
+        ),
+        (
+            "  - {name: a, command: flink --json}",
+            'policy.yaml:3: command: is not a list of a program and its arguments, such as ["flink-offsets", "--json"]',
+        ),
+        (
+            "  - {name: a, command: []}",
+            'policy.yaml:3: command: is not a list of a program and its arguments, such as ["flink-offsets", "--json"]',
+        ),
+        (
+            "  - {name: a, file: 'ftp://host/x'}",
+            "policy.yaml:3: file: starts with ftp://, which is none of file, s3, hdfs, viewfs, gs, http, https",
+        ),
+        (
+            "  - {name: a, file: 'https://user:hunter2@host/x'}",
+            (
+                "policy.yaml:3: file: holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it "
+                "by a command"
+            ),
+        ),
+        (
+            "  - {name: a, file: 'https://host/x?token=hunter2'}",
+            (
+                "policy.yaml:3: file: holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it "
+                "by a command"
+            ),
+        ),
+        ("  - {name: a, file: a, maxage: 1h}", "policy.yaml:3: maxage: is not a key here; did you mean max.age?"),
+        ("  - {zookeeper: 'a:1', groups: []}", "policy.yaml:3: floors: groups is empty: nobody would count"),
+        ("  - {file: a, name: a, timeout: 0}", "policy.yaml:3: floors: timeout is not between 1 ms and 30 s"),
+        ("  - {file: a, name: a, timeout: 100d}", "policy.yaml:3: floors: timeout is not between 1 ms and 30 s"),
+        ("  - a.json", "policy.yaml:3: floors: is not a mapping of keys to values"),
+        ("  a.json: 1", "policy.yaml:2: floors: is not a list: each entry starts with a dash"),
+    ],
+)
+def test_invalid_floor_is_refused(floors: str, said: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        parse_policy(with_floors(floors), "policy.yaml", "sha256:0")
+    [problem] = error.value.problems
+    assert str(problem) == said
+    assert "hunter2" not in str(problem)

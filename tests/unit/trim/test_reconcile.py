@@ -1,17 +1,33 @@
-"""A planned row meets a fresh decision: the narrower of the two holds (docs/plan.md, Saved plans)."""
+"""A planned row meets a fresh decision, limits, and the broker's answer (docs/plan.md, Saved plans, outcomes)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import Decision, Maybe, Reason, Unknown
+from kretain.errors import UsageError
+from kretain.options.rules import topic_arguments
+from kretain.render.trim import question
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.wire.connections import error_named
+from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.target import Target
+from retention_cli.plan.value import Totals
+from retention_cli.policy.model import Policy
+from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.policy.settings import Limits
+from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
 from retention_cli.trim.reconcile import Held, Unchanged, reconcile
-from tests.support.plans import HOLD, KEEP, row
+from retention_cli.trim.report import OutcomeName, TrimRow, row_of
+from retention_cli.trim.state import State
+from retention_cli.trim.verify import Answer, Unanswered, judge
+from tests.support.plans import EVERY, HOLD, KEEP, row
+from tests.support.plans import plan as made
 
 
 @pytest.mark.parametrize(
@@ -116,3 +132,279 @@ def test_target_has_its_records_and_their_share_of_bytes() -> None:
     assert isinstance(target, Target)
     assert (target.records, target.size_bytes) == (20, 200)
     assert replace(target, decision=row(size_bytes=None)).size_bytes is None
+
+
+GOING = [one for one in EVERY.decisions if one.action == "trim"]
+
+
+def test_max_partitions_selects_the_first_trims() -> None:
+    assert asked_for(EVERY, None) is EVERY
+    first = asked_for(EVERY, 1)
+    assert list(first.decisions) == GOING[:1]
+    assert first.totals.records == GOING[0].records
+    assert asked_for(EVERY, 1_000).totals.trim == len(GOING)
+
+
+@pytest.mark.parametrize(
+    ("limits", "past", "codes"),
+    [
+        (Limits(), Amount(), []),
+        (Limits(max_records=GOING[0].records), Amount(), []),
+        (Limits(max_records=GOING[0].records), Amount(1, 1), ["G6"]),
+        (Limits(max_records=GOING[0].records - 1), Amount(), ["G6"]),
+        (Limits(max_percent=100), Amount(), []),
+        (Limits(max_percent=0.001), Amount(), ["G6"]),
+    ],
+)
+def test_limits_apply_to_the_selected_partitions(limits: Limits, past: Amount, codes: list[str]) -> None:
+    assert [one.code for one in exceeded(EVERY, asked_for(EVERY, 1), past, limits)] == codes
+
+
+def test_confirmation_names_records_topics_and_unread_groups() -> None:
+    text = question(asked_for(EVERY, 1))
+    assert f"from 1 partition of {GOING[0].topic} in cluster {EVERY.cluster_id} ({EVERY.bootstrap})?" in text
+    assert text.endswith("This can't be undone.")
+    assert ("NOT been read by" in text) == bool(GOING[0].unconsumed)
+
+
+def wanting(*given: str, limits: Limits = Limits()) -> Selection:  # noqa: B008  (a frozen value)
+    named = topic_arguments(list(given))
+    return Selection(Policy("p.yaml", "sha256:x", limits=limits), tuple(named.topics or ()), named.partitions)
+
+
+ROWS = st.builds(
+    lambda topic, partition, action, records: row(
+        topic=topic,
+        partition=partition,
+        action=action,
+        trim_to=records if action == "trim" else None,
+        records=records if action == "trim" else 0,
+        size_bytes=0,
+    ),
+    st.sampled_from(["a", "b", "c"]),
+    st.integers(0, 4),
+    st.sampled_from(["trim", "keep", "hold", "skip"]),
+    st.integers(1, 9),
+)
+
+
+@given(
+    st.lists(ROWS, unique_by=lambda one: one.tp, min_size=1),
+    st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), min_size=1),
+    st.sets(st.sampled_from(["b", "c", "[ac]"])),
+)
+def test_filtered_plan_never_trims_more(
+    rows: list[Decision], partitions: set[tuple[str, int]], whole: set[str]
+) -> None:
+    plan = made(*sorted(rows, key=lambda one: one.tp))
+    given_ = [*sorted(whole), *(f"{topic}:{number}" for topic, number in sorted(partitions))]
+    selection = wanting(*given_)
+
+    if not selection.partitions:
+        assert of_partitions(plan, selection, Amount) is plan
+        return
+
+    def is_asked(one: Decision) -> bool:
+        by_name = one.topic in whole or ("[ac]" in whole and one.topic in "ac")
+        return by_name or (one.topic, one.partition) in partitions
+
+    try:
+        narrow = of_partitions(plan, selection, Amount)
+    except NothingMatchesError:
+        missing = {one for one in partitions if one[0] not in whole} - {tuple(one.tp) for one in rows}
+        assert missing
+        return
+    assert list(narrow.decisions) == [one for one in plan.decisions if is_asked(one)]
+    assert narrow.totals == Totals.of(narrow.decisions)
+    assert set(narrow.decisions) <= set(plan.decisions)
+    assert all(selection.asks_for(one.tp) == is_asked(one) for one in rows)
+    in_part = {one.topic for one in rows if not is_asked(one)} & {topic for topic, _number in partitions}
+    assert in_part <= selection.parted.keys() <= {topic for topic, _number in partitions}
+    assert selection.settings_for("a") == wanting(*(selection.topics)).settings_for("a"), "topics are decided whole"
+
+
+@pytest.mark.parametrize(
+    ("given_", "topics", "told"),
+    [
+        (("a:0",), ("a:0",), {"group:g": 9, "group:h": 4}),  # made for these: whoever made it counted all groups
+        (("a:0",), (), {"group:g": 7}),  # narrowed later: of a row only its slowest group is known
+        (("a",), (), {"group:g": 9, "group:h": 4}),
+    ],
+)
+def test_unread_counts_include_only_the_filtered_partitions(
+    given_: tuple[str, ...], topics: tuple[str, ...], told: dict[str, int]
+) -> None:
+    rows = [row(topic="a", partition=n, unconsumed=7, min_commit_by="group:g") for n in (0, 1)]
+    plan = replace(made(*rows), topics=topics, unconsumed_by={"group:g": 9, "group:h": 4})
+    assert of_partitions(plan, wanting(*given_), Amount).unconsumed_by == told
+
+
+def test_missing_partition_of_the_filter_is_named() -> None:
+    assert of_partitions(EVERY, wanting("*"), Amount) is EVERY
+    topic = EVERY.decisions[0].topic
+    with pytest.raises(NothingMatchesError, match=f"{topic} has no partition 9 here: it has 0 to 4"):
+        of_partitions(EVERY, wanting(f"{topic}:9"), Amount)
+    with pytest.raises(NothingMatchesError, match="the plan has none of its partitions"):
+        of_partitions(EVERY, wanting("other:0"), Amount)
+
+
+def test_limits_apply_to_named_partitions() -> None:
+    topic, most = EVERY.decisions[0].topic, Limits(max_records=GOING[0].records)
+    assert exceeded(EVERY, EVERY, Amount(), most)
+    assert not of_partitions(EVERY, wanting(f"{topic}:0", limits=most), Amount).refusals
+    assert of_partitions(EVERY, wanting(f"{topic}:0", limits=most), lambda: Amount(1, 1)).refusals
+
+
+@pytest.mark.parametrize(
+    ("given_", "topics", "again"),
+    [
+        (["a:1", "b", "a:0"], ("a", "b"), ("a:0", "a:1", "b")),
+        (["a:1", "a"], ("a",), ("a",)),
+        (["re:^a:1$", "*"], ("re:^a:1$", "*"), ("re:^a:1$", "*")),
+    ],
+)
+def test_partition_arguments_are_kept_as_given(
+    given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]
+) -> None:
+    selection = wanting(*given_)
+    assert selection.topics == topics
+    assert selection.given == again
+    assert wanting(*again) == selection
+
+
+@pytest.mark.parametrize("text", ["a:", "a:x", "a:-1", "a:1:2", "a:²", "*:1", ":1", "a:" + "1" * 5000])
+def test_invalid_partition_argument_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a partition's number|of one topic"):
+        topic_arguments([text])
+
+
+def test_partition_filter_needs_one_cluster() -> None:
+    topic_arguments(["a"]).check_one_cluster()
+    with pytest.raises(UsageError, match="for one cluster"):
+        topic_arguments(["a:1"]).check_one_cluster()
+
+
+TP = TopicPartition("orders", 0)
+LOST = RequestFailedError("timed out", retriable=True)
+DENIED = error_named(29, needs="DELETE")
+LATE = RequestFailedError("REQUEST_TIMED_OUT", retriable=True, answered=True)
+
+
+def target_at(offset: int, log_start: int = 2) -> Target:
+    return Target(offset, row(log_start=log_start, trim_to=offset, records=offset - log_start, size_bytes=100))
+
+
+@pytest.mark.parametrize(
+    ("said", "start", "outcome", "code", "words"),
+    [
+        # The broker answered success.
+        (8, 8, "trimmed", None, ""),
+        (8, 9, "trimmed", None, ""),  # retention went on behind ours
+        (9, 9, "unchanged", "gone", "starts at 9: broker retention or another trimmer"),
+        (9, 12, "unchanged", "gone", "starts at 12"),
+        (8, None, "unverified", "verify", "could not be read back"),
+        (9, None, "unverified", "verify", "could not be read back"),
+        (8, 3, "failed", "verify", "answered 8, but the log still starts at 3"),
+        # It refused before it touched its log.
+        (DENIED, 8, "unchanged", "gone", "refused (this user needs DELETE on the topic (TOPIC_AUTHORIZATION_FAILED))"),
+        (DENIED, 9, "unchanged", "gone", "not this trim"),
+        (DENIED, 3, "failed", "delete", "TOPIC_AUTHORIZATION_FAILED"),
+        (DENIED, None, "failed", "delete", "TOPIC_AUTHORIZATION_FAILED"),
+        # It answered an error that may come after its own log has moved.
+        (LATE, 8, "trimmed", None, ""),
+        (LATE, 9, "unverified", "verify", "moved it is unknown"),
+        (LATE, 3, "failed", "delete", "REQUEST_TIMED_OUT"),
+        (LATE, None, "unverified", "verify", "REQUEST_TIMED_OUT"),
+        # No answer came, or none was waited for.
+        (LOST, 8, "trimmed", None, ""),
+        (LOST, 9, "unverified", "verify", "beyond the offset asked for"),
+        (LOST, 3, "unverified", "verify", "was still 3: it may yet move"),
+        (LOST, None, "unverified", "verify", "timed out"),
+        (None, 8, "trimmed", None, ""),
+        (None, 9, "unverified", "verify", "no answer was waited for"),
+        (None, None, "unverified", "verify", "no answer was waited for"),
+    ],
+)
+def test_verdict_names_who_moved_the_log_start(
+    said: Answer, start: int | None, outcome: str, code: str | None, words: str
+) -> None:
+    found = judge(TP, target_at(8), said, start)
+    assert (found.outcome, found.target, found.log_start) == (outcome, 8, start)
+    assert [reason.code for reason in found.reasons] == ([] if code is None else [code])
+    assert all(words in reason.text for reason in found.reasons)
+    counted = (6, 100) if outcome in ("trimmed", "unverified") else (0, 0)
+    assert (found.records, found.size_bytes) == counted, "what is gone, or may be, from the recheck's log start on"
+
+
+@given(
+    said=st.one_of(st.none(), st.sampled_from([LOST, DENIED, LATE]), st.integers(0, 20)),
+    start=st.one_of(st.none(), st.integers(0, 20)),
+    target=st.integers(3, 20),
+)
+def test_only_a_read_back_log_start_counts_as_trimmed(said: Answer, start: int | None, target: int) -> None:
+    """Never trimmed below the target, nor on a refusal; never failed where the log start may be ours."""
+    found = judge(TP, target_at(target), said, start)
+    if found.outcome == "trimmed":
+        assert start is not None
+        assert start >= target
+        assert said is not DENIED
+        assert target in (start, said)
+    if found.outcome == "failed" and start is not None:
+        assert start < target
+    assert found.records <= target - 2
+
+
+def test_unanswered_request_matching_the_log_start_counts() -> None:
+    """The group went back between the two: the second asked for less."""
+    sent = Unanswered()
+    sent.note(TP, target_at(8), LOST)
+    sent.note(TP, target_at(5), LOST)
+    assert {target.offset for target in sent.may_go({})} == {8}, "the farther one may yet be carried out"
+    assert {target.offset for target in sent.may_go({TP: target_at(9)})} == {9}
+    below = sent.settle(TP, 3)
+    assert below is not None
+    assert below.outcome == "unverified"
+    found = sent.settle(TP, 8)
+    assert found is not None
+    assert (found.outcome, found.target, found.records) == ("trimmed", 8, 6)
+    assert sent.settle(TP, 8) is None, "told once"
+
+
+def test_request_that_was_not_executed_is_not_reported() -> None:
+    sent = Unanswered()
+    sent.note(TP, target_at(8), LATE)
+    assert sent.settle(TP, 3) is None
+    assert not sent.may_go({})
+
+
+def told(partition: int, outcome: str, start: int | None = None) -> TrimRow:
+    return row_of(TopicPartition("orders", partition), cast(OutcomeName, outcome), 8, start)
+
+
+@pytest.mark.parametrize(
+    ("batches", "final", "corrected"),
+    [
+        # It was found done by a later recheck.
+        ([["unverified"]], ["trimmed"], {1: ["trimmed"]}),
+        ([["unverified", "trimmed"]], ["trimmed", "trimmed"], {1: ["trimmed", "trimmed"]}),
+        # The last request has the result: an earlier one is settled by it.
+        ([["unverified"], ["unverified"]], ["trimmed"], {2: ["trimmed"]}),
+        ([["unverified"], ["trimmed"]], ["trimmed"], {}),
+        ([["unverified"], ["failed"]], ["trimmed"], {}),
+        # Nothing more is known, or nothing that counts.
+        ([["unverified"]], ["unverified"], {}),
+        ([["unverified"]], ["held"], {}),
+        ([["unverified"]], ["failed"], {}),
+        ([["failed"]], ["failed"], {}),
+    ],
+)
+def test_correction_reports_only_later_confirmed_deletes(
+    batches: list[list[str]], final: list[str], corrected: dict[int, list[str]]
+) -> None:
+    state = State({}, {})
+    for number, outcomes in enumerate(batches, 1):
+        state.recorded(number, [told(n, one) for n, one in enumerate(outcomes)])
+    for n, outcome in enumerate(final):
+        state.rows[TopicPartition("orders", n)] = told(n, outcome, 8 if outcome == "trimmed" else None)
+    found = state.corrected()
+    assert {number: [row.outcome for row in rows] for number, rows in found.items()} == corrected

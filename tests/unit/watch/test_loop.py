@@ -1,4 +1,4 @@
-"""How often the loop works, what it says, and what it makes of a policy file that changes."""
+"""How often the loop works, what it makes of a policy that changes, its ceiling, and what its metrics show."""
 
 from __future__ import annotations
 
@@ -16,19 +16,46 @@ from kretain.commands import watch
 from kretain.commands.watch import _address
 from kretain.errors import UsageError
 from kretain.system.signals import Ending
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError, UnreachableError
-from retention_cli.core.model import Reason
+from retention_cli.core.model import (
+    Decision,
+    Floor,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    Sample,
+    TopicPartition,
+    Unknown,
+    Watermark,
+)
 from retention_cli.core.state_dir import StateError
+from retention_cli.decide.decision import unread_below
+from retention_cli.disks.disk import Disk, Room
+from retention_cli.forecast.disks import R6, Queue, queue_of
+from retention_cli.forecast.loss import Place
+from retention_cli.forecast.rates import ENDLESS, Rate, Span
+from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms, forecast_partitions
+from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.batches import RefusedError, StopError
+from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
 from retention_cli.watch.board import KINDS, Board, kind_of
 from retention_cli.watch.loop import Folded, pause_s
+from retention_cli.watch.losses import seconds_left
+from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
+from retention_cli.watch.metrics import NAMES, as_text, registry_of
 from retention_cli.watch.policy_file import PolicyFile
 from retention_cli.watch.server import Server
+from tests.support.ceilings import row
+from tests.support.facts import HOUR, NOW, topic
+from tests.support.forecasts import limits
+from tests.support.watching import samples
 
 GOOD = "version: 1\ntopics:\n  - {match: a, retention.ms: 1d}\n"
 HELD = GOOD + "  - {match: a, hold: legal}\n"
@@ -245,3 +272,195 @@ def test_changed_file_is_not_trusted_however_soon_it_is_read_again() -> None:
     assert file.look().hold is None
     del texts[0]
     assert [file.look().hold is None for _ in range(3)] == [False] * 3
+
+
+def plan_of(rows: list[Decision]) -> Plan:
+    return Plan(0, "c", "b", "p", "d", {}, (), tuple(rows))
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 50),
+        st.integers(0, 40),
+        st.none() | st.integers(0, 1000),
+        st.none() | st.integers(0, 100),
+    ),
+    max_size=6,
+).map(lambda found: [row(number, *one) for number, one in enumerate(found)])
+CEILINGS = st.builds(Ceiling, st.none() | st.integers(1, 100), st.none() | st.integers(1, 2000))
+AFTER = st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number))
+
+
+@given(ROWS, CEILINGS, AFTER, st.booleans())
+def test_ceiling_only_narrows_and_is_kept(
+    rows: list[Decision], ceiling: Ceiling, after: TopicPartition | None, whole: bool
+) -> None:
+    plan = plan_of(rows)
+    under = narrowed(plan, ceiling, after, lambda _topic: whole)
+    trims = [one for one in under.plan.decisions if one.action == "trim"]
+    assert [one.tp for one in under.plan.decisions] == [one.tp for one in rows]
+    for was, now in zip(rows, under.plan.decisions, strict=True):
+        if now.action != "trim":
+            assert now.trim_to is None
+            assert now.records == 0
+            continue
+        assert was.action == "trim"
+        assert now.trim_to is not None
+        assert was.trim_to is not None
+        assert now.log_start is not None
+        assert now.log_start < now.trim_to <= was.trim_to
+        assert now.records == now.trim_to - now.log_start
+        assert now.unconsumed == unread_below(now.trim_to, now.log_start, now.min_commit) <= was.unconsumed
+        assert not whole or now.trim_to == was.trim_to
+    if ceiling.max_records is not None:
+        assert sum(one.records for one in trims) <= ceiling.max_records
+    if ceiling.max_bytes is not None:
+        assert all(one.size_bytes is not None for one in trims)
+        assert sum(one.size_bytes or 0 for one in trims) <= ceiling.max_bytes
+    assert under.later + len(trims) == sum(one.action == "trim" for one in rows)
+
+
+@given(ROWS)
+def test_plan_without_a_ceiling_is_unchanged(rows: list[Decision]) -> None:
+    plan = plan_of(rows)
+    assert narrowed(plan, Ceiling()).plan is plan
+
+
+def test_ceiling_trims_rows_in_turn_over_several_passes() -> None:
+    """The first rows would else take every pass's share."""
+    rows = [row(number, 0, 10, 100, 10) for number in range(3)]
+    after, first = None, []
+    for _ in range(4):
+        under = narrowed(plan_of(rows), Ceiling(10), after)
+        after = under.last
+        first += [one.partition for one in under.plan.decisions if one.action == "trim"]
+    assert first == [0, 1, 2, 0]
+
+
+TP = TopicPartition("t", 0)
+HOLD, NO_RULES, NO_DISKS = Settings(), DiskRules(), R6(())
+TRIM = Settings(unconsumed="trim")
+FULL_SOON = Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {TP: 1000})
+"""A disk that may gain 100,000 bytes until its ceiling of half."""
+
+
+def r6(bytes_per_ms: float | None) -> R6:
+    rate: Maybe[Rate] = (
+        Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
+    )
+    part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Retained(ENDLESS), 0.0)
+    return R6([(FULL_SOON, queue_of(FULL_SOON, 50, {TP: part}, []))])
+
+
+def seconds(
+    brokers: TopicSettings,
+    settings: Settings = HOLD,
+    *,
+    seen: tuple[tuple[int, int], ...] = ((HOUR // 2, 7),),
+    floor: int = 7,
+    trim_to: int | None = None,
+    rules: DiskRules = NO_RULES,
+    disks: R6 = NO_DISKS,
+) -> float | None:
+    """Return what is told of a log of 10 records from 5 on, of 100 bytes each, which ended there so long ago."""
+    one: Decision = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=floor, trim_to=trim_to)
+    facts = PartitionFacts(topic("t"), 0, 5, 10, 10, Floor(floor, "group:g"), size_bytes=1000)
+    here = Seen(facts, [Sample(NOW - ago, end) for ago, end in seen], Sample(NOW, 10))
+    terms = Terms(0, HOUR, NOW)
+    (part,) = forecast_partitions([here], brokers, settings, terms)
+    return seconds_left(one, Place(here, part, brokers, settings, disks, terms), settings, rules)
+
+
+BY_SIZE = limits(retention_bytes=2000, segment_bytes=0, retention_ms=10 * HOUR)
+WATERMARKS = DiskRules(watermarks=(Watermark(80, 0.5, 1),))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"brokers": limits(retention_ms=HOUR)}, 1800),
+        ({"brokers": limits(retention_ms=HOUR), "seen": ((2 * HOUR, 7),)}, 0),
+        ({"brokers": limits(retention_ms=HOUR), "seen": ()}, None),  # nobody saw when it came
+        ({"brokers": limits()}, None),  # for ever
+        ({"brokers": limits(retention_ms=HOUR, cleanup_policy=frozenset({"compact"}))}, None),  # compacted alone
+        ({"brokers": limits(), "floor": 4}, 0),  # it is losing records already
+        ({"brokers": limits(), "trim_to": 8}, 0),  # this plan takes them
+        ({"brokers": limits(), "trim_to": 7}, None),
+        ({"brokers": limits(retention_ms=10 * HOUR), "settings": Settings(forced_age_ms=HOUR)}, 1800),
+        ({"brokers": limits(), "settings": Settings(forced_age_ms=HOUR, forced_age_guarded=True)}, None),
+        ({"brokers": limits(retention_ms=Unknown.because("x", "y")), "settings": Settings(forced_age_ms=HOUR)}, None),
+        (
+            {"brokers": BY_SIZE, "seen": ((2 * HOUR, 6), (HOUR, 7))},
+            8400,
+        ),  # room for 7 more records; 3 came an hour at most
+        ({"brokers": BY_SIZE, "seen": ((HOUR // 2, 7),)}, None),  # how fast it grows is not known yet
+        ({"brokers": limits(), "settings": TRIM, "disks": r6(1.0)}, 100),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "disks": r6(1.0)}, 100),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "disks": r6(0.01)}, 1800),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "disks": r6(None)}, None),  # R6 might come first
+        ({"brokers": limits(retention_ms=HOUR), "disks": r6(1.0)}, 1800),  # G2 holds it back
+        ({"brokers": limits(retention_ms=HOUR), "disks": r6(None)}, 1800),
+        ({"brokers": limits(retention_ms=HOUR), "settings": TRIM, "rules": WATERMARKS}, None),  # R7 may shorten it
+        ({"brokers": limits(retention_ms=HOUR), "rules": WATERMARKS}, 1800),
+    ],
+)
+def test_time_to_loss_is_a_lower_bound_or_absent(said: dict, found: float | None) -> None:
+    assert seconds(**said) == found
+
+
+def test_unread_partition_has_no_time_to_loss() -> None:
+    one = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
+    assert seconds_left(one, None, Settings(), DiskRules()) is None
+    assert isinstance(Queue(Unknown.because("x", "y")).comes_to(0), Unknown)
+
+
+def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
+    board = Board(300, lambda: True, lambda: True)
+    registry = registry_of(board)
+    few = {key[0] for key in _samples(registry)}
+    assert few < set(NAMES)
+    board.succeed(1.0)
+    groups = Groups({"group:a": 3, 'group:"\\\n': 1}, {("group:a", "t"): 60.0})
+    board.cluster, board.pass_s, board.planned_s = "c", 0.1, 2.0
+    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8)
+    assert {key[0] for key in _samples(registry)} == set(NAMES)
+    board.measured = Measured({"trim": 1}, {}, Groups(), {}, None)
+    assert ("kretain_group_lag_records", "group:a") not in _samples(registry)
+
+
+def _samples(registry: object) -> dict[tuple[str, ...], float]:
+    from prometheus_client.openmetrics.exposition import generate_latest
+
+    assert as_text(registry)
+    return {key: value for key, value in samples(generate_latest(registry).decode()).items() if key[0] in NAMES}  # type: ignore[no-untyped-call]
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_label_is_printable_bounded_and_unique(one: str, other: str) -> None:
+    assert len(label(one)) <= 220
+    assert label(one).isprintable()
+    assert (label(one) == label(other)) == (one == other)
+
+
+def test_group_series_are_bounded_and_include_the_worst() -> None:
+    rows = [
+        row(number, 0, 0, 0, 1)._replace(
+            min_commit_by=f"group:{number}", high_watermark=10 + number, topic=f"t{number}"
+        )
+        for number in range(2 * MOST_PAIRS)
+    ]
+    found = groups_of(rows, lambda one: 3600 - one.partition / 1000)
+    assert len(found.lag) <= 2 * MOST_GROUPS
+    assert len(found.loss) <= MOST_PAIRS
+    worst = f"group:{2 * MOST_PAIRS - 1}"
+    assert found.lag[worst] == 2 * MOST_PAIRS - 1 + 9
+    assert min(found.loss.values()) == found.loss[worst, f"t{2 * MOST_PAIRS - 1}"]
+    assert found.left_out == len(rows) - len(found.lag)
+
+
+def test_group_that_read_everything_has_no_time_to_loss() -> None:
+    rows = [row(n, 5, 0, 0, 7)._replace(high_watermark=10 if n else 7) for n in range(3)]
+    found = groups_of(rows, lambda one: 100.0 - one.partition)
+    assert dict(found.loss) == {("group:g", "t"): 98.0}
+    assert dict(found.lag) == {"group:g": 6}
+    assert groups_of(rows, lambda _one: None).loss == {}

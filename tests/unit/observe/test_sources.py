@@ -1,0 +1,434 @@
+"""Sources of floors outside Kafka's groups: checkpoints, positions, and MirrorMaker 2's offset syncs (F3, F7)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import TopicPartition
+from retention_cli.observe.floors.sources import checkpoint
+from retention_cli.observe.floors.sources.interface import Consumer, SourceError
+from retention_cli.observe.floors.sources.mirror_topics import Committed, Extent, Sync, parse_committed, parse_sync
+from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
+from retention_cli.observe.floors.sources.proof import Print, Run, out_of_range, proven_to
+from retention_cli.observe.floors.sources.replica import position_of
+from retention_cli.policy.settings import FloorSource
+from tests.support.checkpoints import DONE, HEAD, NOW, written
+from tests.support.reach import reach_at
+
+
+def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
+    [one] = checkpoint.read(source, reach_at(NOW)).values()
+    assert one.reads is not None
+    return {topic: list(rows) for topic, rows in one.positions.items()} | {topic: [] for topic in one.reads}
+
+
+def test_checkpoint_counts_the_last_committed_batch(tmp_path: Path) -> None:
+    assert positions(written(tmp_path)) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)]}
+
+
+def test_checkpoint_before_its_first_batch_counts_from_its_start(tmp_path: Path) -> None:
+    source = written(tmp_path, commits_0=None, commits_1=None, offsets_1=None, offsets_2=None)
+    assert positions(source) == {"orders": [(0, 2), (1, 0)], "payments": [(0, 1)]}
+
+
+def test_source_without_offsets_in_the_batch_counts_from_its_start(tmp_path: Path) -> None:
+    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n-\n-')
+    assert positions(source) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 1)]}
+
+
+def test_lower_of_two_sources_of_one_topic_counts(tmp_path: Path) -> None:
+    """So too where one of them has no offsets yet: it begins at its start."""
+    begins = '\0v1\n{"orders":{"0":2,"1":5}}'
+    both = HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-'
+    assert positions(written(tmp_path, offsets_1=both, offsets_2=None, sources_1_0=begins)) == {
+        "orders": [(0, 4), (1, 3)]
+    }
+    one = HEAD + '{"orders":{"0":10,"1":3}}\n-\n-'
+    assert positions(written(tmp_path, offsets_1=one, offsets_2=None, sources_1_0=begins)) == {
+        "orders": [(0, 2), (1, 3)]
+    }
+
+
+def test_partition_known_to_only_one_source_is_unread(tmp_path: Path) -> None:
+    """The other still begins it at its start."""
+    both = HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-'
+    [one] = checkpoint.read(written(tmp_path, offsets_1=both, offsets_2=None), reach_at(NOW)).values()
+    assert one == Consumer({"orders": [(0, 4)]}, frozenset({"orders"}), unread=frozenset({("orders", 1)}))
+
+
+def test_partition_that_another_source_first_reads_in_the_batch_under_way_is_unread(tmp_path: Path) -> None:
+    """That one begins it at its start, wherever the others stand; so too before the first batch is done."""
+    late = HEAD + '{"orders":{"0":99,"1":99}}\n{"payments":{"0":99},"orders":{"0":99}}\n-'
+    source = written(tmp_path, offsets_2=late)
+    unread = frozenset({("orders", 0)})
+    [one] = checkpoint.read(source, reach_at(NOW)).values()
+    assert one == Consumer({"orders": [(1, 3)], "payments": [(0, 9)]}, frozenset({"orders"}), unread=unread)
+    (tmp_path / "commits/0").unlink()
+    (tmp_path / "commits/1").unlink()
+    [one] = checkpoint.read(source, reach_at(NOW)).values()
+    assert one == Consumer({"orders": [(1, 0)], "payments": [(0, 1)]}, frozenset({"orders"}), unread=unread)
+
+
+def test_topic_of_only_the_uncommitted_batch_is_unknown(tmp_path: Path) -> None:
+    """It matches the query's pattern since then; so too before the first batch is done."""
+    late = HEAD + '{"orders":{"0":99,"1":99},"new":{"0":50}}\n{"payments":{"0":99}}\n-'
+    stands = {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)], "new": []}
+    assert positions(written(tmp_path, offsets_2=late)) == stands
+    (tmp_path / "commits/0").unlink()
+    (tmp_path / "commits/1").unlink()
+    assert positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=None)) == {
+        "orders": [(0, 2), (1, 0)],
+        "payments": [(0, 1)],
+        "new": [],
+    }
+
+
+def test_lost_start_offsets_are_unknown_before_the_first_batch(tmp_path: Path) -> None:
+    source = written(tmp_path, commits_0=None, commits_1=None, sources_0_0=None)
+    assert positions(source) == {"orders": [], "payments": [(0, 1)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"offsets_1": None}, "offsets/1 is not there: is this the checkpoint of a query that ran?"),
+        ({"offsets_1": "v2" + HEAD[2:] + '{"orders":{"0":1}}'}, "offsets/1: its format is 'v2', and kretain knows v1"),
+        ({"offsets_1": ""}, "offsets/1: it is empty"),
+        ({"offsets_1": "v1\n"}, "offsets/1 is damaged: cut short"),
+        ({"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n{"paym'}, "offsets/1 is cut short: it has 2 of its sources"),
+        ({"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n{"paym\n-'}, "offsets/1, line 4: it is not JSON, or was cut"),
+        ({"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}'}, "offsets/1 is cut short: it has 1 of its sources"),
+        ({"offsets_1": HEAD.strip()}, "offsets/1 is cut short: it has 0 of its sources"),
+        (
+            {"offsets_1": HEAD + '{"orders":{"0":-1}}\n-\n-'},
+            "offsets/1, line 3: partition 0 of orders stands at no off",
+        ),
+        (
+            {"offsets_1": HEAD + '{"orders":{"0":1.5}}\n-\n-'},
+            "offsets/1, line 3: partition 0 of orders stands at no off",
+        ),
+        ({"offsets_1": HEAD + '{"orders":{"0":1,"x":1}}\n-\n-'}, "offsets/1, line 3: orders has a partition 'x'"),
+        ({"offsets_1": HEAD + '{"orders":{"0":1,"0":2}}\n-\n-'}, "offsets/1, it has a key twice"),
+        (
+            {"offsets_1": HEAD + '{"orders":{"0":1},"x":1}\n-\n-'},
+            "offsets/1, line 3: x is not a topic with its offsets",
+        ),
+        ({"offsets_1": HEAD + '{"\\ud800":{"0":1}}\n-\n-'}, "is not a topic with its offsets"),
+        ({"offsets_1": HEAD + "-\n" * 10_001}, "offsets/1 has too many sources"),
+        ({"commits_1": ""}, "commits/1: it is empty"),
+        ({"commits_1": 'v1\n{"nextBatch'}, "line 1: it is not JSON, or was cut short"),
+        ({"commits_1": "v9\n{}"}, "commits/1: its format is 'v9', and kretain knows v1 and v2"),
+        ({"commits_9.compact": DONE}, "commits/9.compact is not of a checkpoint that kretain knows"),
+        ({"commits_0": None, "commits_1": None, "sources_0_0": "\0v7\n{}"}, "sources/0/0: its format is 'v7'"),
+        (
+            {"commits_0": None, "commits_1": None, "offsets_0": None, "offsets_1": None, "offsets_2": None},
+            "offsets/0 is not there",
+        ),
+        (
+            {"offsets_1": HEAD + "-\n-\n-", "offsets_2": None, "sources_0_0": None, "sources_1_0": None},
+            "no source of this query reads Kafka, or none has begun yet",
+        ),
+    ],
+)
+def test_malformed_checkpoint_is_a_source_error(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        positions(written(tmp_path, **changes))
+    assert said in str(caught.value)
+
+
+def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="offsets/0 is not there"):
+        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "none")))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match="file"):
+        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "file")))
+
+
+def test_named_pipe_in_a_checkpoint_is_not_awaited(tmp_path: Path) -> None:
+    source = written(tmp_path, commits_1=None)
+    os.mkfifo(tmp_path / "commits/1")
+    with pytest.raises(SourceError, match="commits/1 is not there"):
+        positions(source)
+
+
+def test_checkpoint_age_counts_if_the_policy_limits_it(tmp_path: Path) -> None:
+    """A query at rest commits nothing, so it is asked for, not the default."""
+    source = written(tmp_path)
+    for name in ("offsets/1", "commits/1"):
+        os.utime(tmp_path / name, ((NOW - 7_200_000) / 1000,) * 2)
+    assert positions(source)
+    with pytest.raises(SourceError, match=r"its positions are 2h old \(max.age: 1h\)"):
+        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=3_600_000))
+
+
+def test_commit_older_than_its_batch_is_from_before_a_reset(tmp_path: Path) -> None:
+    source = written(tmp_path)
+    os.utime(tmp_path / "offsets/1", ((NOW + 1_000) / 1000,) * 2)
+    with pytest.raises(SourceError, match="offsets/1 was written after commits/1"):
+        positions(source)
+
+
+AT = 1_800_000_000_000
+ROW = {"topic": "orders", "partition": 0, "offset": 7}
+
+
+def as_json(*rows: object, at: object = AT) -> bytes:
+    return json.dumps({"at": at, "positions": list(rows)}).encode()
+
+
+def test_json_positions_are_read_with_their_time() -> None:
+    rows = ROW, {"topic": "orders", "partition": 2, "offset": 9}, {"topic": "payments", "partition": 0, "offset": 0}
+    assert read_positions(as_json(*rows)) == (AT, {"orders": [(0, 7), (2, 9)], "payments": [(0, 0)]})
+    assert read_positions(as_json(ROW, at="2027-01-15T09:00:00+01:00"))[0] == AT
+
+
+def test_csv_positions_of_kafkas_tool_are_read() -> None:
+    assert read_positions(b'"orders",0,7\norders,2,9\r\n\n') == (None, {"orders": [(0, 7), (2, 9)]})
+    assert read_positions(b"topic,partition,offset\norders,0,7\n") == (None, {"orders": [(0, 7)]})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty: was it cut short?"),
+        (b" \n", "it is empty: was it cut short?"),
+        (b"\xff\n", "it is not UTF-8 text"),
+        (as_json(), "it holds no positions"),
+        (b"topic,partition,offset\n", "it holds no positions"),
+        (as_json(ROW)[:-3], "line 1: it is not JSON, or was cut short"),
+        (b"orders,0,7\norders,1,", "its last line has no end: was it cut short?"),
+        (b"orders,0,7\norders,1,12", "its last line has no end: was it cut short?"),
+        (b"orders,0,7\norders,0,8\n", "line 2: 'orders', partition 0, stands in it twice"),
+        (as_json(ROW, {**ROW, "offset": 8}), "position 2: 'orders', partition 0, stands in it twice"),
+        (b"orders,0,-1\n", "line 1: offset '-1' is not a whole number from 0"),
+        (b"orders,0,7.0\n", "line 1: offset '7.0' is not a whole number from 0"),
+        (b"orders,0, 7\n", "line 1: offset ' 7' is not a whole number from 0"),
+        (b"url,jdbc:postgres://u:hunter2@db,1\n", "line 1: partition something else is not a whole number from 0"),
+        (as_json({**ROW, "offset": "hunter2"}), "position 1: offset something else is not a whole number from 0"),
+        (b"orders,-,7\n", "line 1: partition '-' is not a whole number from 0"),
+        (b"orders,0,9999999999999999999\n", "line 1: a number is larger than Kafka has room for"),
+        (b"billing,orders,0,7\n", "line 1 is not topic,partition,offset"),
+        (b",0,7\n", "line 1 is not topic,partition,offset"),
+        (b'"orders,0,7\n', "it is not CSV: a quote is not closed, or it is no text"),
+        (as_json({**ROW, "offset": -1}), "position 1: offset -1 is not a whole number from 0"),
+        (as_json({**ROW, "offset": 7.0}), "position 1: offset 7.0 is not a whole number from 0"),
+        (as_json({**ROW, "offset": True}), "position 1: offset True is not a whole number from 0"),
+        (as_json({**ROW, "offset": "7"}), "position 1: offset '7' is not a whole number from 0"),
+        (as_json({**ROW, "partition": 2**31}), "position 1: partition 2147483648 is not a whole number from 0"),
+        (as_json({**ROW, "offset": None}), "position 1: offset nothing (null) is not a whole number from 0"),
+        (as_json({**ROW, "cluster": "b"}), 'position 1 is not {"topic": …, "partition": …, "offset": …}'),
+        (as_json({"topic": "orders", "offset": 7}), 'position 1 is not {"topic": …, "partition": …, "offset": …}'),
+        (as_json([]), 'position 1 is not {"topic": …, "partition": …, "offset": …}'),
+        (b"[]", 'it is not {"at": …, "positions": […]}'),
+        (b'{"positions": []}', 'it is not {"at": …, "positions": […]}'),
+        (b'{"at": 1, "positions": {}}', '"positions" is not a list'),
+        (b'{"at": 1, "at": 2, "positions": []}', "it has a key twice"),
+        (b'{"at": 1, "positions": [{"topic": "a", "partition": 0, "offset": 1, "offset": 9}]}', "it has a key twice"),
+        (b'{"at": 1, "positions": [NaN]}', "it is not JSON that can be read"),
+        (b"[" * 100_000, "it is not JSON that can be read"),
+        (as_json(ROW, at="soon"), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
+        (as_json(ROW, at=0), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
+        (as_json(ROW, at=1.5), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
+    ],
+)
+def test_one_odd_row_makes_the_source_unreadable(content: bytes, said: str) -> None:
+    with pytest.raises(SourceError) as error:
+        read_positions(content)
+    assert str(error.value) == said
+
+
+def test_positions_above_the_size_limit_are_refused() -> None:
+    with pytest.raises(SourceError, match="larger than 64 MiB"):
+        read_positions(b"\n" * (MAX_BYTES + 1))
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1).filter(lambda one: "\r" not in one and "\0" not in one),
+        st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), min_size=1),
+        min_size=1,
+    )
+)
+def test_written_positions_read_back(positions: dict[str, dict[int, int]]) -> None:
+    rows = [(topic, partition, offset) for topic, some in positions.items() for partition, offset in some.items()]
+    wanted = {topic: sorted(some.items()) for topic, some in positions.items()}
+    named = [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]
+    assert read_positions(as_json(*named)) == (AT, wanted)
+    written = io.StringIO()
+    csv.writer(written, quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
+    text = written.getvalue()
+    if text.lstrip()[0] not in "{[":
+        assert read_positions(text.encode("utf-8", "surrogatepass")) == (None, wanted)
+
+
+@given(st.binary() | st.text().map(str.encode) | st.builds(lambda one: json.dumps(one).encode(), st.recursive(st.none() | st.integers() | st.text(), lambda some: st.lists(some) | st.dictionaries(st.text(), some))))  # fmt: skip
+def test_any_content_raises_only_a_source_error(content: bytes) -> None:
+    try:
+        _, positions = read_positions(content)
+    except SourceError:
+        return
+    assert all(offset >= 0 for rows in positions.values() for _, offset in rows)
+
+
+def test_positions_older_than_their_limit_are_refused() -> None:
+    check_age(AT, AT + 3_600_000, 3_600_000)
+    check_age(AT + 60_000, AT, 0)
+    with pytest.raises(SourceError, match=r"^its positions are 2h old \(max.age: 1h\): export them again$"):
+        check_age(AT, AT + 7_200_000, 3_600_000)
+    with pytest.raises(SourceError, match=r"^its positions are dated 2m ahead of this clock: check both clocks$"):
+        check_age(AT + 120_000, AT, 3_600_000)
+
+
+TP = TopicPartition("t", 1)
+KEY = b"\x00\x06orders\x00\x00\x00\x02"
+VALUE = struct.pack(">qq", 9, 4)
+
+
+def test_sync_message_decodes_to_two_offsets() -> None:
+    assert parse_sync(KEY, VALUE) == (("orders", 2), (9, 4))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, VALUE),
+        (b"", VALUE),
+        (b"\x00", VALUE),
+        (b"\xff\xffxxxx", VALUE),
+        (KEY[:-1], VALUE),
+        (KEY + b"x", VALUE),
+        (b"\x00\x01\xff\x00\x00\x00\x00", VALUE),
+        (KEY[:-4] + b"\xff" * 4, VALUE),
+        (KEY, VALUE[:-1]),
+        (KEY, VALUE + b"x"),
+        (KEY, b""),
+        (KEY, struct.pack(">qq", -1, 4)),
+        (KEY, struct.pack(">qq", 9, -1)),
+    ],
+)
+def test_invalid_sync_message_is_refused(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_sync(key, value)
+
+
+@given(st.text(max_size=300), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_encoded_sync_reads_back(topic: str, partition: int, upstream: int, downstream: int) -> None:
+    name = topic.encode("utf-8", "ignore")
+    key = struct.pack(">h", len(name)) + name + struct.pack(">i", partition)
+    assert parse_sync(key, struct.pack(">qq", upstream, downstream)) == (
+        (name.decode(), partition),
+        (upstream, downstream),
+    )
+
+
+@given(st.binary(max_size=60), st.binary(max_size=20))
+def test_any_sync_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
+    try:
+        tp, sync = parse_sync(key, value)
+    except ValueError:
+        return
+    assert min(tp.partition, *sync) >= 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        (["m", {"cluster": "a", "partition": 1, "topic": "t"}], {"offset": 9}, (Committed("m", "a", TP), 9)),
+        (["m", {"cluster": "a", "partition": 1, "topic": "t"}], None, (Committed("m", "a", TP), None)),
+        (["c", {"group": "g", "partition": 1, "topic": "t"}], {"offset": 9}, None),
+        (["h", {"sourceClusterAlias": "a", "targetClusterAlias": "b"}], {"offset": 9}, None),
+    ],
+)
+def test_connect_offset_is_the_last_copied_record(key: object, value: object, told: object) -> None:
+    content = None if value is None else json.dumps(value).encode()
+    assert parse_committed(json.dumps(key).encode(), content) == told
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"{}"),
+        (b"x", b"{}"),
+        (b"[" * 9_000, b"{}"),
+        (b'{"a": 1}', b"{}"),
+        (b'["m", {"cluster": 1, "partition": 1, "topic": "t"}]', b'{"offset": 1}'),
+        (b'["m", {"cluster": "a", "partition": -1, "topic": "t"}]', b'{"offset": 1}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b"{}"),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": -1}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": true}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": 1.5}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": 9223372036854775807}'),
+    ],
+)
+def test_invalid_connect_offset_message_is_refused(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_committed(key, value)
+
+
+@pytest.mark.parametrize(
+    ("extent", "sync", "committed", "position"),
+    [
+        (Extent(0, 20), Sync(9, 4), 9, 10),
+        (Extent(0, 20), Sync(9, 4), 12, 10),
+        (Extent(0, 20), Sync(9, 4), 6, 7),
+        (Extent(7, 7), None, None, 7),
+        (Extent(7, 7), Sync(3, 3), 3, 7),
+        (Extent(12, 20), Sync(9, 4), 9, 10),
+        (Extent(0, 20), None, 9, "MirrorMaker 2 has no offset sync"),
+        (Extent(0, 20), Sync(9, 4), None, "MirrorMaker 2 has no committed offset"),
+    ],
+)
+def test_copy_position_is_the_lower_of_both_sources(
+    extent: Extent, sync: Sync | None, committed: int | None, position: int | str
+) -> None:
+    found = position_of(extent, sync, committed)
+    assert found == position if isinstance(position, int) else str(found).startswith(position)
+
+
+@pytest.mark.parametrize(
+    ("sync", "there", "said"),
+    [
+        (Sync(9, 4), Extent(0, 5), None),
+        (Sync(9, 4), Extent(4, 5), None),
+        (Sync(9, 4), Extent(0, 4), "the copy of offset 9 is no longer there"),
+        (Sync(9, 4), Extent(5, 9), "the copy of offset 9 is no longer there"),
+        (Sync(20, 4), Extent(0, 9), "its offset sync is of offset 20"),
+    ],
+)
+def test_sync_counts_only_for_existing_records(sync: Sync, there: Extent, said: str | None) -> None:
+    found = out_of_range(Run(TP, Extent(0, 20), TP, there, sync))
+    assert found is None if said is None else str(found).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "matched", "whole", "proven"),
+    [
+        ([0, 1, 4, 9], 4, True, 10),
+        ([0, 1, 4, 9], 4, False, 10),
+        ([0, 1, 4], 3, False, 5),
+        ([0, 1, 4], 2, True, 4),
+        ([3, 4], 0, True, 3),
+        ([], 0, False, 0),
+    ],
+)
+def test_copy_is_proven_up_to_its_first_missing_record(
+    offsets: list[int], matched: int, whole: bool, proven: int
+) -> None:
+    run = Run(TP, Extent(0, 20), TP, Extent(0, 20), Sync(9, 9))
+    assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, whole=whole) == proven
+
+
+def test_record_fingerprints_ignore_offsets() -> None:
+    one = Print(1, 5, b"a")
+    assert one.is_of(Print(9, 5, b"a"))
+    assert not one.is_of(Print(1, 6, b"a"))
+    assert not one.is_of(Print(1, 5, b"b"))

@@ -1,0 +1,199 @@
+"""Bytes that groups have yet to read, and which groups ``kretain groups forget`` means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.consumers import key_of
+from retention_cli.core.model import Sample, TopicPartition
+from retention_cli.observe.floors.fold import CommitRow, Kind
+from retention_cli.reports.groups import GroupSummary, Standings
+from retention_cli.reports.ledger import NotRememberedError, named
+from retention_cli.reports.offsets import Log, Unread, by_partition, by_topic, unread_of
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+Positions = dict[str, dict[TopicPartition, int]]
+
+
+def laid(positions: Positions, *, everyone: bool = True, **others: GroupSummary) -> dict[str, tuple[int | None, ...]]:
+    """Two logs of 100 records, the first from 100 on, with 10 bytes a record."""
+    held = Standings({A: 100, B: 0}, {A: 200, B: 100}, {A: 1000, B: 1000})
+    groups = {name: GroupSummary(name, "classic", "consumer", "", "counts") for name in positions} | others
+    for name, rows in positions.items():
+        for tp, offset in rows.items():
+            held.hold(name, tp, offset)
+    held.lay_into(groups, everyone=everyone)
+    return {name: (one.lag_bytes, one.alone_bytes) for name, one in groups.items()}
+
+
+def test_group_alone_holds_the_bytes_up_to_the_next_group() -> None:
+    found = laid({"slow": {A: 120, B: 90}, "fast": {A: 170, B: 40}})
+    assert found == {"slow": (800 + 100, 500), "fast": (300 + 600, 500)}
+    assert laid({"only": {A: 120}}) == {"only": (800, 800)}
+    assert laid({"one": {A: 120}, "two": {A: 120}}) == {"one": (800, 0), "two": (800, 0)}
+
+
+def test_position_outside_the_log_counts_at_its_end() -> None:
+    assert laid({"lost": {A: 3}, "ahead": {A: 900}}) == {"lost": (1000, 1000), "ahead": (0, 0)}
+
+
+def test_unknown_position_gives_unknown_bytes() -> None:
+    unreadable = GroupSummary("x", "classic", "consumer", "", "counts", lag=None)
+    assert laid({"slow": {A: 120}}, x=unreadable) == {"slow": (800, None), "x": (None, None)}
+    assert laid({"slow": {A: 120}}, everyone=False) == {"slow": (800, None)}
+    assert laid({"slow": {A: 120, TopicPartition("unknown", 0): 5}}) == {"slow": (None, None)}
+    ignored = GroupSummary("tool", "classic", "consumer", "", "ignored (groups.ignore)")
+    assert laid({"slow": {A: 120}}, tool=ignored)["tool"] == (None, None)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("vwxyz"), st.dictionaries(st.sampled_from([A, B]), st.integers(0, 220), min_size=1), min_size=1
+    )
+)
+def test_held_alone_equals_what_the_floor_releases(positions: Positions) -> None:
+    """As brute force has it; in whatever order groups come."""
+
+    def held(rows: Positions) -> int:
+        """What lies behind the floors."""
+        behind = 0
+        for tp, start in ((A, 100), (B, 0)):
+            here = [min(max(one[tp], start), start + 100) for one in rows.values() if tp in one]
+            behind += 10 * (start + 100 - min(here, default=start + 100))
+        return behind
+
+    found = laid(positions)
+    assert found == laid(dict(reversed(positions.items())))
+    for name, (_, alone) in found.items():
+        caught_up = {**positions, name: dict.fromkeys(positions[name], 10**9)}
+        assert alone == held(positions) - held(caught_up)
+
+
+class Remembered:
+    """A ledger that remembers these groups."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def begin(self, topic_ids: object) -> None:
+        """Do nothing."""
+
+    def remembers_group(self, name: str) -> bool:
+        return name in self._names
+
+    def gone_groups(self, present: Any, since_ms: int) -> list[tuple[str, int, dict[str, Any]]]:
+        return [(name, since_ms, {}) for name in self._names if name not in present]
+
+
+def chosen(*given: str, remembered: tuple[str, ...] = ("job-1", "job-2", "job-live", "a*", "ab")) -> list[str]:
+    ledger: Any = Remembered(*remembered)
+    return named(ledger, given, {"job-live"}, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (("job-1",), ["job-1"]),
+        (("job-*",), ["job-1", "job-2"]),
+        (("re:job-[0-9]", "job-2", "ab"), ["job-1", "job-2", "ab"]),
+        (("job-live",), ["job-live"]),
+        (("a*",), ["a*"]),
+        (("unknown",), ["unknown"]),
+    ],
+)
+def test_group_pattern_selects_deleted_groups_and_a_name_selects_itself(
+    given: tuple[str, ...], found: list[str]
+) -> None:
+    assert chosen(*given) == found
+
+
+def test_group_pattern_of_two_hundred_names_selects_them_all() -> None:
+    names = tuple(f"consumer-{number:032x}" for number in range(200))
+    assert chosen("consumer-????????????????????????????????", remembered=names) == list(names)
+
+
+def test_pattern_matching_nothing_is_refused() -> None:
+    with pytest.raises(NotRememberedError, match="matches nothing-\\*; nothing was forgotten"):
+        chosen("job-1", "nothing-*")
+
+
+SAMPLES = (Sample(1_000, 20), Sample(2_000, 50), Sample(3_000, 60))
+LOG = Log(10, 110, 1_000, SAMPLES, leader_epoch=5, ends={3: 40, 4: None})
+
+
+def row(
+    kind: Kind, offset: int | None = None, epoch: int | None = None, group: str = "g", partition: int = 0
+) -> CommitRow:
+    return CommitRow(group, "t", partition, kind, offset, epoch)
+
+
+@pytest.mark.parametrize(
+    ("given", "log", "unread"),
+    [
+        (row("commit", 60), LOG, Unread(50, 500, None)),  # the oldest was never seen
+        (row("commit", 59), LOG, Unread(51, 510, 3_000)),
+        (row("commit", 20), LOG, Unread(90, 900, 2_000)),
+        (row("commit", 10), LOG, Unread(100, 1_000, 1_000)),
+        (row("commit", 0), LOG, Unread(100, 1_000, 1_000)),  # what is below S is gone
+        (row("commit", 110), LOG, Unread(0, 0, None)),
+        (row("commit", 111), LOG, Unread(None)),  # of another log (F5)
+        (row("commit", 30, 6), LOG, Unread(None)),  # likewise: in an epoch that this log never had
+        (row("commit", 40, 3), LOG, Unread(70, 700, 2_000)),
+        (row("commit", 41, 3), LOG, Unread(None)),  # beyond the end of its epoch
+        (row("commit", 30, 4), LOG, Unread(None)),  # whose end is unknown
+        (row("commit", 30, 5), LOG, Unread(80, 800, 2_000)),
+        (row("gone", 45, 3), LOG, Unread(70, 700, 2_000)),  # counts where its epoch ends
+        (row("gone", 30, 4), LOG, Unread(None)),
+        (row("gone", 30, None), LOG, Unread(None)),  # nothing says of which log it was (F6)
+        (row("gone", 30, 5), LOG, Unread(80, 800, 2_000)),
+        (row("refused", 30), LOG, Unread(None)),
+        (row("failed"), LOG, Unread(None)),
+        (row("missing"), LOG, Unread(None)),
+        (row("missing"), LOG._replace(start=110), Unread(0, 0)),  # an empty partition needs no commit
+        (row("commit", 0), LOG._replace(start=110), Unread(0, 0)),
+        (row("commit", 20), LOG._replace(start=None), Unread(None)),
+        (row("commit", 20), LOG._replace(end=None), Unread(None)),
+        (row("commit", 20), LOG._replace(size_bytes=None), Unread(90, None, 2_000)),
+        # H fell since: what was above is seen anew
+        (row("commit", 30), LOG._replace(samples=(Sample(1, 50), Sample(2, 30), Sample(3, 40))), Unread(80, 800, 3)),
+    ],
+)
+def test_unread_is_counted_from_the_position_to_the_end(given: CommitRow, log: Log, unread: Unread) -> None:
+    assert unread_of(given, log) == unread
+
+
+def test_unread_of_a_topic_is_the_sum_of_its_partitions_or_unknown() -> None:
+    logs = {TopicPartition("t", number): LOG for number in range(3)}
+    rows = [
+        *(row("commit", 20 + number, group="a", partition=number) for number in range(2)),
+        row("gone", 10, 5, group="a", partition=2),
+        row("commit", 20, group="b"),
+        row("missing", group="b", partition=1),
+        CommitRow(key_of("file", "x"), "t", None, "failed"),
+        CommitRow("c", None, None, "failed"),
+        CommitRow("d", "t", 7, "commit", 5),  # a partition that was not read
+    ]
+    columns = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
+    found = by_topic(rows, logs)
+    assert [tuple(one[name] for name in columns) for one in found] == [
+        (None, "c", 0, 1, None, None, None, False),
+        ("t", "a", 3, 0, 90 + 89 + 100, 900 + 890 + 1_000, 1_000, True),
+        ("t", "b", 2, 1, None, None, 2_000, False),
+        ("t", "d", 1, 1, None, None, None, False),
+        ("t", "file:x", 0, 1, None, None, None, False),
+    ]
+    each = [(one["topic"], one["partition"], one["group"], one["records"]) for one in by_partition(rows, logs)]
+    assert each == [
+        (None, None, "c", None),
+        ("t", None, "file:x", None),
+        ("t", 0, "a", 90),
+        ("t", 0, "b", 90),
+        ("t", 1, "a", 89),
+        ("t", 1, "b", None),
+        ("t", 2, "a", 100),
+        ("t", 7, "d", None),
+    ]
