@@ -1,10 +1,11 @@
-"""One partition on a real cluster, and the same in memory: steps for both, and their answers compared."""
+"""A partition on a real cluster, and the same in memory: steps for both, and their answers compared after each."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 from confluent_kafka import Producer
 
@@ -14,8 +15,7 @@ from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from tests.simulation.clock import SimClock
-from tests.simulation.deleter import SimDeleter
+from tests.simulation.clients import SimClock, SimDeleter
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import Group, SimKafka
 from tests.simulation.reader import SimReader
@@ -221,3 +221,20 @@ def all_led(reader: ClusterReader, topic: str) -> bool:
         by_leader, lambda _tp, outcome: found.append(outcome), timeout_s=30, good_until=good_until
     )
     return all(isinstance(one, Answered) for one in found)
+
+
+class Compared(Protocol):
+    """Both clusters. Each step is a method that takes the random source."""
+
+    def compare(self, after: str) -> None:
+        """Fail where their answers differ; ``after`` names the steps so far."""
+        ...
+
+
+def walk(both: Compared, steps: Sequence[str], count: int, seed: int) -> None:
+    """Take so many of the steps, by a seed, and compare after each."""
+    chance, taken = random.Random(seed), list[str]()
+    for _ in range(count):
+        taken.append(chance.choice(steps))
+        getattr(both, taken[-1])(chance)
+        both.compare(f"(seed {seed}: {' '.join(taken)})")

@@ -11,31 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.simulation.scene import RULES, ViolationError
+from tests.simulation.scene import ViolationError
 from tests.simulation.sequences import sequence_of
 from tests.simulation.settle import settle
 from tests.simulation.shrink import kind_of, shortened, violation_of
-from tests.simulation.world import World, steps
-
-
-def print_pairs(pairs: Counter[tuple[str, str, str]]) -> None:
-    """Print which fault met which rules and which memory before some delete, and what never met.
-
-    A letter stands for a memory: fresh, its own, an Older copy, another's (x), one folder for two (1), the cluster's.
-    """
-    letters = {"fresh": "f", "own": "o", "older": "O", "another's": "x", "one": "1", "cluster": "c"}
-    width = max(map(len, RULES))
-    print(f"{'fault':<16}" + " ".join(f"{name:<{width}}" for name in RULES))
-    never = []
-    for fault in steps():
-        row = []
-        for rules in RULES:
-            met = {kind for one, other, kind in pairs if (one, other) == (fault, rules)}
-            never += [f"{fault} × {rules} × {kind}" for kind in letters if kind not in met]
-            row.append("".join(letters[kind] for kind in letters if kind in met) or "-")
-        print(f"{fault:<16}" + " ".join(f"{one:<{width}}" for one in row).rstrip())
-    total = len(steps()) * len(RULES) * len(letters)
-    print(f"{total - len(never):,} of {total:,} met; never: {', '.join(never[:40])}{', …' if len(never) > 40 else ''}")
+from tests.simulation.world import World
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     first, _, last = given.seeds.partition("-")
     began, done, total, failed = time.monotonic(), 0, 0, 0
-    pairs: Counter[tuple[str, str, str]] = Counter()
     outcomes: Counter[str] = Counter()
     residues: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -64,7 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with world:
                 for step in sequence:
-                    world.faults.append(step[0])
                     world.apply(step)
                     total += 1
                 settle(world)
@@ -81,14 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"    {violation_of(rules, short)}")
                 break
         done += 1
-        pairs.update(world.pairs)
         outcomes.update(world.outcomes)
         residues.update(world.truth.residues)
     seconds = time.monotonic() - began
     print(f"{done:,} sequences, {total:,} steps in {seconds:,.0f} s: {total / max(seconds, 0.001):,.0f} steps/s")
     print("outcomes:", dict(sorted(outcomes.items())))
     print("residues:", dict(residues.most_common()))
-    print_pairs(pairs)
     if kinds:
         print("kinds:", dict(kinds.most_common(30)))
     return 1 if failed else 0

@@ -17,11 +17,10 @@ from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.allowed import check
-from tests.simulation.deleter import SimDeleter
+from tests.simulation.clients import SimBrokerClock, SimDeleter, SimStateTopic
 from tests.simulation.kafka import HOUR
 from tests.simulation.reader import SimReader
 from tests.simulation.scene import Operator, policy
-from tests.simulation.shared import SimBrokerClock, SimStateTopic
 from tests.simulation.truth import LOGS_CHANGE, Moved, Reading
 
 GOOD_FOR_S = 30
@@ -120,8 +119,6 @@ def carry_out_plan(
                 check(world.truth, asked, place, offset)
                 asked.moved[place] = asked.moved.get(place, 0) + offset - log.log.start
                 world.truth.moves.append(Moved(world.truth.number, place, log.log.start, offset, one.name))
-                for fault in set(world.faults) or {"none"}:
-                    world.pairs[fault, world.rules, one.state if world.memories == "each" else world.memories] += 1
 
         return effect
 

@@ -13,8 +13,7 @@ from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.trim.report import TrimReport
-from tests.simulation.clock import SimClock
-from tests.simulation.deleter import SimDeleter
+from tests.simulation.clients import SimClock, SimDeleter
 from tests.simulation.hub import Process
 from tests.simulation.kafka import BEGAN_MS, HOUR
 from tests.simulation.rules import Rules

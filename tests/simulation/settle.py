@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import Decision
-from tests.simulation.clock import SimClock
+from tests.simulation.clients import SimClock
 from tests.simulation.kafka import BROKERS
 from tests.simulation.runs import memories_of, planned, reading_of
 from tests.simulation.scene import GROUPS, Operator, ViolationError, group_name
-from tests.simulation.steps_brokers import do_hold
-from tests.simulation.steps_data import do_end_transaction
+from tests.simulation.steps_logs import do_end_transaction, do_hold
 from tests.simulation.steps_runs import do_finish, do_forget
 from tests.simulation.truth import YEAR_2000_MS, told
 

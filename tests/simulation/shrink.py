@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.simulation.scene import Step, ViolationError
 from tests.simulation.world import run
@@ -42,15 +42,9 @@ def kind_of(violation: str) -> str:
     return next((rule for rule in ("G1", "G3", "G7", "G9", "R1", "R2", "R3", "R4") if f"{rule}:" in violation), "other")
 
 
-def shortened(rules: str, sequence: Sequence[Step]) -> list[Step]:
-    """Return a shorter sequence that fails alike: steps are left out, more at first, then one by one."""
+def fewest(sequence: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """Return the steps of a failing sequence that it needs: they are left out, more at first, then one by one."""
     best = list(sequence)
-    kind = kind_of(violation_of(rules, best) or "")
-
-    def fails(tried: Sequence[Step]) -> bool:
-        found = violation_of(rules, tried)
-        return found is not None and kind_of(found) == kind
-
     size = len(best) // 2
     while size:
         start = 0
@@ -61,6 +55,18 @@ def shortened(rules: str, sequence: Sequence[Step]) -> list[Step]:
             else:
                 start += size
         size //= 2
+    return best
+
+
+def shortened(rules: str, sequence: Sequence[Step]) -> list[Step]:
+    """Return a shorter sequence that fails alike, with numbers as small as they may be."""
+    kind = kind_of(violation_of(rules, sequence) or "")
+
+    def fails(tried: Sequence[Step]) -> bool:
+        found = violation_of(rules, tried)
+        return found is not None and kind_of(found) == kind
+
+    best = fewest(sequence, fails)
     for place, step in enumerate(best):
         for number in range(1, len(step)):
             for smaller in range(step[number]):

@@ -1,10 +1,13 @@
-"""Steps: what happens to logs and topics: elections, lost tails, retention, compaction, topics recreated."""
+"""Steps: producers write, and what happens to logs, topics, brokers and time."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from tests.simulation.scene import MANAGED, OTHER
+from tests.simulation.kafka import BROKERS, HOUR, Tp
+from tests.simulation.logs import NO_STAMP, Record
+from tests.simulation.scene import AGES_MS, EDGES_MS, MANAGED, OTHER, RULES, TIMES_MS
 from tests.simulation.truth import Moved
 
 if TYPE_CHECKING:
@@ -126,3 +129,132 @@ def do_append_time(world: World, topic: int) -> None:
             tp = (found.name, number)
             world.truth.hazard(tp, "message.timestamp.type was set")
             world.counts_events(tp, log.log.live())
+
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = None) -> Record | None:
+    now = world.kafka.now_ms
+    stamp: int | None = (
+        NO_STAMP if age == 7 else (now // 1000 if age == 6 else now - EDGES_MS.get(age, AGES_MS[age % len(AGES_MS)]))
+    )
+    event_ms = now - EDGES_MS.get(event, AGES_MS[event % 5])
+    header = {5: b"no time", 6: str(event_ms // 1000).encode(), 7: b"9" * 4400, 8: b"\xff"}.get(
+        event, str(event_ms).encode()
+    )
+    timestamped = not RULES[world.rules].header and stamp != NO_STAMP
+    record = world.kafka.append(tp, stamp=stamp, event_ms=stamp if timestamped else event_ms, header=header, txn=txn)
+    if record is not None:
+        world.counts_events(tp, [record])
+    return record
+
+
+def do_produce(world: World, number: int, count: int, age: int, event: int) -> None:
+    if (found := world.log(number)) is not None:
+        for _ in range(1 + count % 6):
+            append_record(world, found[0], age, event)
+
+
+def do_transaction(world: World, number: int, count: int, age: int) -> None:
+    if (found := world.log(number)) is not None and len(world.open) < 2:
+        txn = world.kafka.begin_transaction(found[0])
+        assert txn is not None
+        for _ in range(1 + count % 3):
+            append_record(world, found[0], age, age % 5, txn)
+        world.open.append((found[0], txn))
+
+
+def do_end_transaction(world: World, how: int) -> None:
+    if world.open:
+        tp, txn = world.open.pop(0)
+        world.kafka.end_transaction(tp, txn, "committed" if how % 2 else "aborted")
+
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def do_coordinator(world: World, number: int, how: int) -> None:
+    """A coordinator goes offline, comes back, or moves."""
+    number %= len(world.kafka.offsets_leaders)
+    leader, epoch = world.kafka.offsets_leaders[number]
+    if how % 2 and leader is not None:
+        world.kafka.offsets_leaders[number] = (None, epoch)
+    else:
+        there = BROKERS[(BROKERS.index(leader) + 1) % 3] if leader is not None else BROKERS[0]
+        world.kafka.offsets_leaders[number] = (there, epoch + 1)
+
+
+def do_loading(world: World) -> None:
+    world.kafka.loading = not world.kafka.loading
+
+
+def do_rights(world: World) -> None:
+    world.kafka.may_describe = not world.kafka.may_describe
+
+
+def do_hide(world: World) -> None:
+    """The user may not describe __consumer_offsets any more, or may again."""
+    world.kafka.offsets_hidden = not world.kafka.offsets_hidden
+
+
+def do_fail(world: World, call: int, times: int) -> None:
+    """The next requests of a kind get lost."""
+    calls = (
+        "metadata",
+        "read_commits",
+        "list_offsets earliest",
+        "list_offsets latest",
+        "list_offsets time",
+        "list_offsets max-timestamp",
+        "epoch_ends",
+        "fetch",
+        "list_offsets last-stable",
+        "state",
+        "state append",
+        "clock",
+        "read_pending",
+        "describe_members",
+    )
+    world.kafka.failing[calls[call % len(calls)]] = 1 + times % 3
+
+
+def do_lose_delete(world: World, how: int) -> None:
+    world.kafka.lost = [("before", "after", "late", "refused")[how % 4]]  # type: ignore[list-item]
+
+
+def do_late_delete(world: World) -> None:
+    """Brokers come to requests that nobody waits for any more."""
+    for one in world.operators:
+        for deleter in one.deleters:
+            while deleter.late:
+                deleter.late.pop()[1]()
+
+
+def do_time(world: World, much: int) -> None:
+    world.kafka.pass_time(TIMES_MS[much % len(TIMES_MS)])
+
+
+def do_hold(world: World) -> None:
+    world.hold = not world.hold
+    world.truth.held_since = world.truth.number if world.hold else None
+
+
+def do_deposed(world: World, times: int) -> None:
+    """The next fetches are answered by a broker that leads no more, and does not know it."""
+    world.kafka.deposed = 1 + times % 3
+
+
+def do_compact_state(world: World) -> None:
+    """The log cleaner runs over what all share."""
+    world.kafka.compact_state()
+
+
+def do_policy(world: World, topic: int, how: int) -> None:
+    """Somebody writes to the policy topic: a minimum, something that nobody understands, or that it is taken back."""
+    name = (MANAGED, OTHER)[topic % 2]
+    minimum = {"log.retention.min.timestamp": world.kafka.now_ms - (how % 3) * 24 * HOUR}
+    value = {9: b"{", 10: None, 11: b'{"log.retention.min.timestamp": "soon"}'}.get(how, json.dumps(minimum).encode())
+    world.kafka.policy_messages.append((name.encode(), value, world.truth.number))

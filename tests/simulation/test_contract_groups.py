@@ -16,8 +16,8 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup, MembersRead
 from retention_cli.brokers.reader import ClusterReader
-from tests.simulation.both import walk
-from tests.simulation.clock import SimClock
+from tests.simulation.both_kafkas import walk
+from tests.simulation.clients import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import Group, SimKafka
 from tests.simulation.reader import SimReader

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.simulation.clock import SimClock
+from tests.simulation.clients import SimClock
 from tests.simulation.kafka import HOUR, SimKafka, Tp
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
-from tests.simulation import steps_brokers, steps_data, steps_groups, steps_logs, steps_runs
-from tests.simulation.clock import SimClock
+from tests.simulation import steps_groups, steps_logs, steps_runs
+from tests.simulation.clients import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka, Tp
 from tests.simulation.logs import Partition, Record
@@ -27,7 +27,7 @@ from tests.simulation.truth import Truth
 
 STEPS: Final[dict[str, Callable[..., None]]] = {
     name.removeprefix("do_"): function
-    for module in (steps_data, steps_groups, steps_logs, steps_brokers, steps_runs)
+    for module in (steps_logs, steps_groups, steps_runs)
     for name, function in inspect.getmembers(module, inspect.isfunction)
     if name.startswith("do_") and function.__module__ == module.__name__
 }
@@ -46,8 +46,6 @@ class World:
         self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
         self.hold = False
         self.source = 0
-        self.faults: list[str] = []
-        self.pairs: Counter[tuple[str, str, str]] = Counter()
         self.outcomes: Counter[str] = Counter()
         self.open: list[tuple[Tp, int]] = []
         self.kafka.create(MANAGED, 2)
@@ -55,8 +53,8 @@ class World:
         self.kafka.scope, self.kafka.offsets_hidden = RULES[self.rules].scope, RULES[self.rules].hidden
         self.kafka.may_describe = RULES[self.rules].scope is None
         if RULES[self.rules].live:
-            steps_brokers.do_policy(self, 0, 1)
-            steps_brokers.do_policy(self, 1, 1)
+            steps_logs.do_policy(self, 0, 1)
+            steps_logs.do_policy(self, 1, 1)
         self.operators = [
             Operator(
                 f"op{n}",
@@ -131,7 +129,6 @@ def run(rules: str, sequence: Sequence[Step]) -> World:
     """
     with World(rules) as world:
         for step in sequence:
-            world.faults.append(step[0])
             world.apply(step)
         settle(world)
         return world

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,28 +24,43 @@ Place = tuple[str, int, int]
 
 
 class Query:
-    """The query of ``streaming_query.py``, to be run again and again from one checkpoint."""
+    """The query of ``streaming_query.py``, run again and again from one checkpoint, in one process of Spark's."""
 
     def __init__(self, world: World, topics: list[str], folder: Path) -> None:
         lib = jars.resolve("spark-sql-kafka-0-10_2.13", CONNECTOR, print, group="org.apache.spark")
-        self._jars = ",".join(str(jar) for jar in sorted(lib.iterdir()) if jar.name.startswith(_NEEDED))
-        self._world, self._topics, self.folder = world, topics, folder
+        needed = ",".join(str(jar) for jar in sorted(lib.iterdir()) if jar.name.startswith(_NEEDED))
+        given = {"bootstrap": world.bootstrap, "topics": topics, "folder": str(folder), "jars": needed}
+        script = Path(__file__).parents[1] / "support" / "spark" / "streaming_query.py"
+        command = [sys.executable, str(script), json.dumps(given)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._folder = folder
         (folder / "in").mkdir()
 
     def run(self, *, fails_at: int = -1) -> None:
-        given = {"bootstrap": self._world.bootstrap, "topics": self._topics, "folder": str(self.folder)}
-        command = [sys.executable, str(Path(__file__).parents[1] / "support" / "spark" / "streaming_query.py")]
-        command.append(json.dumps(given | {"jars": self._jars, "fails_at": fails_at}))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == (0 if fails_at < 0 else 1), done.stderr[-3000:]
+        """Run it to its end, or to the batch that its sink refuses."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(fails_at, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == ("done\n" if fails_at < 0 else "failed\n")
 
     def written(self) -> Counter[Place]:
-        lines = (line for file in (self.folder / "out").glob("*.json") for line in file.read_text().splitlines())
+        lines = (line for file in (self._folder / "out").glob("*.json") for line in file.read_text().splitlines())
         rows = map(json.loads, lines)
         return Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
 
 
-def test_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_path: Path) -> None:
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that end with the test."""
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for one in found:
+        one.communicate(timeout=60)
+
+
+def test_query_that_failed_in_a_batch_replays_it_after_a_trim(
+    world: World, tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
     """Before its first batch is done nothing goes; then what the last committed batch holds, and no more."""
     orders, payments = world.topic(partitions=2), world.topic()
     everything: set[Place] = set()
@@ -68,15 +84,16 @@ def test_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_
 
     assert planned() == {("hold", None)}  # there is no checkpoint yet
     query = Query(world, [orders, payments], tmp_path)
+    started.append(query.process)
     query.run(fails_at=0)
     assert set(trim().values()) == {0}
     assert planned() == {("keep", "checkpoint:enrich")}
     query.run(fails_at=1)
     done = query.written()
     assert 6 <= len(done) < len(everything)
-    started = trim()
-    assert started == {place: sum(one[:2] == place for one in done) for place in started}
-    assert max(started.values()) > 0
+    starts = trim()
+    assert starts == {place: sum(one[:2] == place for one in done) for place in starts}
+    assert max(starts.values()) > 0
     query.run()
     assert query.written() == Counter(everything)
     assert set(trim().values()) == {10}

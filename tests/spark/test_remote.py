@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,28 +106,35 @@ class OneOutOfReach(EmbeddedKafka):
         return found
 
 
+@pytest.fixture(scope="module")
+def partly_reached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Path]]:
+    """A cluster of which executors do not reach node 2, and their client's file."""
+    with cluster_with_a_password(tmp_path_factory.mktemp("far"), OneOutOfReach, 3) as found:
+        yield found
+
+
 @pytest.mark.parametrize("in_parts", [False, True], ids=["one task", "in parts"])
 def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
-    tmp_path: Path, spark_standalone: SparkServer, in_parts: bool
+    partly_reached: tuple[World, Path], tmp_path: Path, spark_standalone: SparkServer, in_parts: bool
 ) -> None:
     """All partitions: that broker did not list its groups (F9)."""
-    with cluster_with_a_password(tmp_path, OneOutOfReach, 3) as (world, far):
-        topic = world.topic(partitions=6)
-        for partition in range(6):
-            world.produce(topic, [5 * HOUR] * 4, partition)
-        group = next(name for n in range(50) if coordinator(world, name := f"{topic}-{n}") in (1, 3))
-        world.commit(group, topic, dict.fromkeys(range(6), 3))
-        policy = tmp_path / "policy.yaml"
-        policy.write_text(consumed(topic))
-        with reader_for(world.bootstrap) as reader:
-            leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
-        command = Command(world, tmp_path, spark_standalone.folder)
-        done = command.run(
-            *("-p", str(policy), "--spark", "--master", spark_standalone.url, *SMALL),
-            *("--executor-command-config", str(far), "--timeout", "8s"),
-            *(("--partitions-per-task", "0") if in_parts else ()),
-            state="far",
-        )
+    world, far = partly_reached
+    topic = world.topic(partitions=6)
+    for partition in range(6):
+        world.produce(topic, [5 * HOUR] * 4, partition)
+    group = next(name for n in range(50) if coordinator(world, name := f"{topic}-{n}") in (1, 3))
+    world.commit(group, topic, dict.fromkeys(range(6), 3))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(consumed(topic))
+    with reader_for(world.bootstrap) as reader:
+        leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
+    command = Command(world, tmp_path, spark_standalone.folder)
+    done = command.run(
+        *("-p", str(policy), "--spark", "--master", spark_standalone.url, *SMALL),
+        *("--executor-command-config", str(far), "--timeout", "8s"),
+        *(("--partitions-per-task", "0") if in_parts else ()),
+        state="far",
+    )
     assert done.returncode == 0, done.stderr
     rows = {row["partition"]: row for row in json.loads(done.stdout)["partitions"]}
     assert set(leaders.values()) == {1, 2, 3}

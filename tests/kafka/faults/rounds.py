@@ -9,9 +9,10 @@ from typing import Final, Literal, TypeVar
 
 Card = TypeVar("Card")
 Fault = Literal["kill", "restart", "pause", "cut", "move", "grow", "recreate", "full", "rewind"]
-FAULTS: Final[tuple[Fault, ...]] = (*("kill", "restart", "pause", "cut", "move", "grow", "recreate", "full", "rewind"),)
+HARMS: Final[tuple[Fault, ...]] = ("kill", "restart", "pause", "cut", "full")
 BESIDE: Final[tuple[Fault, ...]] = ("move", "grow", "recreate", "rewind")
-"""What may come together with another fault: it takes no broker away, so that a majority remains."""
+"""What may come together with a harm: it takes no broker away, so that a majority remains."""
+FAULTS: Final = (*HARMS, *BESIDE)
 Mode = Literal[
     "trim", "plan, then trim", "trim, killed at a step", "trim, killed at a moment", "watch", "watch, killed"
 ]
@@ -57,17 +58,17 @@ class Round:
 
 
 def rounds(seed: int, count: int) -> Iterator[Round]:
-    """Deal rounds. Each fault, mode and step comes once before any comes again."""
-    faults, modes, steps = _deck(FAULTS, f"{seed}/faults"), _deck(MODES, f"{seed}/modes"), _deck(STEPS, f"{seed}/steps")
+    """Deal rounds. Each harm, mode and step comes once before any comes again; the first rounds have two faults each."""
+    harms, besides = _deck(HARMS, f"{seed}/harms"), _deck(BESIDE, f"{seed}/besides")
+    modes, steps = _deck(MODES, f"{seed}/modes"), _deck(STEPS, f"{seed}/steps")
     for number in range(1, count + 1):
         rng = random.Random(f"{seed}/{number}")
-        first = next(faults)
-        others = [one for one in BESIDE if one != first]
+        faults = (next(harms), next(besides))
         mode = next(modes)
         step = next(steps) if mode == "trim, killed at a step" else "before-plan"
         yield Round(
             number,
-            (first, rng.choice(others)) if rng.random() < 0.4 else (first,),
+            faults if number <= len(HARMS) or rng.random() < 0.4 else (rng.choice(faults),),
             rng.randint(1, 3),
             rng.random() < 0.5,
             rng.choice((0.0, rng.uniform(0, 1.5))),

@@ -13,7 +13,7 @@ from retention_cli.brokers.log_dirs import Replica as ReplicaBytes
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.format import COLUMNS, Inventory, InventoryFile, schema
 from retention_cli.disks.inventory.read import check_rows
-from tests.simulation.clock import SimClock
+from tests.simulation.clients import SimClock
 from tests.simulation.disks.kafka import CHECK_MS, DELAY_MS, PLACES, SEGMENT_BYTES, TOTALS, DiskKafka, segments_of
 from tests.simulation.hub import Hub
 from tests.simulation.reader import SimReader

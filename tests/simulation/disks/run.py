@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tests.simulation.disks.sequences import run, sequence_of, told
 from tests.simulation.disks.world import Step
 from tests.simulation.scene import ViolationError
+from tests.simulation.shrink import fewest
 
 
 def violation_of(sequence: Sequence[Step]) -> str | None:
@@ -22,19 +23,9 @@ def violation_of(sequence: Sequence[Step]) -> str | None:
 
 
 def shortened(sequence: Sequence[Step]) -> list[Step]:
-    """Return a shorter sequence that fails, too: steps are left out, more at first, then one by one."""
-    best, kind = list(sequence), (violation_of(sequence) or "")[:12]
-    size = len(best) // 2
-    while size:
-        start = 0
-        while start < len(best):
-            shorter = best[:start] + best[start + size :]
-            if (violation_of(shorter) or "no")[:12] == kind:
-                best = shorter
-            else:
-                start += size
-        size //= 2
-    return best
+    """Return a shorter sequence that fails, too."""
+    kind = (violation_of(sequence) or "")[:12]
+    return fewest(sequence, lambda tried: (violation_of(tried) or "no")[:12] == kind)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,8 +21,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.state.memories import Memories
 from retention_cli.trim.run import TrimJob, carry_out
-from tests.simulation.clock import SimClock
-from tests.simulation.deleter import SimDeleter
+from tests.simulation.clients import SimBrokerClock, SimClock, SimDeleter
 from tests.simulation.disks.judge import PERCENT, Judge, Moment
 from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafka
 from tests.simulation.disks.reader import DiskReader, inventory_of, scan
@@ -30,7 +29,6 @@ from tests.simulation.disks.truth import Bounds, Files
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import BROKERS, HOUR, Group, Storage, Tp
 from tests.simulation.scene import STATE_ROOT
-from tests.simulation.shared import SimBrokerClock
 
 FULL: Final = 0.96
 """Producers stop here: what a broker does without any room is not modelled."""

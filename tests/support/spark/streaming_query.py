@@ -1,4 +1,7 @@
-"""A streaming query in a process of its own: two Kafka sources and one of files, all that has come, then it ends."""
+"""A streaming query in a process of its own: two Kafka sources and one of files, all that has come, then it ends.
+
+It runs once for each line of standard input: the number of a batch that its sink refuses, or -1.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import json
 import sys
 from typing import Any
 
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-def run(bootstrap: str, topics: list[str], folder: str, jars: str, fails_at: int) -> int:
-    """Run the query; ``fails_at`` is a batch that its sink refuses. Return 1 where it did."""
+
+def serve(bootstrap: str, topics: list[str], folder: str, jars: str) -> None:
+    """Run the query as often as asked; say each time whether it came to its end."""
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame, SparkSession
 
@@ -18,6 +23,7 @@ def run(bootstrap: str, topics: list[str], folder: str, jars: str, fails_at: int
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", QUICK_START)
         .getOrCreate()
     )
 
@@ -26,21 +32,26 @@ def run(bootstrap: str, topics: list[str], folder: str, jars: str, fails_at: int
         records = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger="6").load()
         return records.select("topic", "partition", "offset")
 
-    def sink(batch: DataFrame, number: int) -> None:
-        if number == fails_at:
-            raise RuntimeError("refused on purpose")
-        batch.coalesce(1).write.mode("append").json(f"{folder}/out")
+    def run(fails_at: int) -> str:
+        def sink(batch: DataFrame, number: int) -> None:
+            if number == fails_at:
+                raise RuntimeError("refused on purpose")
+            batch.coalesce(1).write.mode("append").json(f"{folder}/out")
 
-    everything: Any = spark.readStream.schema("topic string, partition int, offset long").json(f"{folder}/in")
-    for topic in topics:
-        everything = stream_of(topic).union(everything)
-    query = everything.writeStream.foreachBatch(sink).option("checkpointLocation", f"{folder}/checkpoint")
-    try:
-        query.trigger(availableNow=True).start().awaitTermination()
-    except StreamingQueryException:
-        return 1
-    return 0
+        everything: Any = spark.readStream.schema("topic string, partition int, offset long").json(f"{folder}/in")
+        for topic in topics:
+            everything = stream_of(topic).union(everything)
+        query = everything.writeStream.foreachBatch(sink).option("checkpointLocation", f"{folder}/checkpoint")
+        try:
+            query.trigger(availableNow=True).start().awaitTermination()
+        except StreamingQueryException:
+            return "failed"
+        return "done"
+
+    for line in sys.stdin:
+        sys.stdout.write(run(int(line)) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(run(**json.loads(sys.argv[1])))
+    serve(**json.loads(sys.argv[1]))

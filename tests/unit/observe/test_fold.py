@@ -17,8 +17,7 @@ from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition, Unkno
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import RecalledGroup
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.log_now import LogNow
-from retention_cli.memory.positions import Logs
+from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.observe.floors.fold import Commit, FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.outside import fold_outside

@@ -1,0 +1,170 @@
+"""What a kretain tells the time by and writes to: its clock, deletes that may get lost, the topics that all share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from retention_cli.brokers.deleter import Answered, Deleter, Outcome
+from retention_cli.brokers.errors import BrokerError, NotSentError, RequestFailedError
+from retention_cli.brokers.writer import Appended
+from retention_cli.core.clock import Clock
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.decide.guards.our_clock import compare_clocks
+from retention_cli.memory import documents
+from retention_cli.state.broker_clock import BrokerClock
+from retention_cli.state.own_topics import Stored
+from retention_cli.state.state_topic import Extent, StateTopic
+from tests.simulation.hub import Hub
+from tests.simulation.kafka import SimKafka
+
+
+class SimClock(Clock):
+    """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
+        self.off_ms = 0
+        self._kafka = kafka
+        self._hub = hub
+
+    def monotonic(self) -> float:
+        return self._kafka.elapsed_s
+
+    def since_boot(self) -> float:
+        return self._kafka.elapsed_s
+
+    def wall_ms(self) -> int:
+        return self._kafka.now_ms + self.off_ms
+
+    def sleep(self, seconds: float) -> None:
+        self._hub.pause("sleep")
+        self._kafka.pass_time(int(seconds * 1000))
+
+
+LATE = RequestFailedError("timed out", retriable=True)
+
+
+class SimDeleter(Deleter):
+    """Carries deletes out, or loses them on the way there or back. ``carried`` is told of each that took effect."""
+
+    def __init__(
+        self,
+        kafka: SimKafka,
+        hub: Hub,
+        carried: Callable[[TopicPartition, int], Callable[[], None]],
+        sent: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._kafka = kafka
+        self._hub = hub
+        self._carried = carried
+        self._sent = sent
+        self.late: list[tuple[TopicPartition, Callable[[], Outcome]]] = []
+
+    def delete(
+        self,
+        by_leader: Mapping[int, Mapping[TopicPartition, int]],
+        on_outcome: Callable[[TopicPartition, Outcome], None],
+        *,
+        timeout_s: float,
+        good_until: float,
+    ) -> None:
+        for leader, offsets in by_leader.items():
+            self._hub.pause("delete_records written")
+            if self._kafka.elapsed_s >= good_until:
+                for tp in offsets:
+                    on_outcome(tp, NotSentError("its recheck was too old"))
+                continue
+            self._sent()
+            for tp, offset in offsets.items():
+                self._hub.pause("delete_records")
+                how = self._kafka.lost.pop() if self._kafka.lost else None
+                outcome = self._one(leader, tp, offset, how)
+                self._hub.pause("delete_records answered")
+                if how in ("before", "after", "late"):
+                    self._kafka.pass_time(int(timeout_s * 1000))
+                    outcome = LATE
+                on_outcome(tp, outcome)
+
+    def _one(self, leader: int, tp: TopicPartition, offset: int, how: str | None) -> Outcome:
+        carry = self._carried(tp, offset)
+        if how == "late":
+            self.late.append((tp, functools.partial(self._effect, leader, tp, offset, carry)))
+        if how in ("before", "late"):
+            return LATE
+        if how == "refused":
+            return RequestFailedError("KAFKA_STORAGE_ERROR", retriable=True, answered=True)
+        return self._effect(leader, tp, offset, carry)
+
+    def _effect(self, leader: int, tp: TopicPartition, offset: int, carry: Callable[[], None]) -> Outcome:
+        log = self._kafka.partition(tp)
+        if log is None:
+            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
+        if log.leader != leader:
+            return RequestFailedError("NOT_LEADER_OR_FOLLOWER", retriable=True, answered=True)
+        if offset > log.high_watermark:
+            return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=False, answered=True)
+        carry()
+        return Answered(log.move_start(offset))
+
+
+class SimStateTopic(StateTopic):
+    """The shared topic in memory."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
+        self._kafka = kafka
+        self._hub = hub
+
+    def _ask(self, call: str) -> None:
+        self._hub.pause(call)
+        if self._kafka.lose(call):
+            raise BrokerError(f"{call}: timed out")
+
+    def check(self) -> None:
+        self._ask("state")
+
+    def extent(self) -> Extent:
+        self._ask("state")
+        return Extent("state", 0, self._kafka.state_end)
+
+    def read(self, start: int, end: int) -> list[Stored]:
+        self._ask("state")
+        return [one for one in self._kafka.state_messages if start <= one.offset < end]
+
+    def append(self, messages: Sequence[tuple[bytes, bytes | None]]) -> list[Appended | BrokerError]:
+        """Append; of what gets lost half is carried out, and nobody knows which."""
+        self._hub.pause("state append")
+        lost = self._kafka.lose("state append")
+        arriving = messages[: (len(messages) + 1) // 2] if lost else messages
+        placed: list[Appended | BrokerError] = [self._kafka.append_state(key, value) for key, value in arriving]
+        self._hub.pause("state appended")
+        return [BrokerError("timed out") for _ in messages] if lost else placed
+
+    def connect(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class SimBrokerClock(BrokerClock):
+    """Has the brokers' time by an append to the shared topic."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub, clock_ms: Callable[[], int]) -> None:
+        self.compared = False
+        self._kafka = kafka
+        self._hub = hub
+        self._clock_ms = clock_ms
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def compare(self) -> Unknown | None:
+        before = self._clock_ms()
+        self._hub.pause("clock")
+        if self._kafka.lose("clock"):
+            return Unknown.because("G8", f"no time: {RequestFailedError('timed out', retriable=True)}")
+        value = documents.encode(None, documents.Written(before, 0))
+        stamp = self._kafka.append_state(documents.CLOCK_KEY.encode(), value).broker_ms
+        assert stamp is not None
+        self.compared = True
+        return compare_clocks(before, stamp, self._clock_ms())
