@@ -60,19 +60,20 @@ MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
     )
 }
 VERSIONS: Final = {
-    ListOffsetsRequest.API_KEY: (1, 7),
-    MetadataRequest.API_KEY: (METADATA_VERSION, METADATA_VERSION),
-    OffsetFetchRequest.API_KEY: (6, 8),
-    FindCoordinatorRequest.API_KEY: (0, 4),
-    DescribeGroupsRequest.API_KEY: (0, 5),
-    ListGroupsRequest.API_KEY: (0, 5),
-    ApiVersionsRequest.API_KEY: (0, 3),
-    DeleteRecordsRequest.API_KEY: (0, 2),
-    OffsetForLeaderEpochRequest.API_KEY: (2, 4),
-    DescribeConfigsRequest.API_KEY: (1, 4),
-    DescribeLogDirsRequest.API_KEY: (1, 4),
-    DescribeClusterRequest.API_KEY: (0, 1),
+    ListOffsetsRequest.API_KEY: 7,
+    MetadataRequest.API_KEY: METADATA_VERSION,
+    OffsetFetchRequest.API_KEY: 8,
+    FindCoordinatorRequest.API_KEY: 4,
+    DescribeGroupsRequest.API_KEY: 5,
+    ListGroupsRequest.API_KEY: 5,
+    ApiVersionsRequest.API_KEY: 3,
+    DeleteRecordsRequest.API_KEY: 2,
+    OffsetForLeaderEpochRequest.API_KEY: 4,
+    DescribeConfigsRequest.API_KEY: 4,
+    DescribeLogDirsRequest.API_KEY: 4,
+    DescribeClusterRequest.API_KEY: 1,
 }
+"""The one version of each call that is served; of ApiVersions, with which clients begin, those before it too."""
 _ALL_OPERATIONS: Final = (5, 7, 8, 9, 10, 11, 12)
 _OLD: Final = 35  # UNSUPPORTED_VERSION
 _KEPT_BYTES: Final = 512 << 20
@@ -106,23 +107,23 @@ class Broker:
     def answer(self, frame: bytes) -> bytes:
         """Return the response's frame to a request's."""
         asked = parsed(frame, MESSAGES)
-        low, high = VERSIONS.get(asked.api_key, (0, -1))
-        if asked.api_key == ApiVersionsRequest.API_KEY and asked.version > high:
+        served = VERSIONS.get(asked.api_key, -1)
+        if asked.api_key == ApiVersionsRequest.API_KEY and asked.version > served:
             refusal = self._versions(None, 0)
             refusal.error_code = _OLD
             return framed(asked, refusal.encode(version=0), flexible=False)
-        if not low <= asked.version <= high:
+        if asked.version != served and asked.api_key != ApiVersionsRequest.API_KEY:
             raise ValueError(f"API {asked.api_key} version {asked.version} is not known here")
         flexible = MESSAGES[asked.api_key][1].flexible_version_q(asked.version) and asked.api_key != 18
         return framed(asked, self._body(asked), flexible=flexible)
 
     def _body(self, asked: Asked) -> bytes:
         if asked.api_key == OffsetFetchRequest.API_KEY:
-            return self._commits.answer(asked.body, asked.version)
+            return self._commits.answer(asked.body)
         if asked.api_key == ListGroupsRequest.API_KEY:
             self._cluster.listed_groups()
         if asked.api_key == DeleteRecordsRequest.API_KEY:
-            return delete_records(self._cluster, self._broker, asked.body, asked.version)
+            return delete_records(self._cluster, self._broker, asked.body)
         key = (asked.api_key, asked.version, self._cluster.changes, asked.body)
         if (body := self._kept.get(key)) is None:
             if self._kept_bytes > _KEPT_BYTES:
@@ -134,10 +135,10 @@ class Broker:
 
     def _made(self, asked: Asked) -> bytes:
         if asked.api_key == ListOffsetsRequest.API_KEY:
-            return list_offsets(self._cluster, self._broker, asked.body, asked.version)
+            return list_offsets(self._cluster, self._broker, asked.body)
         request = MESSAGES[asked.api_key][0].decode(asked.body, version=asked.version)
         if asked.api_key == DescribeConfigsRequest.API_KEY:
-            return self._configs(request, asked.version)
+            return self._configs(request)
         if asked.api_key == MetadataRequest.API_KEY:
             return self._metadata.answer(None if request.topics is None else [one.name for one in request.topics])
         made: bytes = self._makers[asked.api_key](request, asked.version).encode(version=asked.version)
@@ -145,28 +146,19 @@ class Broker:
 
     def _versions(self, _request: Any, _version: int) -> Any:
         kind = ApiVersionsResponse.ApiVersion
-        keys = [kind(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
+        lowest = {**VERSIONS, ApiVersionsRequest.API_KEY: 0}
+        keys = [kind(api_key=key, min_version=lowest[key], max_version=one) for key, one in sorted(VERSIONS.items())]
         return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
 
-    def _coordinators(self, request: Any, version: int) -> Any:
+    def _coordinators(self, request: Any, _version: int) -> Any:
         where = {node: (host, port) for node, host, port in self._ports}
-        keys = request.coordinator_keys if version >= 4 else [request.key]
-        rows = []
-        for key in keys:
+        kind = FindCoordinatorResponse.Coordinator
+        made = []
+        for key in request.coordinator_keys:
             node = self._cluster.coordinator(key)
             host, port = where[node]
-            rows.append((key, node, host, port))
-        if version >= 4:
-            kind = FindCoordinatorResponse.Coordinator
-            made = [
-                kind(key=key, node_id=node, host=host, port=port, error_code=0, error_message="")
-                for key, node, host, port in rows
-            ]
-            return FindCoordinatorResponse(throttle_time_ms=0, coordinators=made)
-        _key, node, host, port = rows[0]
-        return FindCoordinatorResponse(
-            throttle_time_ms=0, error_code=0, error_message="", node_id=node, host=host, port=port
-        )
+            made.append(kind(key=key, node_id=node, host=host, port=port, error_code=0, error_message=""))
+        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=made)
 
     def _listing(self, _request: Any, _version: int) -> Any:
         kind = ListGroupsResponse.ListedGroup
@@ -244,17 +236,16 @@ class Broker:
             authorized_operations=set(_ALL_OPERATIONS),
         )
 
-    def _configs(self, request: Any, version: int) -> bytes:
+    def _configs(self, request: Any) -> bytes:
         """A block for each topic: only their names differ."""
-        compact = version >= 4
         results = []
         for one in request.resources:
             keys = None if one.configuration_keys is None else tuple(one.configuration_keys)
-            before, after = self._config(keys, version, request.include_synonyms)
-            results.append(before + text(one.resource_name, compact=compact) + after)
-        return bytes(4) + array(results, compact=compact) + (b"\0" if compact else b"")
+            before, after = self._config(keys, request.include_synonyms)
+            results.append(before + text(one.resource_name) + after)
+        return bytes(4) + array(results) + b"\0"
 
-    def _config_block(self, keys: tuple[str, ...] | None, version: int, synonyms: bool) -> tuple[bytes, bytes]:
+    def _config_block(self, keys: tuple[str, ...] | None, synonyms: bool) -> tuple[bytes, bytes]:
         kind = DescribeConfigsResponse.DescribeConfigsResult
         row = kind.DescribeConfigsResourceResult
         rows = [
@@ -272,9 +263,8 @@ class Broker:
             if keys is None or name in keys
         ]
         one = kind(error_code=0, error_message=None, resource_type=2, resource_name="", configs=rows)
-        body = DescribeConfigsResponse(throttle_time_ms=0, results=[one]).encode(version=version)
-        if version >= 4:  # throttle time, array of one, then: error, message, type, name … and the response's tags
-            element = body[5:-1]
-            return element[:4], element[5:]
-        element = body[8:]
-        return element[:5], element[7:]
+        body = DescribeConfigsResponse(throttle_time_ms=0, results=[one]).encode(
+            version=VERSIONS[DescribeConfigsRequest.API_KEY]
+        )
+        element = body[5:-1]  # throttle time, array of one, then: error, message, type, name … and the response's tags
+        return element[:4], element[5:]

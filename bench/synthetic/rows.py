@@ -15,13 +15,8 @@ OFFSETS_PARTITIONS: Final = 50
 METADATA_VERSION: Final = 12
 """The version that :class:`Metadata` writes, and the only one that is served."""
 _COMMIT: Final = Struct(">iqi")
-_ASKED: Final = {  # partition, perhaps the leader's epoch, time, perhaps tagged fields
-    (False, False): Struct(">iq"),
-    (True, False): Struct(">iiq"),
-    (True, True): Struct(">iiqx"),
-}
-_LISTED: Final = Struct(">hqq")
-_LISTED_EPOCH: Final = Struct(">hqqi")
+_ASKED: Final = Struct(">iiqx")  # partition, the leader's epoch, time, no tagged fields
+_LISTED: Final = Struct(">hqqi")
 _PARTITION: Final = Struct(">hiii")
 _NO_OPERATIONS: Final = INT32.pack(-(1 << 31))
 _TO_DELETE: Final = Struct(">iq")
@@ -32,25 +27,23 @@ _OUT_OF_RANGE: Final = 1
 
 
 class Commits:
-    """OffsetFetch of versions 6 to 8: every group's commits, one block of bytes per topic."""
+    """OffsetFetch: every group's commits, one block of bytes per topic."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._block = cache(self._topic_block)
 
-    def answer(self, body: bytes, version: int) -> bytes:
-        """Return the body of a response to a request for all commits of one group or several."""
-        asked = Reader(body, compact=True)
-        if version < 8:
-            return bytes(4) + self._group(asked.text()) + b"\0"
+    def answer(self, body: bytes) -> bytes:
+        """Return the body of a response to a request for all commits of some groups."""
+        asked = Reader(body)
         groups = []
         for _ in range(asked.length()):
             name = asked.text()
             if asked.length() >= 0:
                 raise ValueError("only all commits of a group can be asked for here")
             asked.tags()
-            groups.append(text(name, compact=True) + self._group(name) + b"\0")
-        return bytes(4) + array(groups, compact=True) + b"\0"
+            groups.append(text(name) + self._group(name) + b"\0")
+        return bytes(4) + array(groups) + b"\0"
 
     def _group(self, name: str) -> bytes:
         """Return a group's topics and its error code."""
@@ -58,7 +51,7 @@ class Commits:
         group = cluster.group_of.get(name)
         numbers = [] if group is None else cluster.shape.topics_of(group)
         topics = [self._block(one, cluster.committed) for one in numbers]
-        return array(topics, compact=True) + INT16.pack(0)
+        return array(topics) + INT16.pack(0)
 
     def _topic_block(self, topic: int, committed: int) -> bytes:
         cluster = self._cluster
@@ -67,38 +60,29 @@ class Commits:
             _COMMIT.pack(partition, offset, -1) + b"\1" + INT16.pack(0) + b"\0"
             for partition, offset in enumerate(offsets)
         ]
-        return text(cluster.names[topic], compact=True) + array(rows, compact=True) + b"\0"
+        return text(cluster.names[topic]) + array(rows) + b"\0"
 
 
-def list_offsets(cluster: Cluster, broker: int, body: bytes, version: int) -> bytes:
-    """Return the body of a ListOffsets response of versions 1 to 7."""
-    compact = version >= 6
-    asked = Reader(body, compact=compact)
-    asked.position = 4 + (version >= 2)
-    one = _ASKED[version >= 4, compact]
+def list_offsets(cluster: Cluster, broker: int, body: bytes) -> bytes:
+    """Return the body of a ListOffsets response."""
+    asked = Reader(body, 5)
     topics = []
     for _ in range(asked.length()):
         name = asked.text()
         count = asked.length()
-        end = asked.position + count * one.size
-        wanted = [(values[0], values[-1]) for values in one.iter_unpack(asked.data[asked.position : end])]
+        end = asked.position + count * _ASKED.size
+        wanted = [(values[0], values[-1]) for values in _ASKED.iter_unpack(asked.data[asked.position : end])]
         asked.position = end
         asked.tags()
-        rows = _listed(cluster, broker, name, wanted, with_epoch=version >= 4, tags=b"\0" if compact else b"")
-        topics.append(text(name, compact=compact) + array(rows, compact=compact) + (b"\0" if compact else b""))
-    throttle = bytes(4) if version >= 2 else b""
-    return throttle + array(topics, compact=compact) + (b"\0" if compact else b"")
+        topics.append(text(name) + array(_listed(cluster, broker, name, wanted)) + b"\0")
+    return bytes(4) + array(topics) + b"\0"
 
 
-def _listed(
-    cluster: Cluster, broker: int, name: str, wanted: Sequence[tuple[int, int]], *, with_epoch: bool, tags: bytes
-) -> list[bytes]:
+def _listed(cluster: Cluster, broker: int, name: str, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
     """Return a topic's rows: all partitions that hold the same get the same for a time."""
 
     def packed(error: int, time_ms: int, offset: int) -> bytes:
-        if not with_epoch:
-            return _LISTED.pack(error, time_ms, offset) + tags
-        return _LISTED_EPOCH.pack(error, time_ms, offset, -1 if offset < 0 else 0) + tags
+        return _LISTED.pack(error, time_ms, offset, -1 if offset < 0 else 0) + b"\0"
 
     number = cluster.number_of.get(name)
     if name == OFFSETS_TOPIC:  # no transaction is open
@@ -127,16 +111,14 @@ class Metadata:
     def __init__(self, cluster: Cluster, ports: Sequence[tuple[int, str, int]]) -> None:
         self._cluster = cluster
         self._topic = cache(self._topic_block)
-        brokers = [
-            INT32.pack(node) + text(host, compact=True) + INT32.pack(port) + b"\0\0" for node, host, port in ports
-        ]
-        self._before = bytes(4) + array(brokers, compact=True) + text(cluster.cluster_id, compact=True) + INT32.pack(1)
+        brokers = [INT32.pack(node) + text(host) + INT32.pack(port) + b"\0\0" for node, host, port in ports]
+        self._before = bytes(4) + array(brokers) + text(cluster.cluster_id) + INT32.pack(1)
 
     def answer(self, names: Sequence[str] | None) -> bytes:
         """Return the body of a response about these topics, None: about all."""
         cluster = self._cluster
         names = [*cluster.names, OFFSETS_TOPIC] if names is None else names
-        return self._before + array([self._topic(name) for name in names], compact=True) + b"\0"
+        return self._before + array([self._topic(name) for name in names]) + b"\0"
 
     def _topic_block(self, name: str) -> bytes:
         cluster = self._cluster
@@ -150,18 +132,17 @@ class Metadata:
         known = number is not None or name == OFFSETS_TOPIC
         rows = []
         for partition, leader in enumerate(leaders):
-            listed = array([INT32.pack(leader)], compact=True)
+            listed = array([INT32.pack(leader)])
             rows.append(_PARTITION.pack(0, partition, leader, 0) + listed + listed + b"\1\0")
-        head = INT16.pack(0 if known else _UNKNOWN_TOPIC) + text(name, compact=True)
+        head = INT16.pack(0 if known else _UNKNOWN_TOPIC) + text(name)
         ident = cluster.topic_id(name).bytes if known else bytes(16)
         internal = b"\1" if name == OFFSETS_TOPIC else b"\0"
-        return head + ident + internal + array(rows, compact=True) + _NO_OPERATIONS + b"\0"
+        return head + ident + internal + array(rows) + _NO_OPERATIONS + b"\0"
 
 
-def delete_records(cluster: Cluster, broker: int, body: bytes, version: int) -> bytes:
-    """Move log start offsets, and return the body of a DeleteRecords response of versions 0 to 2."""
-    compact = version >= 2
-    asked = Reader(body, compact=compact)
+def delete_records(cluster: Cluster, broker: int, body: bytes) -> bytes:
+    """Move log start offsets, and return the body of a DeleteRecords response."""
+    asked = Reader(body)
     topics = []
     for _ in range(asked.length()):
         name = asked.text()
@@ -179,7 +160,7 @@ def delete_records(cluster: Cluster, broker: int, body: bytes, version: int) -> 
                 row = _DELETED.pack(partition, -1, _OUT_OF_RANGE)
             else:
                 row = _DELETED.pack(partition, start, 0)
-            rows.append(row + (b"\0" if compact else b""))
+            rows.append(row + b"\0")
         asked.tags()
-        topics.append(text(name, compact=compact) + array(rows, compact=compact) + (b"\0" if compact else b""))
-    return bytes(4) + array(topics, compact=compact) + (b"\0" if compact else b"")
+        topics.append(text(name) + array(rows) + b"\0")
+    return bytes(4) + array(topics) + b"\0"

@@ -45,30 +45,23 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def text(value: str, *, compact: bool) -> bytes:
-    """Encode a STRING or COMPACT_STRING."""
+def text(value: str) -> bytes:
+    """Encode a COMPACT_STRING."""
     raw = value.encode()
-    return (varint(len(raw) + 1) if compact else INT16.pack(len(raw))) + raw
+    return varint(len(raw) + 1) + raw
 
 
-def array(items: list[bytes], *, compact: bool) -> bytes:
-    """Encode an ARRAY or COMPACT_ARRAY of encoded items."""
-    return (varint(len(items) + 1) if compact else INT32.pack(len(items))) + b"".join(items)
+def array(items: list[bytes]) -> bytes:
+    """Encode a COMPACT_ARRAY of encoded items."""
+    return varint(len(items) + 1) + b"".join(items)
 
 
 class Reader:
     """Reads the fields of a request's body one after another."""
 
-    def __init__(self, data: bytes, *, compact: bool) -> None:
+    def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
-        self.position = 0
-        self.compact = compact
-
-    def take(self, kind: Struct) -> Any:
-        """Return the first value of a struct."""
-        found = kind.unpack_from(self.data, self.position)[0]
-        self.position += kind.size
-        return found
+        self.position = position
 
     def varint(self) -> int:
         """Decode an UNSIGNED_VARINT."""
@@ -82,17 +75,16 @@ class Reader:
             shift += 7
 
     def length(self) -> int:
-        """Decode the length of an array; −1 for null."""
-        return self.varint() - 1 if self.compact else int(self.take(INT32))
+        """Decode the length of an array or a string; −1 for null."""
+        return self.varint() - 1
 
     def text(self) -> str:
         """Decode a string."""
-        size = self.varint() - 1 if self.compact else int(self.take(INT16))
+        size = self.length()
         raw = self.data[self.position : self.position + size]
         self.position += size
         return raw.decode()
 
     def tags(self) -> None:
         """Skip tagged fields: none in requests of these clients."""
-        if self.compact:
-            self.position += 1
+        self.position += 1

@@ -90,7 +90,7 @@ def test_query_that_failed_in_a_batch_replays_it_after_a_trim(
     assert planned() == {("keep", "checkpoint:enrich")}
     query.run(fails_at=1)
     done = query.written()
-    assert 6 <= len(done) < len(everything)
+    assert 10 <= len(done) < len(everything)
     starts = trim()
     assert starts == {place: sum(one[:2] == place for one in done) for place in starts}
     assert max(starts.values()) > 0

@@ -1,19 +1,31 @@
-"""Advice on a real cluster: each danger where a topic has it, and gone once the advised line was carried out."""
+"""Advice on a real cluster: each danger where a topic has it, gone once the advised line was carried out; what it can't read."""
 
 from __future__ import annotations
 
 import functools
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.advise.facts import AtMost, at_most
 from retention_cli.advise.reading import read_topics
+from tests.conftest import QUICK
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop, advice, carry_out, codes, judged
-from tests.support.world import DAY, HOUR, QUIET, World, now_ms, reader_for, wait_until
+from tests.support.world import DAY, HOUR, QUIET, World, now_ms, reader_for, run_cli, wait_until
 
 DANGERS: dict[str, set[str]] = {
     "good": set(),
@@ -206,3 +218,169 @@ def test_active_topic_keeps_between_retention_and_the_advised_maximum(advised: S
         assert (one.settings_ms, one.readable_ms) == (3000, 4000)
         assert seen > 2000, "far more than retention.ms: brokers delete whole segments"
         assert seen < 4000 + 1000, "and no more than is said; a busy machine's broker may be late"
+
+
+def test_advised_policy_is_valid(advised: Shop, tmp_path: Path) -> None:
+    world, names = advised
+    chosen = [names[stem] for stem in ("good", "segment", "compacted")]
+    out = world.cli("advise", *chosen, check=0).out
+    text = out.partition("Or exactly, by kretain's policy\n")[2].partition("\n")[2]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(text)
+    assert yaml.safe_load(text)["topics"] == [
+        {"match": names["good"], "retention.ms": "7d"},
+        {"match": names["segment"], "retention.ms": "1h"},
+    ]
+    world.cli("policy", "check", str(policy), check=0)
+    # Under it the broker's longer segment is no matter: old records go in the next run.
+    world.commit(f"{names['segment']}-a", names["segment"], 2)
+    plan = world.cli("plan", names["segment"], "-p", str(policy), "-o", "json", check=0).json()
+    assert [row["action"] for row in plan["partitions"]] == ["keep"], "its records are younger than an hour"
+    assert advice(world, names["segment"], "-p", str(policy))["advice"]["policy_entry"] is None, "it says so already"
+
+
+def test_advise_judges_topics_by_the_given_policy(advised: Shop, tmp_path: Path) -> None:
+    world, names = advised
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"version: 1\ntopics: [{{match: {names['good']}, retention.ms: 10d}}]\n")
+    done = world.cli("advise", "-p", str(policy), "-o", "json", check=0).json()
+    assert [(row["topic"], codes(row)) for row in done["topics"]] == [(names["good"], {"broker-before-policy"})]
+    assert done["topics"][0]["wanted_by"] == "policy"
+    assert done["topics"][0]["advice"]["broker_properties"] == {"offsets.retention.minutes": 14_400}
+    both = world.cli("advise", names["good"], names["long"], "-p", str(policy), "-o", "json", check=0)
+    assert [row["wanted_by"] for row in both.json()["topics"]] == ["policy", "retention.ms"]
+    assert f"does not manage {names['long']}: judged without it" in both.err
+    policy.write_text("version: 1\ntopics: [{match: nothing-*, retention.ms: 1d}]\n")
+    assert "no entry matches" in world.cli("advise", "-p", str(policy), check=1).err
+
+
+def test_advise_wanted_retention_changes_the_settings(advised: Shop) -> None:
+    """The guide's second row, on a cluster that takes no segment.ms below a day."""
+    world, names = advised
+    row = advice(world, names["good"], "--want", "12h", "--min-segment", "1d")
+    assert (row["wanted_ms"], row["wanted_by"]) == (12 * HOUR, "--want")
+    assert row["advice"]["settings"] == {"retention.ms": 12 * HOUR}
+    assert row["advice"]["then_at_most"]["settings_ms"] == 36 * HOUR
+    assert row["advice"]["policy_entry"] == {"match": names["good"], "retention.ms": "12h"}
+    assert row["advice"]["policy_at_most_ms"] == 12 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("no-such-topic",), 1, "no topic matches 'no-such-topic'"),
+        (("re:(",), 2, "'re:('"),
+        (("x", "--want", "soon"), 2, "'soon' is not a duration"),
+        (("x", "--want-bytes", "much"), 2, "'much' is not a size"),
+        (("x", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),
+    ],
+)
+def test_advise_errors_have_their_exit_codes(advised: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = advised[0].cli("advise", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert said in " ".join(done.err.split())
+
+
+def test_advise_covers_internal_topics_only_when_named(advised: Shop) -> None:
+    world, names = advised
+    world.commit("adv-any", names["good"], 1)
+    assert "__consumer_offsets" not in world.cli("advise", "-o", "csv", check=0).out
+    assert advice(world, "__consumer_offsets")["advice"]["policy_entry"] is None
+
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, str, Path]]:
+    """A cluster in which bob may at first describe the one topic, and nothing else."""
+    settings = QUICK | {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="{SECRET}";'
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    folder = tmp_path_factory.mktemp("guarded")
+    config = folder / "bob.properties"
+    config.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=bob\nsasl.password={SECRET}\n"
+    )
+    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as cluster:
+        world = World(cluster.bootstrap, folder / "state")
+        topic = world.filled([MINUTE] * 10, retention_ms=str(HOUR), retention_bytes=str(MIB))
+        allow(world, ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        config.write_text(f"{config.read_text()}bootstrap.servers={cluster.secure_bootstrap}\n")
+        yield world, topic, config
+
+
+def allow(world: World, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    literal, yes = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    for future in world.admin.create_acls([AclBinding(kind, name, literal, "User:bob", "*", operation, yes)]).values():
+        future.result(30)
+
+
+def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, str, Path]) -> None:
+    """From no setting and no size to all, one right after the other."""
+    world, topic, config = guarded
+
+    def asked() -> dict[str, Any]:
+        done = run_cli("advise", topic, "-c", str(config), "-o", "json", check=0)
+        return done.json()["topics"][0]
+
+    def text(row: dict[str, Any]) -> str:
+        return " ".join(reason["text"] for reason in row["unknown"])
+
+    row = asked()
+    assert (row["at_most"], row["normal"], codes(row)) == (None, None, set())
+    assert row["advice"]["kafka_configs"] is None
+    assert row["advice"]["policy_entry"] is None
+    for said in (
+        "the topic's settings can't be read: this user needs DESCRIBE_CONFIGS on the topic",
+        "broker 1's settings can't",
+        "sizes on disk",
+    ):
+        assert said in text(row), said
+    assert row["by_partition"][0]["records_last_hour"] == 10, "what can be read is there"
+    table = run_cli("advise", topic, "-c", str(config), check=0).out
+    assert "none seen" in table
+    assert "Not known, and so not judged" in table
+
+    allow(world, ResourceType.TOPIC, topic, AclOperation.DESCRIBE_CONFIGS)
+    wait_until(lambda: asked()["at_most"] is not None, "the topic's settings to be readable")
+    row = asked()
+    assert (row["at_most"]["settings_ms"], row["at_most"]["readable_ms"]) == (7 * DAY + HOUR, None)
+    assert codes(row) == set(), "whether traffic fills a segment sooner can't be told without sizes"
+    assert "7d 1h + ?" in run_cli("advise", topic, "-c", str(config), check=0).out
+
+    allow(world, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    allow(world, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
+    wait_until(lambda: asked()["unknown"] == [], "all to be readable")
+    row = asked()
+    assert codes(row) == {"segment-above-retention"}
+    assert f"--command-config {config}" in row["advice"]["kafka_configs"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["2.8.2", "3.3.2", "3.9.1"])
+def test_old_brokers_give_the_advice_that_they_can(version: str, tmp_path: Path) -> None:
+    """Before 3.0 the newest record can't be asked for; before 3.6 one setting bounds stamps on both sides."""
+    with EmbeddedKafka(1, version=version, settings=QUICK) as cluster:
+        world = World(cluster.bootstrap, tmp_path)
+        topic = world.filled(
+            [20 * MINUTE, 10 * MINUTE, -3 * DAY],
+            retention_ms=str(HOUR),
+            segment_ms=str(7 * DAY),
+            message_timestamp_difference_max_ms=str(9 * DAY),
+        )
+        row = judged(world, topic)
+        assert row["at_most"]["retention_ms"] == HOUR
+        assert row["settings"]["message.timestamp.after.max.ms"] == 9 * DAY
+        assert row["by_partition"][0]["records_last_hour"] == 3
+        if version == "2.8.2":
+            assert codes(row) == {"segment-above-retention"}
+            assert [reason["code"] for reason in row["unknown"]] == ["traffic"]
+        else:
+            assert codes(row) == {"segment-above-retention", "future-timestamps"}
+            assert row["unknown"] == []

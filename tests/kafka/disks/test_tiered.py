@@ -7,13 +7,43 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from kretain.embedded import EmbeddedKafka
-from tests.support import tiered
+from kretain.embedded import EmbeddedKafka, jars
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, trimmed, volume
 from tests.support.world import HOUR, World, now_ms, wait_until
+
+VERSION: Final = "4.3.0"
+"""The newest whose test jar of Kafka's storage is published: brokers with tiered storage are of this version."""
+
+
+def storage_jar() -> Path:
+    """Return the test jar of Kafka's storage, downloaded once."""
+    folder = jars.cache_dir() / "jars" / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    with jars.locked(folder / ".lock"):
+        context = jars.maven(folder)
+        return context.create_dependency(f"org.apache.kafka:kafka-storage:jar:test:{VERSION}").artifact.resolve()
+
+
+def remote_settings(jar: Path, remote: Path) -> dict[str, str]:
+    """Return a single broker's settings for remote storage in a folder."""
+    remote.mkdir(parents=True, exist_ok=True)
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "remote.log.storage.manager.class.path": str(jar),
+        "remote.log.storage.manager.impl.prefix": "rsm.config.",
+        "rsm.config.dir": str(remote),
+        "remote.log.metadata.manager.listener.name": "PLAIN",
+        "remote.log.metadata.manager.impl.prefix": "rlmm.config.",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+        "remote.log.manager.task.interval.ms": "500",
+    }
+
 
 pytestmark = pytest.mark.thorough
 
@@ -45,13 +75,11 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
         "log.retention.check.interval.ms": "500",
         "log.initial.task.delay.ms": "500",
         "log.index.size.max.bytes": "65536",
-        **tiered.settings(tiered.storage_jar(), tmp_path / "remote"),
+        **remote_settings(storage_jar(), tmp_path / "remote"),
     }
     with ExitStack() as stack:
         folder = stack.enter_context(volume(tmp_path / "volume", 96))
-        kafka = stack.enter_context(
-            EmbeddedKafka(1, version=tiered.VERSION, log_dirs=[[folder / "logs"]], settings=settings)
-        )
+        kafka = stack.enter_context(EmbeddedKafka(1, version=VERSION, log_dirs=[[folder / "logs"]], settings=settings))
         world = World(kafka.bootstrap, tmp_path / "state")
         topic = world.topic(
             "tiered",

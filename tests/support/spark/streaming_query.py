@@ -29,7 +29,7 @@ def serve(bootstrap: str, topics: list[str], folder: str, jars: str) -> None:
 
     def stream_of(topic: str) -> DataFrame:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        records = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger="6").load()
+        records = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger="10").load()
         return records.select("topic", "partition", "offset")
 
     def run(fails_at: int) -> str:

@@ -16,7 +16,9 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Round
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
-from retention_cli.brokers.topic_configs import TopicConfig, _config
+from retention_cli.brokers.pending import coordinator_partition
+from retention_cli.brokers.share_groups import why
+from retention_cli.brokers.topic_configs import TopicConfig, Values, _config
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Unknown
@@ -260,3 +262,46 @@ def test_zero_topic_id_is_unknown() -> None:
 def test_missing_topic_setting_is_unknown(values: dict[str, str | None], config: TopicConfig | None) -> None:
     read = _config(values)
     assert read == config if config is not None else isinstance(read, RequestFailedError)
+
+
+NAME, COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({NAME: "", COPY: "false"}, None),
+        ({NAME: "dlq.q", COPY: "true"}, None),
+        ({NAME: "dlq.q", COPY: "false"}, "its dead letters in dlq.q only point to records here"),
+        ({NAME: "dlq.q", COPY: None}, "only point to records here"),
+        ({NAME: "dlq.q"}, "only point to records here"),
+        ({}, "its broker does not say"),
+        ({NAME: None, COPY: "true"}, "its broker does not say"),
+        (
+            RequestFailedError("this user needs DESCRIBE_CONFIGS on the group", retriable=False),
+            "needs DESCRIBE_CONFIGS",
+        ),
+    ],
+)
+def test_dead_letters_are_unknown_unless_they_are_copies_or_off(
+    values: Values | RequestFailedError, said: str | None
+) -> None:
+    found = why(values)
+    assert (found is None) if said is None else found is not None and said in found
+
+
+@pytest.mark.parametrize(
+    ("group", "java_hash"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("\U0001f4a5", 31 * 0xD83D + 0xDCA5),
+        ("sink-1-tx", 1439800166),  # negative in Java: Kafka takes its absolute value
+        ("polygenelubricants", 0),  # -2^31, which has none
+    ],
+)
+def test_coordinator_partition_uses_javas_hash(group: str, java_hash: int) -> None:
+    assert coordinator_partition(group, 2**31 - 1) == java_hash % (2**31 - 1)
+    assert coordinator_partition(group, 50) == java_hash % 50

@@ -1,4 +1,4 @@
-"""What a TAB is answered: one candidate a line, and no text of a help among them."""
+"""What a TAB is answered, one candidate a line; and patterns are checked before anything is read or connected to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from kretain import config
 from kretain.app import app
@@ -102,3 +103,30 @@ def test_usage_error_in_a_pipe_is_reported_in_one_line(arguments: list[str], wan
 def test_kretain_without_arguments_prints_help() -> None:
     done = run_cli("policy")
     assert "Usage: kretain policy" in done.out + done.err
+
+
+COMMANDS = (
+    ("advise",),
+    ("archive", "list"),
+    ("archive", "verify"),
+    ("archive", "compact"),
+    ("doctor",),
+    ("groups", "--group"),
+    ("offsets",),
+    ("offsets", "--group"),
+    ("plan", "--older-than", "1d"),
+    ("profile",),
+    ("segments", "scan", "/", "--tiered"),
+    ("trim", "--older-than", "1d"),
+)
+
+
+BROKEN = [(command, "re:(", "'re:(' is not a regular expression (RE2): missing )") for command in COMMANDS]
+EMPTY = [(command, "", "it is empty") for command in COMMANDS if command[-1] != "--group"]  # a group may be called ''
+
+
+@pytest.mark.parametrize(("command", "pattern", "why"), BROKEN + EMPTY)
+def test_invalid_pattern_is_an_error_before_any_connection(command: tuple[str, ...], pattern: str, why: str) -> None:
+    result = CliRunner().invoke(app, [*command, pattern], env={"TERMINAL_WIDTH": "200", "COLUMNS": "200"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in result.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from functools import cache
@@ -18,15 +20,49 @@ from hypothesis import strategies as st
 from kretain.render.page.elements import GO, bars, cards, element, lines, page, section, table
 from kretain.render.page.pages import MOST, forecast_section, plan_page, read_forecast_file
 from retention_cli.core.extras import MissingPartError
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Decision, Reason
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.disk import Look
 from retention_cli.memory.ledger import Ledger, disk_looks
 from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import Plan
 from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
 from tests.support.command_lines import parse
 from tests.support.docs import reason_codes
-from tests.support.pages import DISKS, HOSTILE, plan, row
+
+HOSTILE = (
+    "</style></title><script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
+    "\"'`--><!--]]>&amp;&#60;$\\bad{^\x1b[2J\x07\u202egpj.exe\u200b\u2028\ud800\x00\ufffe"
+)
+
+
+DISKS = {"1:/data": [Look(1_795_000_000_000 + n * 3_600_000, 10**9 * n, 10**11) for n in range(20)]}
+
+
+def row(topic: str = "orders", partition: int = 0, by: str | None = "group:billing", text: str = "why") -> Decision:
+    return Decision(
+        topic=topic,
+        topic_id="id",
+        partition=partition,
+        action="trim",
+        log_start=0,
+        high_watermark=100,
+        last_stable_offset=100,
+        min_commit=60 if by else None,
+        min_commit_by=by,
+        trim_to=60,
+        records=60,
+        size_bytes=600,
+        unconsumed=0,
+        rule="consumed",
+        limited_by=None,
+        reasons=(Reason("F5", text),),
+    )
+
+
+def plan(*rows: Decision, source: str = "policy.yaml", cluster: str = "cluster") -> Plan:
+    return Plan(1_795_000_000_000, cluster, "broker:9092", source, "sha256:1", {}, (), rows)
+
 
 ALLOWED = frozenset(
     (
@@ -198,3 +234,43 @@ def test_missing_matplotlib_names_the_package(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPartError, match=r"\[report\]"):
         plan_page(plan(row()), {}, [])
+
+
+SCRIPT = Path(__file__).parents[2] / "support" / "browser.mjs"
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What Chromium sees; it is npm's, as a package has it whole."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("there is no npm")
+    folder = tmp_path_factory.mktemp("browser")
+    wanted = ("@sparticuz/chromium", "puppeteer-core")
+    run = subprocess.run([npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), *wanted], check=False)
+    if run.returncode:
+        pytest.skip("npm can't install a Chromium here")
+    (folder / "package.json").touch()
+    file = folder / "page.html"
+    rows = [row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), row("orders", 3)]
+    file.write_text(plan_page(plan(*rows, source=HOSTILE), DISKS, []), encoding="utf-8")
+    found = subprocess.run(
+        [node, str(SCRIPT), str(folder), file.as_uri(), str(folder)], check=True, capture_output=True, timeout=200
+    )
+    return json.loads(found.stdout) | {"file": file.as_uri()}
+
+
+@pytest.mark.long
+def test_page_runs_no_script_and_fetches_nothing(seen: Any) -> None:
+    assert seen["said"] == []
+    assert seen["asked"] == [seen["file"]]
+    assert {one["odd"] for one in seen["looks"].values()} == {0}
+
+
+@pytest.mark.long
+def test_page_follows_the_color_scheme_and_prints_on_white(seen: Any) -> None:
+    looks = seen["looks"]
+    assert len({looks[name]["paper"] for name in ("light", "dark", "print")}) == 3
+    assert looks["light"]["bar"] != looks["dark"]["bar"]
+    assert (looks["print"]["paper"], looks["print"]["ink"]) == ("rgb(255, 255, 255)", "rgb(0, 0, 0)")
+    assert not any(one["overflows"] for one in looks.values())

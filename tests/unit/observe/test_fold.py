@@ -235,7 +235,7 @@ by_topic = st.dictionaries(st.sampled_from(["orders", "payments", "elsewhere"]),
 
 @st.composite
 def told_groups(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """Draw what the source of each of some told_groups says of it."""
+    """Draw what the source of each of some groups says of it."""
     kinds = st.sampled_from(["reads", "reads", "reads", "gone", "fails", "fails somewhere"])
     flags = st.sampled_from(["", "", "recalls", "refuses"])
     some = st.tuples(kinds, by_topic, by_topic, flags, st.booleans())

@@ -573,7 +573,7 @@ def with_floors(floors: str) -> str:
 
 
 def sources(floors: str) -> tuple[FloorSource, ...]:
-    return parse_policy(with_floors(floors), "/etc/kretain/with_floors.yaml", "sha256:0").groups.sources
+    return parse_policy(with_floors(floors), "/etc/kretain/policy.yaml", "sha256:0").groups.sources
 
 
 def test_each_floor_kind_has_its_defaults() -> None:

@@ -138,7 +138,7 @@ TOPICS = ("clicks", "flights", "orders.eu.created", "orders.us.created", "paymen
 
 
 def policy(*patterns: str) -> Policy:
-    """Return a policy of an entry per pattern, whose patterns stand in unmatched 3, 5 and so on."""
+    """Return a policy of an entry per pattern, whose patterns stand in lines 3, 5 and so on."""
     entries = "".join(f"  - match: {one}\n    retention.ms: 7d\n" for one in patterns)
     return parse_policy(f"version: 1\ntopics:\n{entries}", "prod.yaml", "sha256:x")
 

@@ -52,10 +52,34 @@ from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measur
 from retention_cli.watch.metrics import NAMES, as_text, registry_of
 from retention_cli.watch.policy_file import PolicyFile
 from retention_cli.watch.server import Server
-from tests.support.ceilings import row
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
 from tests.support.watching import samples
+
+
+def ceiling_row(partition: int, start: int, records: int, size: int | None, floor: int | None) -> Decision:
+    trim = records > 0
+    target = start + records
+    return Decision(
+        "t",
+        "id",
+        partition,
+        "trim" if trim else "hold",
+        start,
+        target + 5,
+        target + 5,
+        floor,
+        None if floor is None else "group:g",
+        target if trim else None,
+        records,
+        size if trim else 0,
+        unread_below(target, start, floor) if trim else 0,
+        "consumed" if trim else None,
+        None,
+        (),
+        leader_epoch=0,
+    )
+
 
 GOOD = "version: 1\ntopics:\n  - {match: a, retention.ms: 1d}\n"
 HELD = GOOD + "  - {match: a, hold: legal}\n"
@@ -88,7 +112,13 @@ def test_error_pause_is_bounded(interval_s: float, took_s: float, failures: int,
 
 def test_repeated_errors_are_folded() -> None:
     folded = Folded()
-    assert [folded.error("a") for _ in range(5)] == ["a", "a (2 times in a row)", None, "a (4 times in a row)", None]
+    assert [folded.error("a") for _ in range(5)] == [
+        "a",
+        "a (2 times in a row)",
+        None,
+        "a (4 times in a row)",
+        None,
+    ]
     assert folded.error("b") == "b"
     assert folded.good() is None
     assert folded.error("b") == "b"
@@ -286,7 +316,7 @@ ROWS = st.lists(
         st.none() | st.integers(0, 100),
     ),
     max_size=6,
-).map(lambda found: [row(number, *one) for number, one in enumerate(found)])
+).map(lambda found: [ceiling_row(number, *one) for number, one in enumerate(found)])
 CEILINGS = st.builds(Ceiling, st.none() | st.integers(1, 100), st.none() | st.integers(1, 2000))
 AFTER = st.none() | st.integers(-1, 7).map(lambda number: TopicPartition("t", number))
 
@@ -328,7 +358,7 @@ def test_plan_without_a_ceiling_is_unchanged(rows: list[Decision]) -> None:
 
 def test_ceiling_trims_rows_in_turn_over_several_passes() -> None:
     """The first rows would else take every pass's share."""
-    rows = [row(number, 0, 10, 100, 10) for number in range(3)]
+    rows = [ceiling_row(number, 0, 10, 100, 10) for number in range(3)]
     after, first = None, []
     for _ in range(4):
         under = narrowed(plan_of(rows), Ceiling(10), after)
@@ -363,7 +393,7 @@ def seconds(
     disks: R6 = NO_DISKS,
 ) -> float | None:
     """Return what is told of a log of 10 records from 5 on, of 100 bytes each, which ended there so long ago."""
-    one: Decision = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=floor, trim_to=trim_to)
+    one: Decision = ceiling_row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=floor, trim_to=trim_to)
     facts = PartitionFacts(topic("t"), 0, 5, 10, 10, Floor(floor, "group:g"), size_bytes=1000)
     here = Seen(facts, [Sample(NOW - ago, end) for ago, end in seen], Sample(NOW, 10))
     terms = Terms(0, HOUR, NOW)
@@ -409,7 +439,7 @@ def test_time_to_loss_is_a_lower_bound_or_absent(said: dict, found: float | None
 
 
 def test_unread_partition_has_no_time_to_loss() -> None:
-    one = row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
+    one = ceiling_row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
     assert seconds_left(one, None, Settings(), DiskRules()) is None
     assert isinstance(Queue(Unknown.because("x", "y")).comes_to(0), Unknown)
 
@@ -444,7 +474,7 @@ def test_label_is_printable_bounded_and_unique(one: str, other: str) -> None:
 
 def test_group_series_are_bounded_and_include_the_worst() -> None:
     rows = [
-        row(number, 0, 0, 0, 1)._replace(
+        ceiling_row(number, 0, 0, 0, 1)._replace(
             min_commit_by=f"group:{number}", high_watermark=10 + number, topic=f"t{number}"
         )
         for number in range(2 * MOST_PAIRS)
@@ -459,7 +489,7 @@ def test_group_series_are_bounded_and_include_the_worst() -> None:
 
 
 def test_group_that_read_everything_has_no_time_to_loss() -> None:
-    rows = [row(n, 5, 0, 0, 7)._replace(high_watermark=10 if n else 7) for n in range(3)]
+    rows = [ceiling_row(n, 5, 0, 0, 7)._replace(high_watermark=10 if n else 7) for n in range(3)]
     found = groups_of(rows, lambda one: 100.0 - one.partition)
     assert dict(found.loss) == {("group:g", "t"): 98.0}
     assert dict(found.lag) == {"group:g": 6}
