@@ -48,8 +48,9 @@ class Candidate:
     """A member of the group, which joins and sends heartbeats in a thread of its own until it is closed.
 
     Args:
-        settings: the connection settings; the connections are this candidate's own, as a broker answers a JoinGroup
-            only once every member has joined, and whatever was sent after it waits that long.
+        settings: the connection settings, of the next connection if they are replaced; the connections are this
+            candidate's own, as a broker answers a JoinGroup only once every member has joined, and whatever was sent
+            after it waits that long.
         group: the group's id.
         cluster_id: the cluster that must hold the election: a name may lead to another one by the next connection.
     """
@@ -58,7 +59,7 @@ class Candidate:
         self.group = group
         self._cluster_id = cluster_id
         self._problem: str | None = None
-        self._settings = settings
+        self.settings = settings
         self._wire: Wire | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -164,7 +165,7 @@ class Candidate:
         Raises:
             BrokerError: it can't be reached, or what answers is another cluster.
         """
-        wire = Wire(self._settings, REBALANCE_S + _REQUEST_S)
+        wire = Wire(self.settings, REBALANCE_S + _REQUEST_S)
         wire.open()
         try:
             found = wire.run(read_metadata, wire, (), deadline_after(_REQUEST_S)).cluster_id
@@ -173,7 +174,7 @@ class Candidate:
             raise
         if found != self._cluster_id:
             wire.close()
-            raise BrokerError(f"{self._settings.bootstrap} is cluster {found} now, and not {self._cluster_id}")
+            raise BrokerError(f"{self.settings.bootstrap} is cluster {found} now, and not {self._cluster_id}")
         return wire
 
     def _heartbeat(self, wire: Wire) -> None:

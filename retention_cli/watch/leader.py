@@ -48,11 +48,14 @@ class Leadership:
     def look(self, reader: ClusterReader, memory: Kind) -> None:
         """Take part in the election if this cluster has one. Called in each pass; ``memory`` is where it is kept.
 
+        The pass's settings, with the certificates as they are by now, serve the election's next connection, too.
+
         Raises:
             BrokerError: whether there is a policy topic can't be told, or whether the group is a consumer's.
             GroupTakenError: the group is a consumer's.
         """
         if self.candidate is not None:
+            self.candidate.settings = reader.settings
             return
         metadata = reader.metadata([POLICY_TOPIC])
         if POLICY_TOPIC in metadata.topics:

@@ -86,8 +86,6 @@ class Wire:
     def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._settings = settings
-        self._heard = _Heard(settings)
-        _LOG.listen(self._heard)
         configs = {
             **settings.for_kafka_python(),
             "request_timeout_ms": int(timeout_s * 1000),
@@ -96,6 +94,8 @@ class Wire:
             "reconnect_backoff_max_ms": 1000,
             "max_in_flight_requests_per_connection": _CLIENT_REFUSES,
         }
+        self._heard = _Heard(settings)
+        _LOG.listen(self._heard)
         self._net = NetworkSelector(client_id=settings.client_id)
         self._manager = TimedConnections(self._net, **configs)
         self._asked = False
