@@ -161,7 +161,7 @@ def _against_topic_bytes(topic: TopicState, limit: int | None, topic_bytes: int)
 def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Danger | None:
     """Check that a stopped group's commits are kept at least as long as the data that it has yet to read."""
     limit, offsets = certain(retention_ms(topic)), certain(topic.settings.offsets_retention_ms)
-    if not certain(topic.settings.deletes) or (limit is not None and offsets >= limit):
+    if not certain(topic.settings.deletes) or offsets is None or (limit is not None and offsets >= limit):
         return None
     kept = "without end" if limit is None else f"for {span(limit)}"
     text = (

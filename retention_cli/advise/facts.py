@@ -43,7 +43,8 @@ class TopicSettings:
     remote storage (``remote.storage.enable``).
 
     Of its brokers, ``check_interval_ms`` is how often they look for expired segments (the longest of those with a
-    replica), ``offsets_retention_ms`` how long a stopped group's commits are kept (the shortest of all brokers).
+    replica), ``offsets_retention_ms`` how long a stopped group's commits are kept (the shortest of all brokers;
+    None: they never expire).
     """
 
     cleanup_policy: Maybe[frozenset[str]]
@@ -57,7 +58,7 @@ class TopicSettings:
     delete_delay_ms: Maybe[int]
     tiered: Maybe[bool]
     check_interval_ms: Maybe[int]
-    offsets_retention_ms: Maybe[int]
+    offsets_retention_ms: Maybe[int | None]
 
     @property
     @or_unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, measured
 from retention_cli.advise.format import DAY, HOUR, MINUTE
@@ -37,6 +37,7 @@ _TOPIC_KEYS: Final = (
     "remote.storage.enable",
     *dict.fromkeys((*_AHEAD, *_BEHIND)),
 )
+_T = TypeVar("_T")
 _CHECK, _CLEANER, _OFFSETS = "log.retention.check.interval.ms", "log.cleaner.backoff.ms", "offsets.retention.minutes"
 
 
@@ -99,7 +100,7 @@ def read_settings(reader: ClusterReader, metadata: ClusterMetadata, names: Seque
     """Return topics' live settings and their brokers'. A compacted topic's segments are checked by the cleaner."""
     topic_values = reader.topic_values(names, _TOPIC_KEYS)
     brokers = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER, _OFFSETS))
-    offsets_retention = _of_brokers(brokers, _OFFSETS, lambda all_of: min(all_of) * MINUTE)
+    offsets_retention = _of_brokers(brokers, _OFFSETS, _shortest_ms)
     found = {}
     for name in names:
         holding = {broker for one in metadata.topics[name].partitions.values() for broker in one.replicas}
@@ -134,7 +135,7 @@ def _choose(
 def _settings(
     values: Values | RequestFailedError,
     brokers: Mapping[int, Values | RequestFailedError],
-    offsets_retention_ms: Maybe[int],
+    offsets_retention_ms: Maybe[int | None],
 ) -> TopicSettings:
     def text(key: str) -> Maybe[str]:
         if isinstance(values, RequestFailedError):
@@ -180,10 +181,15 @@ def _settings(
     )
 
 
+def _shortest_ms(minutes: Sequence[int]) -> int | None:
+    """Return the shortest of these times, None if all are for ever (−1)."""
+    return min((one * MINUTE for one in minutes if one >= 0), default=None)
+
+
 @or_unknown
 def _of_brokers(
-    brokers: Mapping[int, Values | RequestFailedError], key: str, choose: Callable[[Sequence[int]], int]
-) -> int:
+    brokers: Mapping[int, Values | RequestFailedError], key: str, choose: Callable[[Sequence[int]], _T]
+) -> _T:
     """Return one of the values that brokers have of a setting; unknown if one of them is."""
     found = []
     for broker, values in sorted(brokers.items()):

@@ -286,7 +286,7 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
         "settings": _live(topic),
         "brokers": {
             "check_interval_ms": known(topic.settings.check_interval_ms),
-            "offsets_retention_ms": known(topic.settings.offsets_retention_ms),
+            "offsets_retention_ms": _plain(topic.settings.offsets_retention_ms, "forever"),
         },
         "dangers": [
             {key: getattr(danger, key) for key in ("code", "effect", "text", "remedy")}
