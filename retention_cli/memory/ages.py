@@ -58,15 +58,19 @@ class StoredAges:
 
         ``known`` are the groups that the ledger remembers. What is new in one call is equally old.
         """
-        widths, born = self._stored()
+        widths: dict[str, list[Width]] = {}
+        for topic_id, *width in self._db.execute("SELECT topic_id, partitions, seen_ms FROM widths ORDER BY 1, 2"):
+            widths.setdefault(topic_id, []).append((width[0], width[1]))
         for (topic_id, count), seen_ms in self.new_widths.items():
-            widths = {**widths, topic_id: merged(widths.get(topic_id, ()), [(count, seen_ms)])}
-        born = {**born, **self.new_groups}
+            widths[topic_id] = merged(widths.get(topic_id, ()), [(count, seen_ms)])
+        born = {**dict(self._db.execute("SELECT name, seen_ms FROM born")), **self.new_groups}
         last_ms = max((one for some in widths.values() for _, one in some), default=0)
         stamp_ms = max(now_ms, last_ms + 1, max(born.values(), default=0) + 1)  # our clock may have been set back
-        most = None if all(one in widths for one, _ in topics.values()) else self._partitions()
+        most: dict[str, int] = {}  # partitions that the ledger has: others send widths only of topics that grew
+        if not all(one in widths for one, _ in topics.values()):
+            most.update(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
         for topic_id, count in topics.values():
-            rows = widths.get(topic_id) or ([(most[topic_id], 0)] if most and topic_id in most else [])
+            rows = widths.get(topic_id) or ([(most[topic_id], 0)] if topic_id in most else [])
             if not rows or count > rows[-1][0]:
                 self.new_widths |= {(topic_id, some): seen_ms for some, seen_ms in rows}
                 self.new_widths[topic_id, count] = seen_ms = stamp_ms if rows else 0
@@ -126,17 +130,6 @@ class StoredAges:
         """Forget topic ids and groups."""
         self._db.executemany("DELETE FROM widths WHERE topic_id = ?", ((one,) for one in topics))
         self._db.executemany("DELETE FROM born WHERE name = ?", ((one,) for one in groups))
-
-    def _stored(self) -> tuple[dict[str, list[Width]], dict[str, int]]:
-        widths: dict[str, list[Width]] = {}
-        rows = self._db.execute("SELECT topic_id, partitions, seen_ms FROM widths ORDER BY topic_id, partitions")
-        for topic_id, count, seen_ms in rows:
-            widths.setdefault(topic_id, []).append((count, seen_ms))
-        return widths, dict(self._db.execute("SELECT name, seen_ms FROM born"))
-
-    def _partitions(self) -> dict[str, int]:
-        """Return how many partitions the ledger has of each topic id: others send widths only of topics that grew."""
-        return dict(self._db.execute("SELECT topic_id, max(partition) + 1 FROM partitions GROUP BY topic_id"))
 
 
 def merged(mine: Iterable[Width], theirs: Iterable[Width]) -> list[Width]:

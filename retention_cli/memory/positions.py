@@ -74,11 +74,15 @@ class Positions(Mapping[Place, Position]):
     @classmethod
     def at(cls, places: Mapping[Place, Position]) -> Positions:
         """Return positions by place."""
-        rows = [
+        return cls.of_rows(
             (_key(place), offset, NONE if own is None else own, NONE if proven is None else proven, seen_ms)
             for place, (offset, own, proven, seen_ms) in places.items()
-        ]
-        return cls(_sorted(np.array(rows, np.int64).reshape(-1, 5).T.copy()))
+        )
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[int, int, int, int, int]]) -> Positions:
+        """Return positions by rows of what :attr:`columns` has, in any order."""
+        return cls(_sorted(np.array([*rows], np.int64).reshape(-1, 5).T.copy()))
 
     # -- as a mapping ------------------------------------------------------------------
 
@@ -219,17 +223,17 @@ class Logs:
     """What a pass has read of logs, to judge the commits on them at once."""
 
     def __init__(self, logs: Iterable[tuple[Place, LogNow]]) -> None:
-        ends = dict[Place, Position]()  # of each log H, what proves it, and where it was cut
+        rows = []  # of each log H, what proves it, and where it was cut
         self.special: dict[Place, LogNow] = {}
         """Those that were cut, or that do not know all leader epochs of the commits on them."""
         self._doubtful: dict[int, LogNow] = {}
         for place, one in logs:
-            ends[place] = Position(one.high_watermark, None, one.proves, _NO_CUT if one.cut is None else one.cut)
+            rows.append((_key(place), one.high_watermark, NONE, one.proves, _NO_CUT if one.cut is None else one.cut))
             if one.cut is not None or one.unknown_epochs or one.unasked_epochs:
                 self.special[place] = one
             if one.unknown_epochs or one.unasked_epochs:
                 self._doubtful[_key(place)] = one
-        self._ends = Positions.at(ends)
+        self._ends = Positions.of_rows(rows)
 
     def topics(self) -> set[str]:
         """Return their topics."""

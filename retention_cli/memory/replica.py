@@ -147,25 +147,18 @@ def begun_anew(packed: bytes, now_ms: int) -> bytes:
     A former leader may have lost a tail that no other replica had, and a restored log has dead bytes again: then a size
     that falls is no sweep (M1, M3). Bytes that fell before are still leaving the disk.
     """
-    rows = []
-    for row in unpack(packed):
-        swept = 0 if row.log_start == 0 else UNKNOWN_START
-        rows.append(row._replace(size_bytes=0, since_ms=max(now_ms, row.seen_ms), swept=swept))
-    return pack(rows)
+    return pack(
+        row._replace(size_bytes=0, since_ms=max(now_ms, row.seen_ms), swept=0 if row.log_start == 0 else UNKNOWN_START)
+        for row in unpack(packed)
+    )
 
 
 def merged(packed: bytes, other: bytes) -> bytes:
     """Return what both remember of a partition's replicas: each as last seen."""
-    if packed == other or not other:
+    if packed == other:
         return packed
-    if not packed:
-        return other
-    rows: dict[int, ReplicaSeen] = {}
-    for row in (*unpack(packed), *unpack(other)):
-        known = rows.get(row.place)
-        if known is None or row[1:] > known[1:]:
-            rows[row.place] = row
-    return pack(rows.values())
+    rows = sorted((*unpack(packed), *unpack(other)))  # of two of one place the later one is last
+    return pack({row.place: row for row in rows}.values())
 
 
 def pack(rows: Iterable[ReplicaSeen]) -> bytes:

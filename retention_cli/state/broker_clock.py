@@ -42,12 +42,12 @@ class BrokerClock:
 
         If the brokers' time can't be read, that is the reason: rules that use our clock hold then.
         """
-        from retention_cli.memory import documents as docs
+        from retention_cli.state import messages
 
         before = self._clock_ms()
-        value = docs.encode(None, docs.Written(before, 0))
+        value = messages.encode(None, messages.Written(before, 0))
         try:
-            stamp = self._writer.append(STATE_TOPIC, docs.CLOCK_KEY.encode(), value).broker_ms
+            stamp = self._writer.append(STATE_TOPIC, messages.CLOCK_KEY.encode(), value).broker_ms
         except BrokerError as error:
             return Unknown.because(Code.G8, f"the brokers' time could not be had (state: cluster): {error}")
         if stamp is None:

@@ -24,6 +24,7 @@ from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC, Stored
 from retention_cli.state.state_topic import Extent, StateTopic
 
@@ -168,8 +169,8 @@ class ClusterLedger(Ledger):
         """Append these keys' documents, or a tombstone for each that is gone; return our clock's lag (ms)."""
         with self._errors():
             found = {key: self._document(key) for key in waiting}
-            written = docs.Written(self._clock_ms(), self.since_ms or 0)
-        values = {key: None if one is None else docs.encode(one, written) for key, one in found.items()}
+            written = messages.Written(self._clock_ms(), self.since_ms or 0)
+        values = {key: None if one is None else messages.encode(one, written) for key, one in found.items()}
         fitting = [key for key, value in values.items() if value is None or len(value) <= _MOST_BYTES]
         results = self._topic.append([(key.encode(), values[key]) for key in fitting])
         sent = {key: one for key, one in zip(fitting, results, strict=True) if not isinstance(one, BrokerError)}
@@ -248,10 +249,10 @@ class ClusterLedger(Ledger):
             latest[key] = None
             return
         try:
-            document, written = docs.decode(key, one.value)
-        except docs.DocumentError as error:
+            document, written = messages.decode(key, one.value)
+        except messages.DocumentError as error:
             self.notes.append(Reason("ledger", f"{place}, key {key}: {error}; ignored"))
-            newer = isinstance(error, docs.NewerDocumentError)
+            newer = isinstance(error, messages.NewerDocumentError)
             self._cache.not_read(key, f"{place}: {error}", newer=newer)
             if not newer:
                 latest[key] = None

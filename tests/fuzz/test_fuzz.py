@@ -40,6 +40,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy
 from retention_cli.policy.settings import FloorSource
+from retention_cli.state import messages
 from tests.support import logs
 from tests.support.archives import sample, written
 from tests.support.audit_logs import FOUR
@@ -169,13 +170,13 @@ def ledger_row(folder: Path) -> Target:
 
 def document(_folder: Path) -> Target:
     of_topic = documents.TopicDocument(TOPIC_ID, "orders", WRITTEN.at_ms, {0: worst(1), 3: worst(2)})
-    seeds = [zlib.decompress(documents.encode(of_topic, WRITTEN)), documents.encode(of_topic, WRITTEN)]
-    keys = [TOPIC_ID, f"{TOPIC_ID}/1", documents.group_key("g"), documents.disk_key("d"), documents.CLOCK_KEY, "x"]
+    seeds = [zlib.decompress(messages.encode(of_topic, WRITTEN)), messages.encode(of_topic, WRITTEN)]
+    keys = [TOPIC_ID, f"{TOPIC_ID}/1", documents.group_key("g"), documents.disk_key("d"), messages.CLOCK_KEY, "x"]
 
     def read(data: bytes) -> None:
         for key in keys:
-            with contextlib.suppress(documents.DocumentError):
-                documents.decode(key, data)
+            with contextlib.suppress(messages.DocumentError):
+                messages.decode(key, data)
 
     return Target(seeds, read, ())
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 
 from retention_cli.core.model import EventMax, Sample
-from retention_cli.memory import documents as docs
 from retention_cli.memory.event_scan import BLOCKS_AT_MOST, Block, EventScan
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen
 from retention_cli.memory.replica import pack as pack_replicas
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
+from retention_cli.state import messages
 
 TOPIC_ID = "sq4xHpqlRAC092LVMPTfXw"
 
 
-WRITTEN = docs.Written(1_800_000_000_000, 1_700_000_000_000)
+WRITTEN = messages.Written(1_800_000_000_000, 1_700_000_000_000)
 
 
 def worst(seed: int) -> PartitionMemory:

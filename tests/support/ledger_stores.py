@@ -17,6 +17,7 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory.ledger import Ledger
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
+from retention_cli.state import messages
 from retention_cli.state.memories import Kind, Memories
 from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, look_at, read_stored
 from retention_cli.state.state_topic import StateTopic
@@ -102,7 +103,7 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
         found: dict[str, docs.Document | None] = {}
         for one in read_stored(reader, look_at(reader, STATE_TOPIC).ranges):
             key = (one.key or b"").decode()
-            found[key] = None if one.value is None else docs.decode(key, one.value)[0]
+            found[key] = None if one.value is None else messages.decode(key, one.value)[0]
         return found
 
 

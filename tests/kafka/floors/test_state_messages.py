@@ -14,6 +14,7 @@ from retention_cli.core.model import Sample
 from retention_cli.memory import documents as docs
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.samples import pack
+from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC
 from tests.support.ledger_stores import Store, decide, memories_of, new_topic_id, plan, renew_state_topic, see
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
@@ -34,7 +35,7 @@ def writer(kafka: EmbeddedKafka, store: Store) -> Iterator[ClusterWriter]:
 
 
 def message(document: docs.Document, at_ms: int | None = None) -> bytes:
-    return docs.encode(document, docs.Written(now_ms() if at_ms is None else at_ms, 0))
+    return messages.encode(document, messages.Written(now_ms() if at_ms is None else at_ms, 0))
 
 
 def test_unreadable_group_message_holds_when_it_is_the_only_one(

@@ -13,6 +13,7 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory.ages import Ages, Width, merged
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
+from retention_cli.state import messages
 
 IDS = {"a": "x", "b": "y"}
 
@@ -112,8 +113,8 @@ def test_later_first_look_at_a_topic_does_not_contradict_an_earlier_one() -> Non
 
 
 def test_topic_and_group_documents_carry_ages() -> None:
-    written = docs.Written(5, 1)
+    written = messages.Written(5, 1)
     topic = docs.TopicDocument("x" * 22, "a", 7, {}, ((2, 0), (3, 100)))
     group = docs.GroupDocument("g", GroupMemory(seen_ms=9, stood_ms=9), 100)
     for key, one in (("x" * 22, topic), ("group:g", group)):
-        assert docs.decode(key, docs.encode(one, written)) == (one, written)
+        assert messages.decode(key, messages.encode(one, written)) == (one, written)

@@ -13,6 +13,7 @@ from retention_cli.core.model import Unknown
 from retention_cli.memory import documents as docs
 from retention_cli.memory.disk import DAY_MS, LEAST_MS, LOOKS_AT_MOST, DiskMemory, Growth, Look, growth, pack, unpack
 from retention_cli.memory.ledger import Ledger
+from retention_cli.state import messages
 
 HOUR = 3_600_000
 NOW = 1_800_000_000_000
@@ -102,11 +103,11 @@ def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None
         assert ledger.disk("1:/a").looks
         ledger.prune(NOW + 3 * HOUR)
         assert not ledger.disk("1:/a").looks
-    one, written = docs.DiskDocument("1:/a+/b", DiskMemory(pack([ago(0, 5)]))), docs.Written(5, 1)
+    one, written = docs.DiskDocument("1:/a+/b", DiskMemory(pack([ago(0, 5)]))), messages.Written(5, 1)
     key = docs.disk_key(one.name)
-    assert docs.decode(key, docs.encode(one, written)) == (one, written)
-    with pytest.raises(docs.DocumentError, match="another disk"):
-        docs.decode(docs.disk_key("2:/a"), docs.encode(one, written))
+    assert messages.decode(key, messages.encode(one, written)) == (one, written)
+    with pytest.raises(messages.DocumentError, match="another disk"):
+        messages.decode(docs.disk_key("2:/a"), messages.encode(one, written))
     with pytest.raises(ValueError, match="cut short"):
         unpack(pack([ago(0, 5)])[:-1])
 

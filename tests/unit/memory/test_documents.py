@@ -18,15 +18,16 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import Position, Positions
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
+from retention_cli.state import messages
 from tests.support.documents import TOPIC_ID, WRITTEN, worst
 
 
 def test_largest_possible_topic_document_fits_into_a_message() -> None:
     whole = {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
     document = docs.TopicDocument(TOPIC_ID, "orders" * 40, 2**62, whole)
-    value = docs.encode(document, WRITTEN)
+    value = messages.encode(document, WRITTEN)
     assert len(value) < 900_000
-    assert docs.decode(TOPIC_ID, value) == (document, WRITTEN)
+    assert messages.decode(TOPIC_ID, value) == (document, WRITTEN)
 
 
 def test_large_typical_topic_document_stays_below_half_a_megabyte() -> None:
@@ -41,7 +42,7 @@ def test_large_typical_topic_document_stays_below_half_a_megabyte() -> None:
             scan.end = at = end
         samples = [Sample(1_800_000_000_000 + n * numbers.randrange(10**7), at + n) for n in range(SAMPLES_AT_MOST)]
         whole[partition] = PartitionMemory(pack(samples), EventMax(1_800_000_000_000, at), (1, 2), scan.as_bytes())
-    assert len(docs.encode(docs.TopicDocument(TOPIC_ID, "orders", 5, whole), WRITTEN)) < 500_000
+    assert len(messages.encode(docs.TopicDocument(TOPIC_ID, "orders", 5, whole), WRITTEN)) < 500_000
 
 
 def test_document_key_names_its_partitions_or_group() -> None:
@@ -68,11 +69,11 @@ def test_group_and_clock_documents_decode_to_what_was_encoded() -> None:
         gone=Positions.at({("t", 1): Position(3, None, 1, 4)}),
     )
     document = docs.GroupDocument("billing", group)
-    assert docs.decode("group:billing", docs.encode(document, WRITTEN)) == (document, WRITTEN)
-    assert docs.decode("clock", docs.encode(None, WRITTEN)) == (None, WRITTEN)
+    assert messages.decode("group:billing", messages.encode(document, WRITTEN)) == (document, WRITTEN)
+    assert messages.decode("clock", messages.encode(None, WRITTEN)) == (None, WRITTEN)
 
 
-HEAD: dict[str, Any] = {"at_ms": 1, "since_ms": 1, "version": docs.VERSION}
+HEAD: dict[str, Any] = {"at_ms": 1, "since_ms": 1, "version": messages.VERSION}
 GOOD: dict[str, Any] = {"topic_id": TOPIC_ID, "name": "t", "seen_ms": 1, "partitions": {}}
 GROUP: dict[str, Any] = {"name": "a", "group": ""}
 DISK: dict[str, Any] = {"name": "1:/d", "disk": {"packed": ""}}
@@ -125,26 +126,26 @@ def message(head: object, body: object) -> bytes:
     ],
 )  # fmt: skip
 def test_invalid_document_is_refused(key: str, body: object) -> None:
-    with pytest.raises(docs.DocumentError):
-        docs.decode(key, message(HEAD, body))
+    with pytest.raises(messages.DocumentError):
+        messages.decode(key, message(HEAD, body))
 
 
 @pytest.mark.parametrize("wrong", [{"version": 0}, {"version": "1"}, {"at_ms": None}, {"since_ms": "9" * 30}])
 def test_message_with_a_wrong_head_is_refused(wrong: dict[str, object]) -> None:
-    docs.decode(TOPIC_ID, message(HEAD, GOOD))
-    with pytest.raises(docs.DocumentError):
-        docs.decode(TOPIC_ID, message({**HEAD, **wrong}, GOOD))
+    messages.decode(TOPIC_ID, message(HEAD, GOOD))
+    with pytest.raises(messages.DocumentError):
+        messages.decode(TOPIC_ID, message({**HEAD, **wrong}, GOOD))
 
 
 def test_document_of_a_newer_version_raises_its_own_error() -> None:
     for key, body in ((TOPIC_ID, GOOD), ("new:kind", {"new": 1})):
-        with pytest.raises(docs.NewerDocumentError, match=r"version 5, this one knows 4"):
-            docs.decode(key, message({**HEAD, "version": 5, "more": 1}, body))
+        with pytest.raises(messages.NewerDocumentError, match=r"version 5, this one knows 4"):
+            messages.decode(key, message({**HEAD, "version": 5, "more": 1}, body))
 
 
 def test_decompression_bomb_is_refused() -> None:
-    with pytest.raises(docs.DocumentError):
-        docs.decode(TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
+    with pytest.raises(messages.DocumentError):
+        messages.decode(TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
 
 
 _json = st.recursive(
@@ -157,13 +158,13 @@ _json = st.recursive(
 @given(st.sampled_from([TOPIC_ID, "group:a", "clock", "?"]), _json | st.builds(lambda more: {**GOOD, **more}, st.dictionaries(st.sampled_from(list(GOOD)), _json)))  # fmt: skip
 def test_any_json_decodes_to_a_document_or_a_document_error(key: str, data: object) -> None:
     try:
-        document, _ = docs.decode(key, message(HEAD, data))
-    except docs.DocumentError:
+        document, _ = messages.decode(key, message(HEAD, data))
+    except messages.DocumentError:
         return
-    assert docs.decode(key, docs.encode(document, WRITTEN))[0] == document
+    assert messages.decode(key, messages.encode(document, WRITTEN))[0] == document
 
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_raise_only_a_document_error(value: bytes) -> None:
-    with pytest.raises(docs.DocumentError):
-        docs.decode(TOPIC_ID, value)
+    with pytest.raises(messages.DocumentError):
+        messages.decode(TOPIC_ID, value)

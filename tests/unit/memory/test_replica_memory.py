@@ -14,6 +14,7 @@ from retention_cli.memory import replica as replica_memory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
+from retention_cli.state import messages
 
 CHECK, DELAY = 300_000, 60_000
 SWEEPING = Sweeping(CHECK, DELAY)
@@ -197,9 +198,9 @@ def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> N
         ledger.begin({"orders": "id-1"})
         assert ledger.partition("orders", "id-1", 3).replicas == packed
     topic_id = "A" * 22
-    written = docs.Written(5, 1)
+    written = messages.Written(5, 1)
     one = docs.TopicDocument(topic_id, "orders", 5, {3: PartitionMemory(replicas=packed), 4: PartitionMemory()})
-    assert docs.decode(topic_id, docs.encode(one, written)) == (one, written)
+    assert messages.decode(topic_id, messages.encode(one, written)) == (one, written)
     broken = replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])})
-    with pytest.raises(docs.DocumentError, match="cut short"):
-        docs.decode(topic_id, docs.encode(broken, written))
+    with pytest.raises(messages.DocumentError, match="cut short"):
+        messages.decode(topic_id, messages.encode(broken, written))

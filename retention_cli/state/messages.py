@@ -1,0 +1,142 @@
+"""The messages of the topic ``_kretain_state``: one document per key, whole and merged (docs/memory.md). Pure.
+
+====================  =================================================================================
+key                   value
+====================  =================================================================================
+``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
+``group:NAME``        a consumer group: its commits that counted, those that are gone, those that are refused
+``disk:NAME``         a broker's disk: how much of it was in use, and when
+``clock``             only a stamp, by which a trim compares clocks (G8)
+====================  =================================================================================
+
+A value is two lines of JSON, compressed with zlib: a :class:`Written`, and the document.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter
+
+from retention_cli.memory.disk import LOOK_BYTES
+from retention_cli.memory.documents import (
+    DiskDocument,
+    Document,
+    GroupDocument,
+    TopicDocument,
+    disk_key,
+    disk_of,
+    group_key,
+    group_of,
+    partitions_of,
+)
+from retention_cli.memory.event_scan import read_scan
+from retention_cli.memory.interface import Int64
+from retention_cli.memory.replica import ROW_BYTES
+from retention_cli.memory.samples import SAMPLE_BYTES
+
+T = TypeVar("T")
+VERSION: Final = 4
+_AT_MOST_BYTES: Final = 1 << 26
+CLOCK_KEY: Final = "clock"
+"""The key of messages without a document, of which only the stamp counts."""
+
+
+class DocumentError(ValueError):
+    """A message that is not a valid document; the text says why."""
+
+
+class NewerDocumentError(DocumentError):
+    """A document that a newer kretain wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """When a document was written, by the writer's clock, when its ledger was begun (Unix ms), and in which version.
+
+    Every later version must keep these fields: by them an older kretain knows that a newer one wrote it, and holds.
+    """
+
+    at_ms: Int64
+    since_ms: Int64
+    version: int = VERSION
+
+
+_WRITTEN: Final = TypeAdapter(Written)
+_ADAPTERS: Final[Mapping[type[Document], TypeAdapter[Document]]] = {
+    TopicDocument: TypeAdapter(TopicDocument),
+    GroupDocument: TypeAdapter(GroupDocument),
+    DiskDocument: TypeAdapter(DiskDocument),
+}
+
+
+def encode(document: Document | None, written: Written) -> bytes:
+    """Return a document as a message's value; None: that of :data:`CLOCK_KEY`."""
+    body = b"" if document is None else _ADAPTERS[type(document)].dump_json(document, exclude_defaults=True)
+    return zlib.compress(_WRITTEN.dump_json(written) + b"\n" + body, 1)
+
+
+def decode(key: str, value: bytes) -> tuple[Document | None, Written]:
+    """Return a message's document, None for :data:`CLOCK_KEY`, and when it was written.
+
+    Raises:
+        NewerDocumentError: a newer kretain wrote it.
+        DocumentError: it is not valid, or is not the document that its key names.
+    """
+    try:
+        head, _, body = zlib.decompressobj().decompress(value, _AT_MOST_BYTES).partition(b"\n")
+    except zlib.error:
+        head = body = b""
+    written = _parsed(_WRITTEN, head)
+    if written.version > VERSION:
+        raise NewerDocumentError(f"a newer kretain wrote it (version {written.version}, this one knows {VERSION})")
+    if written.version < VERSION:
+        raise DocumentError(f"it has version {written.version}")
+    if key == CLOCK_KEY:
+        return None, written
+    document = _parsed(_ADAPTERS[_kind_of(key)], body)
+    _check(key, document)
+    return document, written
+
+
+def _parsed(adapter: TypeAdapter[T], text: bytes) -> T:
+    try:
+        return adapter.validate_json(text, strict=True)
+    except (ValueError, TypeError):
+        raise DocumentError("it can't be read: it is damaged, or kretain did not write it") from None
+
+
+def _kind_of(key: str) -> type[Document]:
+    if group_of(key) is not None:
+        return GroupDocument
+    if disk_of(key) is not None:
+        return DiskDocument
+    if partitions_of(key) is None:
+        raise DocumentError("its key is none that this kretain knows")
+    return TopicDocument
+
+
+def _check(key: str, document: Document) -> None:
+    """Check that a document is about what its key names, and that what is packed in it can be read.
+
+    Raises:
+        DocumentError: it is not, or they can't.
+    """
+    match document:
+        case TopicDocument(topic_id=topic_id, partitions=memories):
+            named = partitions_of(key)
+            if named is None or topic_id != named[0] or not all(number in named[1] for number in memories):
+                raise DocumentError(f"it is about topic id {topic_id}, or about other partitions")
+            if any(len(one.packed) % SAMPLE_BYTES or len(one.replicas) % ROW_BYTES for one in memories.values()):
+                raise DocumentError("samples or replicas are cut short")
+            if any(one.scan is not None and read_scan(one.scan) is None for one in memories.values()):
+                raise DocumentError("a scan is broken")
+        case GroupDocument(name=name):
+            if group_key(name) != key:
+                raise DocumentError(f"it is about group {name}")
+        case DiskDocument(name=name, disk=disk):
+            if disk_key(name) != key or len(disk.packed) % LOOK_BYTES:
+                raise DocumentError("it is about another disk, or its looks are cut short")
