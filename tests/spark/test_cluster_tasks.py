@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from retention_cli.plan import handover
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
-from tests.support.spark.engines import Engines, past_day, text_of
+from tests.support.spark.engines import Engines, past_day
 from tests.support.world import HOUR, World, consumed, now_ms, reader_for
 
 
@@ -186,27 +185,6 @@ def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:
     with pytest.raises(NothingMatchesError) as local:
         engines.local(consumed("no-such-topic"), now_ms())
     assert failure.problems == local.value.problems
-
-
-@pytest.mark.thorough
-def test_giant_cluster_cut_over_tasks_has_the_same_plan(engines: Engines) -> None:
-    topic, done = ready(engines.world, partitions=2), list[str]()
-    now = now_ms()
-    made = planned(engines, [engines.world.bootstrap], consumed(topic), done, a_task=1)
-    assert done == ["0"]
-    plan = replace(made["0"], created_at_ms=now, memory_since_ms=None)
-    local = engines.local(consumed(topic), now)
-    assert text_of(replace(local, memory_since_ms=None)) == text_of(plan)
-
-
-def test_client_remembers_what_a_task_observed(engines: Engines) -> None:
-    """F6: its group is gone by the next plan, which is another task's."""
-    world, topic = engines.world, ready(engines.world)
-    world.commit(f"{topic}-ahead", topic, 9)
-    assert engines.spark(consumed(topic), now_ms()).decisions[0].trim_to == 4
-    world.delete_group(f"{topic}-g")
-    [decision] = engines.spark(consumed(topic), now_ms()).decisions
-    assert (decision.trim_to, [one.code for one in decision.reasons]) == (4, ["F6"])
 
 
 def test_executor_with_a_slow_clock_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,23 +64,6 @@ def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
 
 
 @pytest.mark.thorough
-def test_spark_plan_notes_an_idle_group_again(engines: Engines) -> None:
-    """F6: it counts for 30 days from when it was last there, not from when it last moved."""
-    world = engines.world
-    topic = world.filled([5 * HOUR] * 10, {"g": 3})
-    seen: list[int] = []
-    for earlier_ms in (10 * DAY, 0):
-        if earlier_ms:
-            engines.local_state = "spark"  # one ledger, as on one machine
-            engines.local(consumed(topic), now_ms(), clock_ms=lambda: now_ms() - 10 * DAY)
-        else:
-            engines.spark(consumed(topic), now_ms())
-        with sqlite3.connect(next((engines.folder / "spark").glob("*/ledger.sqlite"))) as ledger:
-            seen += ledger.execute("SELECT seen_ms FROM groups WHERE name = ?", (f"{topic}-g",)).fetchone()
-    assert seen[1] > seen[0] + 9 * DAY
-
-
-@pytest.mark.thorough
 def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) -> None:
     """F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
     world = engines.world
@@ -94,22 +76,6 @@ def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) ->
     assert engines.spark(consumed(one), now_ms()).decisions[0].trim_to == 6
     assert engines.local(consumed(other), now_ms()).decisions[0].trim_to == 6
     assert engines.spark(consumed(other), now_ms()).decisions[0].trim_to == 6
-
-
-@pytest.mark.thorough
-def test_spark_plan_returns_wall_clock_samples(engines: Engines) -> None:
-    """G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
-    world = engines.world
-    topic = world.topic()
-    policy = consumed(topic) + "\n    retention.min.wallclock.ms: 1"
-    world.produce(topic, [5 * HOUR] * 6)
-    world.commit(f"{topic}-g", topic, 6)
-    assert engines.spark(policy, now_ms()).decisions[0].action == "hold"
-    assert engines.local(policy, now_ms()).decisions[0].action == "hold"
-    later = now_ms() + HOUR
-    spark, local = engines.spark(policy, later), engines.local(policy, later)
-    assert (spark.decisions[0].action, spark.decisions[0].trim_to) == ("trim", 6)
-    assert spark.decisions == local.decisions
 
 
 @pytest.mark.thorough
@@ -203,27 +169,6 @@ def test_executor_check_keeps_the_warm_python(local_spark: Any) -> None:
     checked = [local_spark.range(0, 1, 1, 1).mapInArrow(where, schema).collect()[0] for _ in range(6)]
     assert {one["missing"] for one in checked} == {""}
     assert len({one["host"] for one in checked}) < len(checked)
-
-
-@pytest.mark.thorough
-def test_spark_plan_counts_external_consumers(engines: Engines, tmp_path: Path) -> None:
-    """F7: the client reads them, before any task reads a log's end; what is gone counts (F6), what is broken holds (F3)."""
-    world = engines.world
-    topic, other = world.topic(), world.topic()
-    for name in (topic, other):
-        world.produce(name, [5 * HOUR] * 10)
-        world.commit(f"{topic}-g", name, 8)
-    place = tmp_path / "flink.csv"
-    policy = consumed(topic) + f"\nfloors:\n  - {{file: {place}, name: flink}}"
-    place.write_text(f"{topic},0,3\n{other},0,1\n")
-    assert engines.same(policy, now_ms).decisions[0].min_commit_by == "file:flink"
-    place.write_text(f"{other},0,1\n")
-    plan = engines.same(policy, now_ms)
-    assert (plan.decisions[0].trim_to, plan.decisions[0].min_commit_by) == (3, "file:flink")
-    place.write_text(f"{topic},0,3\n{other},0")
-    plan = engines.same(policy, now_ms)
-    assert plan.decisions[0].action == "hold"
-    assert "file:flink could not be read: its last line has no end" in reasons_of(plan, topic)
 
 
 def test_session_has_kretains_settings_and_keeps_the_users(local_spark: Any) -> None:

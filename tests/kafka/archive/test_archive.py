@@ -138,26 +138,6 @@ def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: st
     assert world.cli("history", "-o", "json", check=0).json()["runs"][0]["records"] == 1_200
 
 
-def test_second_trim_archives_and_trims_nothing(world: World, topic: str, place: Path) -> None:
-    text = policy(topic, place)
-    plan = world.plan(text)
-    world.trim(plan, text)
-    first = files(place)
-    assert row(world.trim(plan, text)).outcome == "unchanged"
-    assert files(place) == first
-
-
-def test_max_partitions_archives_only_the_partitions_that_it_trims(world: World, place: Path) -> None:
-    name = world.topic("few", partitions=3)
-    for partition in range(3):
-        produce(world, name, odd_flights(20), partition)
-    world.commit(f"{name}-g", name, {0: 20, 1: 20, 2: 20})
-    text = policy(name, place)
-    report = world.trim(world.plan(text), text, max_partitions=1)
-    assert [one.outcome for one in report.rows] == ["trimmed", "unchanged", "unchanged"]
-    assert [len(archived(place, name, partition)) for partition in range(3)] == [20, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("meanwhile", "said"),
     [
@@ -367,14 +347,6 @@ def test_full_archive_disk_holds_and_the_next_run_continues(
     subprocess.run(["mount", "-o", "remount,size=16m", tiny], check=True)
     assert trim(world, topic, tiny).outcome == "trimmed"
     assert archived(tiny, topic)[:-1] == before
-
-
-def test_read_only_archive_holds(world: World, topic: str, tiny: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
-    got = trim(world, topic, tiny)
-    assert got.outcome == "held"
-    assert "Read-only file system" in got.reasons[0].text
-    assert world.ends(topic) == (0, 1_200)
 
 
 # -- damage ---------------------------------------------------------------------

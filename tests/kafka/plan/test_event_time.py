@@ -317,21 +317,6 @@ def test_event_times_in_seconds_hold_the_topic_and_are_named(world: World, kind:
     assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20
 
 
-def test_event_times_in_seconds_behind_a_valid_record_hold(world: World) -> None:
-    """Old records first, then 20 of now in seconds: a prefix by event time would take these with it."""
-    topic = world.topic("event")
-    times = [*hours_ago(*[100] * 1_500), *[NOW // 1000] * 20, NOW]
-    world.produce_at(topic, [NOW] * len(times), headers=lambda n: [("et", str(times[n]).encode())])
-    source = {"retention__eventtime__source": "'header:et'"}
-    for _again in range(2):
-        row = trim_row(world, policy(topic, **source), topic)
-        assert world.ends(topic)[0] <= 1_500, row
-    world.delete_records(topic, 1_510)
-    row = trim_row(world, policy(topic, **source), topic)
-    assert (row["outcome"], world.ends(topic)[0]) == ("held", 1_510)
-    assert "offset 1,510," in " ".join(reason["text"] for reason in row["reasons"])
-
-
 def test_compaction_gap_at_the_log_start_is_no_old_timestamp(world: World) -> None:
     """G9: a look-up of 2000 answers behind the gap, and the record that stands there is of today."""
     topic = world.topic(

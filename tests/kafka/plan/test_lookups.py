@@ -118,50 +118,6 @@ def test_look_up_stops_at_its_scan_limit_with_a_note(world: World) -> None:
     assert decision.trim_to in (11, 41)
 
 
-def test_look_up_right_after_a_trim_is_exact(world: World) -> None:
-    """The documented two levels, R1 at 3 d and R4 at 7 d: each run's next is not held by what the last one left."""
-    topic = world.topic("again")
-    ages = [10, 9, 8, 5, 4, 3.5, 2, 0.5]
-    world.produce(topic, [int(days * DAY) for days in ages])
-    world.commit(f"{topic}-a", topic, 2)
-    policy = (
-        f"version: 1\ntopics:\n  - match: {topic}\n    retention.commitoffset.enable: true\n"
-        "    retention.commitoffset.hours: 72\n    retention.ms: 7d\n"
-    )
-    for commit, at_days, expected in ((2, 0, 3), (4, 0, 4), (8, 0, 6), (8, 2, 7), (8, 9, 8)):
-        world.commit(f"{topic}-a", topic, commit)
-        plan = world.plan(policy, at_ms=now_ms() + at_days * DAY)
-        assert plan.decisions[0].trim_to == expected, plan.decisions[0]
-        world.delete_records(topic, expected)
-    assert world.decide(policy, topic).action == "keep"
-
-
-def test_records_out_of_order_are_trimmed_only_up_to_the_first_young_one(world: World) -> None:
-    topic = world.filled([int(days * DAY) for days in (10, 2, 9, 8, 0.5, 7.5, 3)], {"a": 7}, stem="again")
-    for at_days, expected in ((0, 1), (2, 4), (3, 7)):
-        plan = world.plan(consumed(topic, "72h"), at_ms=now_ms() + at_days * DAY)
-        assert plan.decisions[0].trim_to == expected, plan.decisions[0]
-        world.delete_records(topic, expected)
-
-
-def test_look_up_ignores_markers_and_aborted_records(world: World) -> None:
-    """A marker is stamped with the wall clock; behind it, old data must still be found old (R1 on backfills)."""
-    topic = world.topic("tx")
-    old = now_ms() - 30 * DAY
-    world.transaction(topic, [old, old], end="commit")  # 0, 1; the marker at 2
-    world.transaction(topic, [old, old], end="commit")  # 3, 4; the marker at 5
-    young = now_ms()
-    world.transaction(topic, [young], end="abort")  # 6, aborted; the marker at 7
-    world.produce_at(topic, [old])  # 8
-    world.commit(f"{topic}-a", topic, 9)
-    decision = world.decide(consumed(topic, "24h"), topic)
-    # The broker answers the marker: all before it is older, so that is right, and the next run goes on behind it.
-    assert (decision.action, decision.trim_to) == ("trim", 2)
-    world.delete_records(topic, 2)
-    decision = world.decide(consumed(topic, "24h"), topic)
-    assert decision.action in ("trim", "keep")
-
-
 def test_look_up_stops_at_an_open_transaction(world: World) -> None:
     topic = world.filled([30 * HOUR] * 3, stem="tx")
     producer = world.transaction(topic, [now_ms() - 30 * HOUR] * 2, end="open")

@@ -82,53 +82,6 @@ def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
     assert world.decide(policy.read_text(), topic).action == "keep"
 
 
-def test_set_merges_new_keys_into_the_message(journal: Journal) -> None:
-    """Of R1's three names for one time the last one set is the one: a finer one would shadow it."""
-    world, topic, policy = journal
-    policy.write_text(
-        marked(
-            topic,
-            "retention.ms: cluster",
-            "retention.commitoffset.enable: true",
-            "retention.commitoffset.ms: cluster",
-            "retention.commitoffset.hours: cluster",
-        )
-    )
-    base = ("-p", str(policy), "-o", "json")
-
-    def put(*pairs: str) -> dict[str, Any]:
-        settings: dict[str, Any] = run(world, "policy", "set", topic, *pairs, *base, check=0).json()["settings"]
-        return settings
-
-    put("retention.ms=7d", "retention.commitoffset.ms=1000")
-    assert put("retention.commitoffset.hours=3") == {"retention.ms": "7d", "retention.commitoffset.hours": 3}
-    rows = run(world, "policy", "show", topic, *base, check=0).json()["settings"]
-    shown = {row["key"]: row for row in rows}
-    assert shown["retention.commitoffset.hours"]["value"] == 3 * HOUR
-    assert re.fullmatch(rf"{POLICY_TOPIC}-0 offset [\d,]+", shown["retention.ms"]["origin"])
-    assert shown["log.retention.min.timestamp"]["value"] == "cluster (not set)"
-    left = run(world, "policy", "unset", topic, "retention.ms", *base, check=0).json()["settings"]
-    assert left == {"retention.commitoffset.hours": 3}
-
-
-@pytest.mark.parametrize(
-    ("pair", "says"),
-    [
-        ("retention.ms=7d", "does not mark retention.ms as cluster for topic"),
-        ("unconsumed=hold", "sets unconsumed itself for topic"),
-        ("hold=now", "hold can't live in the policy topic"),
-        ("log.retention.min.timestamp=soon", "'soon' is not a time"),
-    ],
-)
-def test_set_of_a_key_not_marked_live_is_refused_and_writes_nothing(journal: Journal, pair: str, says: str) -> None:
-    world, topic, policy = journal
-    before = world.ends(POLICY_TOPIC)
-    done = run(world, "policy", "set", topic, pair, "-p", str(policy), check=1)
-    assert says in done.err
-    assert done.out == ""
-    assert world.ends(POLICY_TOPIC) == before
-
-
 def test_set_without_a_policy_file_is_a_usage_error(journal: Journal) -> None:
     world, topic, _ = journal
     assert "there is no policy file" in run(world, "policy", "set", topic, "retention.ms=7d", check=2).err
@@ -187,27 +140,6 @@ def test_garbage_as_the_last_message_holds_until_it_is_replaced(journal: Journal
     assert world.decide(policy.read_text(), topic).action == "keep"
 
 
-def test_next_set_drops_wrong_keys_and_names_them(journal: Journal, writer: ClusterWriter) -> None:
-    world, topic, policy = journal
-    policy.write_text(marked(topic, "retention.ms: cluster"))
-    wrong = b'{"log.retention.min.timestamp": "soon", "retention.ms": "7d", "hold": "x"}'
-    base = ("-p", str(policy), "-o", "json")
-
-    def told(err: str) -> list[str]:
-        return [line.rpartition(f"{topic}: ")[2][:20] for line in err.splitlines() if "kretain: replaced: " in line]
-
-    for action, pair in (("set", "retention.ms=8d"), ("unset", "log.retention.min.timestamp")):
-        writer.append(POLICY_TOPIC, topic.encode(), wrong)
-        done = run(world, "policy", action, topic, pair, *base, check=0)
-        assert done.json()["settings"] == {"retention.ms": "8d" if action == "set" else "7d"}
-        assert told(done.err) == ["log.retention.min.ti", "hold can't live in t"]
-        assert world.decide(policy.read_text(), topic).action == "keep"
-    writer.append(POLICY_TOPIC, topic.encode(), b"nonsense")
-    gone = run(world, "policy", "unset", topic, *base, check=0)
-    assert gone.json()["settings"] is None
-    assert told(gone.err) == ["is not JSON: it is n"]
-
-
 @pytest.mark.parametrize("name", ["a b", "..", "\x1b[2J", "x" * 250])
 def test_invalid_topic_name_is_refused_as_a_key(journal: Journal, name: str) -> None:
     world, _, policy = journal
@@ -216,52 +148,6 @@ def test_invalid_topic_name_is_refused_as_a_key(journal: Journal, name: str) -> 
         refused = run(world, "policy", *arguments, "-p", str(policy), check=1).err
         assert re.fullmatch(r"kretain: [ -~]{1,90}…? is no topic's name\n", refused)
     assert world.ends(POLICY_TOPIC) == before
-
-
-HOSTILE = {
-    "a number of 5,000 digits": b'{"retention.ms": ' + b"9" * 5_000 + b"}",
-    "an hour of 4,300 digits": b'{"retention.commitoffset.hours": ' + b"9" * 4_300 + b"}",
-    "nested": b"[" * 100_000,
-    "infinity": b'{"log.retention.min.timestamp": Infinity}',
-    "beyond any offset": b'{"log.retention.min.timestamp": "99999999999999999999"}',
-    "half a character": b'{"log.retention.min.timestamp": "\\ud800\\u202e\\u001b[2J"}',
-    "a key of half a character": b'{"\\udfff": 1}',
-    "no text": b"\xff\xfe\x00",
-    "large": b'{"log.retention.min.timestamp": "' + b"v" * 900_000 + b'"}',
-    "a large key": b'{"' + b"k" * 900_000 + b'": 1}',
-}
-
-
-def test_hostile_live_message_holds_only_its_own_topic(world: World, writer: ClusterWriter, tmp_path: Path) -> None:
-    """Each holds its own topic, said in a line that a terminal and a script can bear; other topics go on."""
-    entry = "  - match: {}\n    log.retention.min.timestamp: cluster\n    retention.commitoffset.enable: true\n"
-    entry += "    retention.commitoffset.hours: cluster\n    retention.ms: cluster\n    allow.empty: true\n"
-    topics = {world.topic("hostile"): raw for raw in (*HOSTILE.values(), None)}
-    for topic, raw in topics.items():
-        writer.append(POLICY_TOPIC, topic.encode(), raw)
-        world.produce(topic, OLD)
-    *held, free = topics
-    writer.append(POLICY_TOPIC, b"\xff" * 1_000, b"{}")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text("version: 1\ntopics:\n" + "".join(entry.format(topic) for topic in topics))
-    done = run(world, "plan", "-p", str(policy), "-o", "json", check=0)
-    rows = {row["topic"]: row for row in done.json()["partitions"]}
-    for topic in held:
-        assert (rows[topic]["action"], {one["code"] for one in rows[topic]["reasons"]}) == ("hold", {"policy-topic"})
-    assert {len(one["text"]) < 600 for row in rows.values() for one in row["reasons"]} == {True}
-    assert "its key is no topic's name; ignored" in done.err
-    assert len(done.err) < 3_000
-    assert [one["text"][:60] for one in rows[free]["reasons"]] == [
-        "retention.commitoffset is enabled, and its time lives in the"
-    ], "nothing was ever said of it"
-
-
-def test_unset_of_nothing_is_an_error(journal: Journal) -> None:
-    world, topic, policy = journal
-    assert f"says nothing of topic {topic}" in run(world, "policy", "unset", topic, check=1).err
-    run(world, "policy", "set", topic, "log.retention.min.timestamp=5", "-p", str(policy), check=0)
-    missing = run(world, "policy", "unset", topic, "retention.ms", check=1)
-    assert f"retention.ms is not set for topic {topic}" in missing.err
 
 
 def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: ClusterWriter) -> None:
