@@ -46,8 +46,7 @@ from tests.support.archives import sample, written
 from tests.support.audit_logs import FOUR
 from tests.support.changed_bytes import mutated
 from tests.support.checkpoints import written as written_checkpoint
-from tests.support.documents import TOPIC_ID, WRITTEN, worst
-from tests.support.ledgers import IDS, filled
+from tests.support.ledgers import IDS, TOPIC_ID, WRITTEN, filled, worst
 from tests.support.plans import EVERY
 from tests.support.reach import reach_at
 

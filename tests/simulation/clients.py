@@ -11,7 +11,7 @@ from retention_cli.brokers.writer import Appended
 from retention_cli.core.clock import Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
-from retention_cli.memory import documents
+from retention_cli.state import messages
 from retention_cli.state.broker_clock import BrokerClock
 from retention_cli.state.own_topics import Stored
 from retention_cli.state.state_topic import Extent, StateTopic
@@ -163,8 +163,8 @@ class SimBrokerClock(BrokerClock):
         self._hub.pause("clock")
         if self._kafka.lose("clock"):
             return Unknown.because("G8", f"no time: {RequestFailedError('timed out', retriable=True)}")
-        value = documents.encode(None, documents.Written(before, 0))
-        stamp = self._kafka.append_state(documents.CLOCK_KEY.encode(), value).broker_ms
+        value = messages.encode(None, messages.Written(before, 0))
+        stamp = self._kafka.append_state(messages.CLOCK_KEY.encode(), value).broker_ms
         assert stamp is not None
         self.compared = True
         return compare_clocks(before, stamp, self._clock_ms())

@@ -84,7 +84,7 @@ def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
     world = engines.world
     topic = world.topic(message_timestamp_type="LogAppendTime")
     stamps = [now_ms() - (20 - n) * HOUR for n in range(20)]
-    world.produce_many({topic: stamps}, lambda stamp: [("at", str(stamp).encode())])
+    world.produce_at(topic, stamps, headers=lambda n: [("at", str(stamps[n]).encode())])
     policy = (
         f"version: 1\ntopics:\n  - match: {topic}\n    retention.max.eventtime.ms: {5 * HOUR}\n"
         "    retention.eventtime.source: header:at\n    unconsumed: trim\n"

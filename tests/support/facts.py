@@ -1,4 +1,4 @@
-"""Partitions made of plain records, and the facts that a perfect reading of them would give."""
+"""Partitions made of plain records, the facts that a perfect reading of them would give, and policies of a few lines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Floor, LookUp, Maybe, PartitionFacts, Reason, Sample, TopicFacts, Unknown
+from retention_cli.decide.lookups import Lookups, Wanted
+from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
-from tests.support.lookups import wanted_lookups
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -125,3 +126,12 @@ settings = st.builds(
 )
 
 NOTE = Reason("lookup", "stopped")
+
+
+def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
+    """Return the times whose ``offset_at`` the decision of one partition needs."""
+    return Lookups(facts.topic, settings, now_ms).of(facts)
+
+
+def policy(text: str):
+    return parse_policy(text, "kretain.yaml", "sha256:x")

@@ -1,4 +1,4 @@
-"""Names that others choose can neither move a cursor nor forge a line, in any command and format.
+"""Names, records and networks that others choose: nothing moves a cursor, forges a line or is claimed too much.
 
 Brokers take any group id. A person is shown its escape; a script that reads JSON or YAML gets the very name back.
 """
@@ -8,14 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support import archiving
 from tests.support.hostile_names import HOSTILE, odd
-from tests.support.world import HOUR, World
+from tests.support.world import HOUR, World, now_ms
 
 ESCAPED = r"evil\x1b[2J\x1b[31m\r\nkretain: 0 records\x07\x9b1m\u202egpj.exe\u200b\u2028"
 FORMULA = "=HYPERLINK(1)"
@@ -92,3 +98,61 @@ def test_hostile_names_are_escaped_in_errors(world: World) -> None:
         said = world.cli(*words)
         # With its colon the name is taken for TOPIC:PARTITION, and no number stands behind it.
         assert (said.code, odd(said)) == (2 if words[:2] == ["plan", HOSTILE] else 1, set()), said.err
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def contents(world: World) -> str:
+    """Ten records whose values, header names and header values move cursors; so does the metadata of a commit of 8."""
+    contents = world.topic("contents")
+    text = HOSTILE.encode()
+    stamps = [now_ms() - 100 * HOUR + n for n in range(10)]
+    world.produce_at(contents, stamps, value=text, headers=lambda _: [(HOSTILE, text)])
+    world.commit(f"{contents}-g", contents, 8, metadata=HOSTILE)
+    return contents
+
+
+def test_escape_sequences_in_records_and_commits_reach_no_terminal(world: World, contents: str, tmp_path: Path) -> None:
+    policy, store = tmp_path / "policy.yaml", tmp_path / "archive"
+    policy.write_text(archiving.policy(contents, store))
+    for words in (
+        ("profile", contents),
+        ("offsets", contents, "--group", f"{contents}-*"),
+        ("explain", contents, "-p", str(policy)),
+        ("trim", "-p", str(policy), "--yes"),
+        ("archive", "list", str(store)),
+        ("archive", "verify", str(store)),
+        ("restore", contents, "--from", str(store), "--to", world.topic("restored"), "--yes"),
+    ):
+        for output in ("table",) if words[0] in ("trim", "restore") else ("table", "json"):
+            said = world.cli(*words, "-o", output)
+            assert (said.code, odd(said)) == (0, set()), (words, output, said.out + said.err)
+    assert world.ends(contents) == (8, 10)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(450)
+@pytest.mark.parametrize(
+    ("apart_s", "outcomes"),
+    [(3, {"trimmed"}), pytest.param(30, {"unverified", "trimmed", "failed"}, marks=pytest.mark.long)],
+    ids=["a moment", "longer than a request may take"],
+)
+def test_network_partition_during_a_trim_is_reported_truthfully(
+    apart_s: int, outcomes: set[str], tmp_path: Path
+) -> None:
+    """In a network of its own, whose only link goes down when the delete is about to be sent: the report stays true."""
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("a network namespace needs root, and unshare")
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
+    command = ["unshare", "--net", sys.executable, "-m", "tests.support.parted", str(tmp_path), str(apart_s)]
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=430, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["sent"] > 0
+    assert found["outcome"] in outcomes, found
+    assert found["records"] <= found["log_start"], "no more is claimed than is gone"
+    if found["outcome"] == "failed":
+        assert found["log_start"] == 0, "a failure is none where it was carried out"
+    assert found["log_start"] in (0, 8), "and never further than the group has read"

@@ -386,7 +386,7 @@ ARENA = 1 << 20
 @pytest.mark.parametrize(
     "passes",
     [
-        pytest.param(250, marks=pytest.mark.thorough),
+        pytest.param(150, marks=pytest.mark.thorough),
         pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(14_400)]),
     ],
 )

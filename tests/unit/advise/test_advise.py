@@ -31,7 +31,7 @@ from retention_cli.advise.format import DAY, HOUR, MINUTE, exact, moment, span
 from retention_cli.core.model import Unknown
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
-from tests.support.advised import GIB, NOW, UNREAD, part, topic
+from tests.support.forecasts import GIB, NOW, UNREAD, part, topic
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -35,8 +35,7 @@ from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.memory.samples import thinned
 from retention_cli.policy.settings import EventSource, Limits, Settings
 from tests.support import combinations as c
-from tests.support.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
-from tests.support.lookups import wanted_lookups
+from tests.support.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic, wanted_lookups
 
 R1 = Settings(consumed_after_ms=24 * HOUR)
 R4 = Settings(forced_age_ms=24 * HOUR)

@@ -23,8 +23,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection
 from retention_cli.trim.run import check_saved
-from tests.support.fleet_plans import KINDS, saved
-from tests.support.plans import EVERY
+from tests.support.plans import EVERY, KINDS, saved
 
 ORDERS = TopicPartition("orders", 0)
 FULL = DiskOutcome(

@@ -13,8 +13,7 @@ from retention_cli.decide.decision import decide, weigh
 from retention_cli.decide.triggers.watermarks import scaled_ms
 from retention_cli.disks.watermarks import reached, usage_for
 from retention_cli.policy.settings import Settings
-from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic
-from tests.support.lookups import wanted_lookups
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, wanted_lookups
 
 MARKS = (Watermark(70, 0.5, HOUR), Watermark(90, 0.1, 2 * HOUR))
 FULL = Usage("broker 1, /data", 75.0, MARKS[0])

@@ -48,8 +48,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport
-from tests.support.fleet_plans import DOWN, EU, FLEET, KINDS, REPORT, US, saved
-from tests.support.plans import HOLD, of_spark, plan, plans
+from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spark, plan, plans, saved
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))

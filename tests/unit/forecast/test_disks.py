@@ -14,7 +14,7 @@ from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.disks import R6, Queued, queue_of
 from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span
 from retention_cli.forecast.steady import PartitionForecast, Retained
-from tests.support.forecasts import HERE, NOW, OTHER, disk, queued
+from tests.support.forecasts import HERE, LAST_LOOK, OTHER, disk, queued
 
 UNKNOWN = Unknown.because("rate", "not measured")
 
@@ -46,8 +46,8 @@ def part(bytes_per_ms: float | None = 1.0, kept: Span = ENDLESS) -> PartitionFor
 def test_r6_takes_older_records_first(used: int, queue: list[Queued], age: Span, comes: float) -> None:
     here = disk(used)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(), OTHER: part()}, queue))])
-    assert r6.deadline(HERE, age, NOW) == Span(comes, math.inf)
-    assert r6.deadline(OTHER, age, NOW) == ENDLESS, "no disk with it has a ceiling"
+    assert r6.deadline(HERE, age, LAST_LOOK) == Span(comes, math.inf)
+    assert r6.deadline(OTHER, age, LAST_LOOK) == ENDLESS, "no disk with it has a ceiling"
 
 
 def test_soonest_disk_decides_and_an_unknown_disk_makes_the_deadline_unknown() -> None:
@@ -55,23 +55,23 @@ def test_soonest_disk_decides_and_an_unknown_disk_makes_the_deadline_unknown() -
     slow, fast = disk(400), disk(400, HERE, OTHER, broker=2)
     queues = [(one, queue_of(one, 50, parts, [])) for one in (slow, fast)]
     for order in (queues, queues[::-1]):
-        soonest = R6(order).deadline(HERE, Span(0, 0), NOW)
+        soonest = R6(order).deadline(HERE, Span(0, 0), LAST_LOOK)
         assert isinstance(soonest, Span)
         assert soonest.low == pytest.approx(100 / 3)
     silent = Disk(3, (), UNKNOWN, {HERE: 0})
     unmeasured = disk(400, HERE, OTHER, broker=4)
     for one, known in ((silent, parts), (unmeasured, {**parts, OTHER: part(None)})):
         r6 = R6([*queues, (one, queue_of(one, 50, known, []))])
-        assert isinstance(r6.deadline(HERE, Span(0, 0), NOW), Unknown)
+        assert isinstance(r6.deadline(HERE, Span(0, 0), LAST_LOOK), Unknown)
 
 
 def test_disk_kept_below_its_ceiling_by_other_rules_has_no_deadline() -> None:
     here = disk(400)
     r6 = R6([(here, queue_of(here, 50, {HERE: part(kept=Span(0, 150))}, []))])
-    assert r6.deadline(HERE, Span(0, 0), NOW) == ENDLESS
+    assert r6.deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
     idle = R6([(here, queue_of(here, 50, {HERE: part(0.0)}, []))])
-    assert idle.deadline(HERE, Span(0, 0), NOW) == ENDLESS
-    assert queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]).comes_to(NOW) == 100
+    assert idle.deadline(HERE, Span(0, 0), LAST_LOOK) == ENDLESS
+    assert queue_of(here, 50, {HERE: part()}, [queued()._replace(each=UNKNOWN)]).comes_to(LAST_LOOK) == 100
     assert Span(0, 0) == NOTHING
 
 

@@ -20,7 +20,8 @@ from retention_cli.forecast.steady import (
     policy_keeps,
 )
 from retention_cli.policy.settings import Settings
-from tests.support.forecasts import HOUR, limits
+from tests.support.facts import HOUR
+from tests.support.forecasts import limits
 
 NEVER_READ = Unknown.because("F4", "no group")
 

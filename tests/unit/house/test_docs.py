@@ -41,8 +41,7 @@ from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.support.command_lines import parse
 from tests.support.docs import ROOT, reason_codes
-from tests.support.fleet_plans import FLEET, REPORT
-from tests.support.plans import EVERY
+from tests.support.plans import EVERY, FLEET, REPORT
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),

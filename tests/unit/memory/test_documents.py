@@ -19,7 +19,7 @@ from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import Position, Positions
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 from retention_cli.state import messages
-from tests.support.documents import TOPIC_ID, WRITTEN, worst
+from tests.support.ledgers import TOPIC_ID, WRITTEN, worst
 
 
 def test_largest_possible_topic_document_fits_into_a_message() -> None:

@@ -24,9 +24,8 @@ from retention_cli.plan.saved import RowModel, SavedPlanError
 from retention_cli.plan.unread import GoneCommits, lost_of, unread_by_group
 from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_text
 from retention_cli.policy.settings import Settings
-from tests.support.facts import HOUR, topic
+from tests.support.facts import HOUR, policy, topic
 from tests.support.plans import EVERY, HOLD, row
-from tests.support.policies import policy
 
 
 def test_plan_row_columns_agree_in_code_json_and_docs() -> None:

@@ -21,7 +21,7 @@ from retention_cli.policy.schema import json_schema
 from retention_cli.policy.settings import FloorSource, OneOff, Settings
 from retention_cli.policy.values import read_patterns, read_topic_patterns
 from retention_cli.reports.policy_check import check_alone
-from tests.support.policies import policy
+from tests.support.facts import policy
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
