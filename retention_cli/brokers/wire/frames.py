@@ -93,6 +93,14 @@ class _Turns:
         connection = self._connection
         self._send = transport._sock_send  # noqa: SLF001  (the one place where it writes to the socket)
         transport._sock_send = lambda: self._send_in_time(transport)  # noqa: SLF001
+        receive = transport._sock_recv  # noqa: SLF001
+
+        def all_of_it() -> tuple[bytes, Exception | None]:
+            # A broker that refuses a password answers and hangs up: the client would drop the answer.
+            data, error = receive()
+            return data, None if data else error
+
+        transport._sock_recv = all_of_it  # noqa: SLF001
         self._kind.connection_made(connection, transport)
         connection.parser = TimedProtocol(
             client_id=connection.config["client_id"],

@@ -182,7 +182,7 @@ def connection_problem(
         return CONTROLLER
     if (why := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
         return why
-    if "timed out" in text.lower() or text.startswith("Timeout during"):  # the client's own, of a handshake
+    if isinstance(error, kafka_errors.KafkaTimeoutError) or "timed out" in text.lower():  # the client's own
         return LATE
     if "DNS" in text:
         return "no address is known for its name: is it right, and is the name server up?"
