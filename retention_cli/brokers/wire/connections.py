@@ -132,6 +132,7 @@ class Wire:
                 said += f"{listener}?"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
                 right = _RIGHT.get(self._settings.mechanism or "", "are name and password right")
+                right = "may the AWS credentials connect" if self._settings.uses_aws else right
                 said = f"it ended the connection{listener}"
                 said += f", and {right}?" if self._settings.mechanism else "?"
             if said == CONTROLLER:
