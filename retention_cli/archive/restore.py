@@ -20,7 +20,7 @@ from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import TopicMetadata
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.reader import RESTORE, ClusterReader
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.errors import Refusal
@@ -110,6 +110,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
         RestoreRefusedError: the target can't accept the records.
         BrokerError: a request to the cluster failed.
     """
+    reader.check_offers(RESTORE, "nothing can be restored")
     chosen = _chosen(store, wanted, progress)
     source = chosen[0].source
     partitions = max(segment.partitions for one in chosen for segment in one.segments)

@@ -13,7 +13,7 @@ from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError
 from retention_cli.brokers.wire.connections import Job, Wire, error_named, failure_of
 from retention_cli.brokers.wire.protocol import (
     ConsumerGroupDescribeRequest,
@@ -80,7 +80,8 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
         if waiting:
             error = errors[waiting[0]]
             if not error.retriable or time.monotonic() > deadline:
-                raise BrokerError(f"broker {waiting[0]} did not list its groups: {error}")
+                kind = MissingApiError if isinstance(error, MissingApiError) else BrokerError
+                raise kind(f"broker {waiting[0]} did not list its groups: {error}")
             await wire.sleep(0.25)
     return sorted(found.values(), key=lambda group: group.name)
 
@@ -97,7 +98,9 @@ async def find_coordinators(
         try:
             response = await wire.ask_any(functools.partial(_coordinator_request, batch, version), deadline)
         except BrokerError as error:
-            errors |= dict.fromkeys(batch, RequestFailedError(f"its coordinator is not known: {error}", retriable=True))
+            may_come = not isinstance(error, MissingApiError)
+            failed = RequestFailedError(f"its coordinator is not known: {error}", retriable=may_come)
+            errors |= dict.fromkeys(batch, failed)
             continue
         for row in response.coordinators if version >= 4 else [response]:
             name = row.key if version >= 4 else batch[0]

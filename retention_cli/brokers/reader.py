@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
+
 from retention_cli.brokers import (
     acls,
     commits,
@@ -35,8 +37,27 @@ Elsewhere = Callable[[str], ConnectionSettings]
 """Returns the connection settings of another cluster, by its context; raises a :class:`SettingsError`."""
 
 
-_DELETE_RECORDS: Final = 21
-"""DeleteRecords' API key; only :mod:`.deleter` can send it."""
+_TRIM: Final = {21: "DeleteRecords"}
+"""By API key; only :mod:`.deleter` can send it."""
+_READ: Final = {0: "Produce", 1: "Fetch"}
+"""librdkafka reads today's batches only where both are offered."""
+WRITE: Final = {**_READ, 22: "InitProducerId"}
+RESTORE: Final = {
+    **WRITE,
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    42: "DeleteGroups",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    28: "TxnOffsetCommit",
+}
+"""The APIs that writing to the cluster, and restoring, need."""
+
+
+def _missing(apis: Mapping[int, str], offered: Mapping[int, object]) -> str:
+    """Return the names of the APIs that are not offered, empty if all are, or if nothing is known."""
+    return ", ".join(name for key, name in apis.items() if offered and key not in offered)
 
 
 class ClusterReader:
@@ -241,6 +262,8 @@ class ClusterReader:
         self, searches: Mapping[TopicPartition, records.Search], seconds: float
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
         """Read records where look-ups were ambiguous, for at most ``seconds``."""
+        if (missing := self._unreadable()) is not None:
+            return dict.fromkeys(searches, missing)
         return records.search_records(self.settings, searches, time.monotonic() + seconds)
 
     def read_ranges(
@@ -252,6 +275,8 @@ class ClusterReader:
         scan: bool = False,
     ) -> dict[TopicPartition, RequestFailedError | None]:
         """Read the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
+        if (missing := self._unreadable()) is not None:
+            return dict.fromkeys(ranges, missing)
         return records.read_ranges(self.settings, ranges, deadline, on_record, scan=scan)
 
     def read_columns(
@@ -266,6 +291,8 @@ class ClusterReader:
         """Read the data records of each range; see :func:`retention_cli.brokers.record_columns.read_columns`."""
         from retention_cli.brokers import record_columns
 
+        if (missing := self._unreadable()) is not None:
+            return {tp: record_columns.Ended(span.start, missing) for tp, span in ranges.items()}
         return record_columns.read_columns(
             self.settings,
             ranges,
@@ -282,20 +309,31 @@ class ClusterReader:
         """Read one partition's complete data records; see :func:`retention_cli.brokers.content.read_whole`."""
         from retention_cli.brokers import content
 
-        return content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
+        missing = self._unreadable()
+        return missing or content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
+
+    def _unreadable(self) -> MissingApiError | None:
+        """Return which API is missing to read records, None if none is."""
+        missing = _missing(_READ, self._wire.offered())
+        return MissingApiError(f"this cluster does not offer {missing}") if missing else None
 
     def check_deletes(self) -> None:
-        """Check that the cluster offers DeleteRecords, by the first broker within reach.
+        """Check that the cluster offers DeleteRecords; see :meth:`check_offers`.
 
         Raises:
             MissingApiError: it does not: nothing can be trimmed.
         """
-        for broker in self.brokers():
-            version = self._wire.run(self._wire.highest_version, broker, _DELETE_RECORDS)
-            if version == -1:
-                raise MissingApiError("this cluster does not offer DeleteRecords: nothing can be trimmed")
-            if version is not None:
-                return
+        self.check_offers(_TRIM, "nothing can be trimmed")
+
+    def check_offers(self, apis: Mapping[int, str], without: str) -> None:
+        """Check that the cluster offers these APIs (by key), by one broker's word.
+
+        Raises:
+            MissingApiError: it does not; the text says which, and what can't be done ``without`` it.
+        """
+        answers = (one for one in self.api_versions().values() if not isinstance(one, BrokerError))
+        if missing := _missing(apis, self._wire.offered() or next(answers, {})):
+            raise MissingApiError(f"this cluster does not offer {missing}: {without}")
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
         """Return the API versions that each broker supports, or why it could not be asked."""
@@ -306,6 +344,17 @@ class ClusterReader:
             except BrokerError as error:
                 found[broker] = error
         return found
+
+    def release(self) -> tuple[int, ...] | None:
+        """Return the oldest release of Apache Kafka that a broker's APIs come to, None if none could be asked."""
+        found = [
+            infer_broker_version_from_api_versions(one) for one in self.api_versions().values() if isinstance(one, dict)
+        ]
+        return min(found, default=None)
+
+    def hosts(self) -> list[str]:
+        """Return the host names in the latest metadata, and those of the bootstrap brokers."""
+        return self._wire.hosts()
 
     def _deadline(self, patience_s: float | None = None) -> float:
         return time.monotonic() + (self.timeout_s if patience_s is None else min(patience_s, self.timeout_s))

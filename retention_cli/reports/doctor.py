@@ -23,6 +23,7 @@ from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
+from retention_cli.reports.platform import Platform, platform_of
 from retention_cli.state.own_topics import STATE_TOPIC, look_at
 from retention_cli.state.state_topic import StateTopic
 
@@ -41,10 +42,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All checks, and the verdict for each command."""
+    """All checks, what kind of cluster this is, and the verdict for each command."""
 
     cluster_id: str
     bootstrap: str
+    platform: Platform
     checks: Sequence[Check]
 
     def commands(self) -> dict[str, Verdict]:
@@ -64,6 +66,7 @@ _MOVE: Final = ("policy set",)
 _LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
+_TRANSACTIONS: Final = ((24, "AddPartitionsToTxn"), (25, "AddOffsetsToTxn"), (26, "EndTxn"), (28, "TxnOffsetCommit"))
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
     (3, 10, "Metadata 10", _COMMANDS, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
     (9, 7, "OffsetFetch 7", _COMMANDS, "missing", "stable offsets: without them a pending commit goes unnoticed"),
@@ -91,6 +94,10 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
     (16, 0, "ListGroups 0", _COMMANDS, "missing", "which groups there are: without it every floor is unknown (F9)"),
     (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
     (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
+    (1, 4, "Fetch 4", _DECIDE, "limited", "reading records: without it what needs them holds (R2, look-ups)"),
+    (0, 3, "Produce 3", (*_MOVE, "restore"), "missing", "writing, and the client reads records only beside it"),
+    (22, 0, "InitProducerId 0", (*_MOVE, "restore"), "missing", "writing each record once"),
+    *((key, 0, f"{name} 0", ("restore",), "missing", "transactions") for key, name in _TRANSACTIONS),
 )
 """API key, required version, its name, the commands that need it, the verdict without it, and what it is for."""
 
@@ -116,6 +123,7 @@ def diagnose(
         BrokerError: not even metadata could be read.
     """
     metadata = reader.metadata()
+    platform = platform_of(reader.hosts(), metadata.cluster_id, reader.release())
     checks = [
         Check(
             "cluster",
@@ -123,6 +131,7 @@ def diagnose(
             f"{metadata.cluster_id}: {_count(len(metadata.brokers), 'broker')}, "
             f"{_count(len(metadata.topics), 'topic')} seen",
         ),
+        Check("platform", "good", str(platform)),
         _connection(reader.settings),
         *_versions(reader),
         *_topics(reader, topics, named=named),
@@ -131,7 +140,7 @@ def diagnose(
         *_state(state_dir, metadata.cluster_id),
         *_kretain_topics(reader, policy),
     ]
-    return Diagnosis(metadata.cluster_id, reader.settings.bootstrap, checks)
+    return Diagnosis(metadata.cluster_id, reader.settings.bootstrap, platform, checks)
 
 
 def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:

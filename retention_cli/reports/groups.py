@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GroupKind, ListedGroup
 from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
@@ -61,12 +62,16 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupList:
-    """All groups by name. ``incomplete`` says why the listing may lack some, None if it is complete."""
+    """All groups by name. ``incomplete`` says why the listing may lack some, None if it is complete.
+
+    ``endless`` says why the ends of some partitions, and so the lags there, are unknown; None if all are known.
+    """
 
     cluster_id: str
     bootstrap: str
     groups: Sequence[GroupSummary]
     incomplete: Reason | None
+    endless: str | None = None
 
 
 def list_all(
@@ -112,7 +117,7 @@ def list_all(
             summary.counts = f"unreadable, so it holds: {commits.text}"
             return
         summary.topics = sorted({*commits.no_position, *(topic for topic, rows in commits.topics.items() if rows)})
-        stands.add(keys[commits.group], summary, commits.topics, passing_unknown=True)
+        stands.add(keys[commits.group], summary, commits.topics, known=leaders)
         if commits.no_position and summary.counts == "counts":
             summary.counts = "counts, and holds where it has no position"
         if (
@@ -144,6 +149,7 @@ def list_all(
         reader.settings.bootstrap,
         sorted(found.values(), key=lambda one: (one.name, one.kind)),
         hint,
+        next((str(one) for one in answers[1].values() if isinstance(one, RequestFailedError)), None),
     )
 
 
@@ -185,8 +191,10 @@ class Standings:
     _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
     _behind: dict[str, int | None] = field(default_factory=dict)
 
-    def add(self, key: str, summary: GroupSummary, rows: Commits, *, passing_unknown: bool = False) -> None:
-        """Add them; the lag is unknown where a partition's end is, unless such partitions are passed over."""
+    def add(
+        self, key: str, summary: GroupSummary, rows: Commits, *, known: Container[TopicPartition] | None = None
+    ) -> None:
+        """Add them; the lag is unknown where a partition's end is. With ``known``, other partitions have no lag."""
         if self.memory is not None and rows:
             since_ms = self.memory.unmoved_since(key, None if summary.kind == "gone" else rows)
             if since_ms is not None and 0 <= since_ms <= self.now_ms:  # else it was seen by a clock that is ahead
@@ -198,7 +206,7 @@ class Standings:
                 end = self.ends.get(tp)
                 if end is not None and summary.lag is not None:
                     summary.lag += max(0, end - offset)
-                elif not passing_unknown:
+                elif known is None or tp in known:
                     summary.lag = None
                 if summary.sets_floors:
                     self.hold(key, tp, offset)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.model import Reason, Unknown
@@ -101,6 +101,7 @@ def change(
     from retention_cli.policy.live import POLICY_TOPIC, LiveEditError, check_topic, last_message, valid_settings
 
     check_topic(topic)
+    reader.check_offers(WRITE, "live settings can't be changed")
     ours: set[int] = set()
     for _ in range(_ROUNDS):
         messages = [one for one in read_messages(reader) if one.offset not in ours]

@@ -64,6 +64,8 @@ def groups(
         warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
+    if found.endless is not None:
+        warn(f"some lags are unknown, as partitions' ends can't be read: {found.endless}")
     print_groups(found, output, now, first_look=first_look)
     return Exit.DONE
 

@@ -58,7 +58,11 @@ def print_diagnosis(found: Diagnosis, output: str) -> None:
     commands = found.commands()
     show(
         output,
-        {**cluster_head(DOCTOR_FORMAT, found.cluster_id, found.bootstrap), "commands": commands},
+        {
+            **cluster_head(DOCTOR_FORMAT, found.cluster_id, found.bootstrap),
+            "platform": found.platform.as_json(),
+            "commands": commands,
+        },
         "checks",
         [
             {"check": one.name, "verdict": one.verdict, "text": one.text, "commands": list(one.commands)}

@@ -188,6 +188,11 @@ class Wire:
         """Return the ids of the brokers in the latest metadata."""
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
+    def hosts(self) -> list[str]:
+        """Return the host names in the latest metadata, and those of the bootstrap brokers."""
+        given = (one.strip().rpartition(":")[0] for one in self._settings.bootstrap.split(","))
+        return sorted({str(broker.host) for broker in self._manager.cluster.brokers()} | set(given))
+
     async def ask(self, request: Any, node: int | None = None, timeout_s: float | None = None) -> Any:
         """Send one request and return its response; without a ``node``, to any available broker.
 
@@ -305,6 +310,10 @@ class Wire:
         except kafka_errors.KafkaError as error:
             raise _translated(error, self._settings) from None
         return dict(connection.broker_version_data.api_versions)
+
+    def offered(self) -> Mapping[int, tuple[int, int]]:
+        """Return the versions that a connected broker named, by API key; empty if none is connected."""
+        return self._manager.offered()
 
     async def highest_version(self, node: int, api_key: int) -> int | None:
         """Return the highest version of an API that one broker supports (−1: none), None if it can't be reached."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
@@ -69,6 +69,11 @@ class TimedConnections(KafkaConnectionManager):  # type: ignore[misc]
         if isinstance(connection, KafkaConnection) and "connection_made" not in vars(connection):  # it is new
             bind(connection)
         return connection
+
+    def offered(self) -> Mapping[int, tuple[int, int]]:
+        """Return the versions that a connected broker named, by API key; empty if none is connected."""
+        told = (one.broker_version_data for one in list(self._conns.values()))
+        return next((one.api_versions for one in told if one is not None), {})
 
 
 def bind(connection: Any) -> None:

@@ -17,7 +17,9 @@ from retention_cli.brokers.security.kerberos_settings import WHAT
 
 NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 LATE: Final = "no answer came in time"
-CONTROLLER: Final = "that is the port of a KRaft controller, which serves no clients: use a broker's port"
+CONTROLLER: Final = (
+    "that is the port of a KRaft controller, which does not offer Metadata and serves no clients: use a broker's port"
+)
 _GONE: Final = "it is not there, or this user may not DESCRIBE it"
 _CODES: Final[Mapping[str, str]] = {
     "OFFSET_OUT_OF_RANGE": "the log does not hold that offset",
@@ -50,6 +52,7 @@ _LOCAL: Final[Mapping[str, str]] = {
     "_ALL_BROKERS_DOWN": "no broker can be reached",
     "_AUTHENTICATION": "the brokers did not accept the user or the password",
     "_UNKNOWN_TOPIC": _GONE,
+    "_UNSUPPORTED_FEATURE": "the brokers do not offer an API that this needs: kretain doctor names it",
     "_AUTO_OFFSET_RESET": "the log does not hold that offset",
 }
 """librdkafka's own errors."""

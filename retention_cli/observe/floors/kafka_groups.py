@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError
 from retention_cli.brokers.groups import ListedGroup, MembersRead, MembersUnknownError, TopicRegex
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
@@ -113,7 +113,9 @@ class GroupReader:
             recall.add_gone(fold, listing.keys)
         except BrokerError as error:
             text = f"the consumer groups could not be listed: {error}"
-            return fold, Doubt(Reason(Code.F9, text), "while patience lasts")
+            again: Literal["no", "while patience lasts"]
+            again = "no" if isinstance(error, MissingApiError) else "while patience lasts"
+            return fold, Doubt(Reason(Code.F9, text), again)
         return fold, None
 
 

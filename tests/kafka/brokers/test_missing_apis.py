@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,3 +128,88 @@ def test_group_with_members_that_cannot_be_described_holds(
     (row,) = done.json()["partitions"]
     assert row["action"] == "hold"
     assert f"does not offer {name}" in " ".join(reason["text"] for reason in row["reasons"]), row["reasons"]
+
+
+GROUPS = ("DescribeCluster", "ListGroups", "FindCoordinator", "OffsetFetch")
+USES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("explain", "TOPIC", "--consumed-after", "1h"): ("ListOffsets", "DescribeConfigs", *GROUPS),
+    ("plan", "TOPIC", "--older-than", "1h"): ("ListOffsets", "DescribeConfigs", "DescribeLogDirs", *GROUPS),
+    ("offsets", "TOPIC"): ("ListOffsets", *GROUPS),
+    ("groups",): ("ListOffsets", *GROUPS),
+    ("profile", "TOPIC"): ("ListOffsets", "Fetch", "Produce"),
+    ("advise", "TOPIC"): ("ListOffsets", "DescribeConfigs", "DescribeLogDirs"),
+    ("disk",): ("DescribeLogDirs",),
+    ("forecast", "-p", "POLICY"): ("ListOffsets", "DescribeLogDirs"),
+    ("policy", "check", "-p", "POLICY"): ("DescribeConfigs",),
+    ("policy", "list", "-p", "LIVE"): ("ListOffsets", "Fetch", "Produce"),
+    ("policy", "set", "TOPIC", "log.retention.min.timestamp=1", "-p", "LIVE"): (
+        *("ListOffsets", "Fetch", "Produce", "InitProducerId"),
+    ),
+    ("init",): ("DescribeConfigs",),
+}
+"""What each command names if it is missing; without all the other APIs together it works."""
+KEYS = {
+    **{name: key for name, (key, most) in APIS.items() if most is None},
+    "Produce": 0,
+    "Fetch": 1,
+    "ListOffsets": 2,
+    "CreateTopics": 19,
+    "InitProducerId": 22,
+    "AddPartitionsToTxn": 24,
+    "AddOffsetsToTxn": 25,
+    "EndTxn": 26,
+    "TxnOffsetCommit": 28,
+    "DescribeAcls": 29,
+    "DeleteGroups": 42,
+    "DescribeProducers": 61,
+    "DescribeTransactions": 65,
+    "ListTransactions": 66,
+    "ConsumerGroupDescribe": 69,
+}
+BESIDE = {"forecast": {"DescribeConfigs", *GROUPS}}
+"""What else leaves something unknown in a command's output."""
+
+
+@pytest.mark.parametrize("command", USES, ids=lambda one: " ".join(one[:2]))
+def test_command_names_each_api_that_it_uses_and_works_without_the_others(
+    proxy: ApiProxy, cluster: EmbeddedKafka, topic: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    run_cli("init", "-b", cluster.bootstrap, check=0)
+    texts = {"POLICY": "retention.ms: 1d", "LIVE": "log.retention.min.timestamp: cluster, unconsumed: trim"}
+    words = {"TOPIC": topic}
+    for name, rules in texts.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f'version: 1\ntopics:\n  - {{match: "{topic}", {rules}}}\n')
+        words[name] = str(path)
+    line = [words.get(word, word) for word in command]
+    used = USES[command]
+    others = KEYS.keys() - {*used, *BESIDE.get(command[0], ())}
+    proxy.most = dict.fromkeys(KEYS[name] for name in others)
+    done = ask(proxy, tmp_path, *line)
+    assert done.code == 0, done.err
+    assert "does not offer" not in done.out + done.err
+    for name in used:
+        proxy.most = {KEYS[name]: None}
+        done = ask(proxy, tmp_path, *line)
+        assert re.search(rf"does not offer [\w, ]*{name}\b", done.out + done.err), (name, done)
+        assert "Traceback" not in done.err
+
+
+def test_restore_is_refused_before_it_begins_where_transactions_are_missing(
+    proxy: ApiProxy, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "archive").mkdir()
+    proxy.most = {24: None, 26: None}
+    done = ask(proxy, tmp_path, "restore", topic, "--from", str(tmp_path / "archive"), "--to", topic, "--yes")
+    assert (done.code, done.out) == (1, "")
+    assert "this cluster does not offer AddPartitionsToTxn, EndTxn: nothing can be restored" in done.err
+
+
+def test_doctor_tells_the_platform_by_what_it_offers(proxy: ApiProxy, topic: str, tmp_path: Path) -> None:
+    proxy.most = {}
+    found = ask(proxy, tmp_path, "doctor", topic, "-o", "json").json()["platform"]
+    assert found["name"] == "Apache Kafka"
+    assert found["kafka_apis"] == "4.3 or later"
+    assert found["docs"] == "docs/platforms.md#apache-kafka"
+    proxy.most = {35: 4, 2: 10, 0: 12, 1: 17}
+    assert ask(proxy, tmp_path, "doctor", topic, "-o", "json").json()["platform"]["kafka_apis"] == "4.0"
