@@ -33,6 +33,20 @@ class RequestFailedError(BrokerError):
         self.code = text.partition(" ")[0] if code is None else code
 
 
+class SchemaError(RequestFailedError):
+    """A schema can't be had from the registry, or not be used: what was written by it is unknown.
+
+    The text goes on from a record: it names the schema, the registry and the reason.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, retriable=True)
+
+    def of_record(self, offset: int) -> SchemaError:
+        """Return the error of the first record that could not be read."""
+        return SchemaError(f"the record at offset {offset:,} is of {self}")
+
+
 class NotSentError(RequestFailedError):
     """A request whose time was over before it was written whole: no broker can execute it."""
 

@@ -104,9 +104,9 @@ async def find_coordinators(
             continue
         for row in response.coordinators if version >= 4 else [response]:
             name = row.key if version >= 4 else batch[0]
-            if (failed := error_named(row.error_code, row.error_message)) is not None:
-                text = f"its coordinator is not known: {failed}"
-                errors[name] = RequestFailedError(text, retriable=failed.retriable, code=failed.code)
+            if (why := error_named(row.error_code, row.error_message)) is not None:
+                text = f"its coordinator is not known: {why}"
+                errors[name] = RequestFailedError(text, retriable=why.retriable, code=why.code)
             else:
                 found[name] = row.node_id
     if set(found.values()) - set(wire.brokers()):

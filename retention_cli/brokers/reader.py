@@ -30,6 +30,7 @@ from retention_cli.core.model import TopicPartition
 
 if TYPE_CHECKING:  # what reads whole records or batches imports it then
     from retention_cli.brokers import content, record_columns, transactions
+    from retention_cli.brokers.schemas.registry import SchemaRegistry
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -83,6 +84,7 @@ class ClusterReader:
         self._elsewhere = elsewhere
         self._wire = Wire(settings, timeout_s)
         self._unsettled: set[str] = set()
+        self._schemas: SchemaRegistry | None = None
 
     def again(self, timeout_s: float) -> ClusterReader:
         """Return an unopened reader of the same cluster, with connections of its own."""
@@ -97,6 +99,15 @@ class ClusterReader:
         if self._elsewhere is None:
             raise SettingsError(f"there are no contexts here, and so no {name}")
         return ClusterReader(self._elsewhere(name), timeout_s, self.clock, self._elsewhere)
+
+    @property
+    def schemas(self) -> SchemaRegistry:
+        """The schema registry, with the schemas that were fetched from it."""
+        if self._schemas is None:
+            from retention_cli.brokers.schemas.registry import SchemaRegistry
+
+            self._schemas = SchemaRegistry(self.settings.registry, self.timeout_s)
+        return self._schemas
 
     @property
     def wire(self) -> Wire:

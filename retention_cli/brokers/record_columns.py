@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.records import OUT_OF_RANGE, Range, read_messages
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TopicPartition
@@ -57,7 +57,7 @@ class Ended:
 OnColumns = Callable[[TopicPartition, Columns], None]
 EventTimeOf = Callable[[Any, bytes | None], int | None]
 """Returns a record's event time in Unix ms from its headers (name and bytes, or None) and its value, None if it has no
-readable one."""
+readable one. A :class:`SchemaError` ends the reading of its partition."""
 
 
 def read_columns(
@@ -86,6 +86,7 @@ def read_columns(
         How reading each partition ended. The columns of failed partitions are valid.
     """
     positions = {tp: one.start for tp, one in ranges.items()}
+    unknown: dict[TopicPartition, SchemaError] = {}
 
     def advance(tp: TopicPartition, to: int) -> None:
         to = min(max(to, positions[tp]), ranges[tp].end)
@@ -97,8 +98,13 @@ def read_columns(
         last = messages[-1].offset()
         if last >= end:
             messages = [message for message in messages if message.offset() < end]
-        if messages:
-            on_columns(tp, _columns(messages, event_time.get(tp.topic)))
+        try:
+            columns = _columns(messages, event_time.get(tp.topic)) if messages else None
+        except SchemaError as error:
+            unknown[tp] = error
+            return True
+        if columns is not None:
+            on_columns(tp, columns)
         advance(tp, last + 1)
         return positions[tp] >= end
 
@@ -112,7 +118,7 @@ def read_columns(
     result = {tp: Ended(one.start) for tp, one in ranges.items()}
     ended = read_messages(settings, starts, _FETCHING, take, end_early)
     for tp in starts:
-        end = ended.get(tp, positions[tp])
+        end = unknown.get(tp) or ended.get(tp, positions[tp])
         if isinstance(end, RequestFailedError):
             result[tp] = Ended(positions[tp], end, out_of_range=end.code == OUT_OF_RANGE)
         else:
@@ -133,7 +139,11 @@ def _columns(messages: list[Any], event_time: EventTimeOf | None) -> Columns:
         sizes = [size + _headers_size(one) for size, one in zip(sizes, headers, strict=True)]
     times = None
     if event_time is not None:
-        found = map(event_time, headers, values)
+        found: list[int | None] = []
+        try:
+            found.extend(map(event_time, headers, values))
+        except SchemaError as error:
+            raise error.of_record(messages[len(found)].offset()) from None
         times = np.array([_NO_TIME if one is None else one for one in found], np.int64)
     return Columns(
         np.array([message.offset() for message in messages], np.int64),

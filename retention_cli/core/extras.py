@@ -58,6 +58,15 @@ def prometheus() -> Any:
     return _part("prometheus_client", "metrics need prometheus_client", "metrics", ", or --listen off")
 
 
+def avro(module: str) -> Any:
+    """Return fastavro or protobuf, or a module of theirs.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    return _part(module, "event times in Avro and Protobuf need fastavro and protobuf", "avro")
+
+
 def require_spark() -> None:
     """Check that all that ``--spark`` needs is there, without importing it.
 

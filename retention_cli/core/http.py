@@ -45,11 +45,12 @@ def ask(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
+    direct: bool = False,
 ) -> Answer:
     """Send a GET, or a POST with a ``body``, and return the answer with any status.
 
-    A GET follows redirects and uses the proxies that the environment names. A POST does neither: what it sends is for
-    that address alone, and a redirect is its answer.
+    A GET follows redirects and uses the proxies that the environment names. A POST does neither, nor does a GET that is
+    ``direct``: what it sends is for that address alone, and a redirect is its answer.
 
     The connection is closed when this returns, and at the deadline. Looking up a name is not interrupted: the system's
     own limits end it.
@@ -61,6 +62,7 @@ def ask(
         body: what to send.
         headers: what to send with it.
         tls: how an https address is checked; by default with the system's certificates.
+        direct: send it to that address alone, as credentials must be.
 
     Raises:
         HttpError: it was not reached, was too slow, or sent too much or too little.
@@ -68,7 +70,7 @@ def ask(
     request = urllib.request.Request(url, body, dict(headers or {}))  # noqa: S310  (http or https, as it was checked)
     with _Watch(timeout_s) as watch:
         try:
-            answer = _opener(watch, tls, follows=body is None).open(request)
+            answer = _opener(watch, tls, follows=body is None and not direct).open(request)
             with contextlib.closing(answer):
                 parts, size = [], 0
                 while size <= most_bytes and (part := answer.read1(1 << 20)):

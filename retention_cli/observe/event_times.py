@@ -5,13 +5,13 @@ The brokers' timestamps, records where these are no event times, and what is rem
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import (
     CREATE_TIME,
     Message,
@@ -31,14 +31,13 @@ from retention_cli.core.model import (
     TopicPartition,
     Unknown,
 )
-from retention_cli.core.units import UnitError, format_duration, parse_time_ms
+from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.memory.event_scan import EventScan
 from retention_cli.observe.lineage import Reading, of_another_log
+from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings
 
-_MAX_TIME_MS: Final = 2**63 - 1
-_LONGEST_TEXT: Final = 64
 _WINDOWS: Final = (128, 2_048, 32_768)
 """How many offsets before L are read for "the last 100 data records": more if the first ones hold only markers."""
 
@@ -225,7 +224,7 @@ def _scan_records(
         if (error := stopped.get(tp)) is not None and newest is not None:
             newest = newest._replace(exact=False)
         found.newest[tp] = newest
-        if error is not None and newest is None:
+        if error is not None and (newest is None or isinstance(error, SchemaError)):
             found.newest[tp] = Unknown.because(Code.R2, f"its event times could not be read: {error}")
         elif scan.blocks and all(one.newest_ms is None for one in scan.blocks):
             first = scan.blocks[0]
@@ -238,7 +237,15 @@ def _scan_records(
 def _scan_name(reading: Reading, tp: TopicPartition, source: EventSource, facts: PartitionFacts) -> str:
     """Return the name under which a scan is remembered (M0). One that ignores future times has its own (G4)."""
     settings = reading.settings[tp.topic]
-    name = str(source) if source != TIMESTAMP else f"{source} ({_read_under(facts, settings)})"
+    match source.kind:
+        case "timestamp":
+            name = f"{source} ({_read_under(facts, settings)})"
+        case "avro" | "protobuf":
+            name = f"{source} ({reading.reader.schemas.settings.url})"
+        case "json":
+            name = f"{source} (framed or not)"
+        case "header":
+            name = str(source)
     if not settings.ignore_future:
         return name
     return f"{name}, at most {format_duration(settings.max_ahead_ms)} ahead"
@@ -262,25 +269,31 @@ def _read_new(
     }
     adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], reading.settings[tp.topic]) for tp in ranges}
     epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
+    stopped: dict[TopicPartition, RequestFailedError] = {}
 
-    def on_record(tp: TopicPartition, message: Message) -> None:
+    def on_record(tp: TopicPartition, message: Message) -> bool:
         nonlocal read
         add, source, ceiling, settings = adders[tp]
         note_epoch(epochs[tp], message)
-        add(message.offset(), _time_of(message, source, settings), ceiling)
+        try:
+            time_ms = _time_of(message, source, settings, reading.reader)
+        except SchemaError as error:
+            stopped[tp] = error
+            return True
+        add(message.offset(), time_ms, ceiling)
         read += 1
         if not read & 4095:
             reading.progress("event times in records", read, total)
+        return False
 
     if ranges:
         reading.progress("event times in records", 0, total)
-    stopped: dict[TopicPartition, RequestFailedError] = {}
     try:
         for tp, error in reading.reader.read_ranges(ranges, reading.deadline, on_record, scan=True).items():
-            if error is None:
-                scans[tp].reached(ends[tp])
-            else:
+            if error is not None:
                 stopped[tp] = error
+            elif tp not in stopped:
+                scans[tp].reached(ends[tp])
     finally:  # also after Ctrl-C: the next run continues from here
         for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
             stopped[tp] = RequestFailedError(why, retriable=True)
@@ -315,7 +328,11 @@ def _find_prefixes(
     while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
         def on_record(tp: TopicPartition, message: Message) -> bool:
-            time_ms = _time_of(message, sources[tp], reading.settings[tp.topic])
+            try:
+                time_ms = _time_of(message, sources[tp], reading.settings[tp.topic], reading.reader)
+            except SchemaError as unknown:
+                searches[tp].gap_read(unknown)
+                return True
             return searches[tp].take(message.offset(), time_ms)
 
         for tp, error in reading.read_proven(gaps, on_record).items():
@@ -376,12 +393,11 @@ class _PrefixSearch:
 
     def gap_read(self, error: RequestFailedError | None) -> None:
         """Continue after the gap, unless the prefix ended in it. An error ends the search."""
-        if self.done:
-            return
         if error is not None:
             self.failed = Unknown.because(Code.R2, f"its event times could not be read again: {error}")
             self.done = True
-        self.offset = self._gap_end
+        elif not self.done:
+            self.offset = self._gap_end
 
 
 def _unreadable(offset: int, source: EventSource) -> Reason:
@@ -412,17 +428,26 @@ def _read_under(facts: PartitionFacts, settings: Settings) -> str | None:
     return kind if settings.event_source is None else f"{settings.event_source}, {kind}"
 
 
-def _time_of(message: Message, source: EventSource, settings: Settings) -> int | None:
-    """Return a record's event time in Unix ms, None if it has no readable one."""
+def _time_of(message: Message, source: EventSource, settings: Settings, reader: ClusterReader) -> int | None:
+    """Return a record's event time in Unix ms, None if it has no readable one.
+
+    Raises:
+        SchemaError: its schema can't be had; the text has the record's offset.
+    """
     match source.kind:
         case "timestamp":
-            return read_time(source, _stamp_of(message, settings), None, None)
+            return read_time(source, _stamp_of(message, settings), None, None, None)
+        case "header":
+            try:
+                return read_time(source, 0, headers_of(message), None, None)
+            except UnreadableHeadersError:
+                return None
         case "json":
-            return read_time(source, 0, None, message.value())
+            return read_time(source, 0, None, message.value(), None)
     try:
-        return read_time(source, 0, headers_of(message), None)
-    except UnreadableHeadersError:
-        return None
+        return read_time(source, 0, None, message.value(), reader.schemas)
+    except SchemaError as error:
+        raise error.of_record(message.offset()) from None
 
 
 def _stamp_of(message: Message, settings: Settings) -> int:
@@ -432,58 +457,3 @@ def _stamp_of(message: Message, settings: Settings) -> int:
     """
     kind, stamp = message.timestamp()
     return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
-
-
-def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes | None) -> int | None:
-    """Return a record's event time (Unix ms), None if it has no readable one.
-
-    ``headers`` are (name, bytes) pairs or None. Of headers of one name the last counts, as in Kafka's own clients.
-    """
-    match source.kind:
-        case "timestamp":
-            return timestamp_ms if timestamp_ms >= 0 else None
-        case "header":
-            raw = None
-            for name, content in headers or ():
-                if name == source.name:
-                    raw = content
-            return _time_in_text(raw)
-        case "json":
-            return _time_in_json(source.name, value)
-
-
-def _time_in_text(raw: bytes | None) -> int | None:
-    if raw is None:
-        return None
-    if len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
-        return None
-    if raw.isdigit():  # the usual case, and the fastest
-        time_ms = int(raw)
-        return time_ms if time_ms <= _MAX_TIME_MS else None
-    try:
-        time_ms = parse_time_ms(raw.decode("utf-8"))
-    except (UnicodeDecodeError, UnitError, OverflowError, ValueError):
-        return None
-    return time_ms if 0 <= time_ms <= _MAX_TIME_MS else None
-
-
-def _time_in_json(pointer: str, value: bytes | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        found: Any = json.loads(value)
-        for token in pointer.split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list):
-                found = found[int(name)] if name.isascii() and name.isdigit() else None
-            else:
-                found = found[name]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-        return None
-    if isinstance(found, str):
-        return _time_in_text(found.encode("utf-8", "replace"))
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        return None
-    if found != found or found in (float("inf"), float("-inf")) or found != int(found):  # noqa: PLR0124  (NaN)
-        return None
-    return int(found) if 0 <= found <= _MAX_TIME_MS else None

@@ -166,7 +166,7 @@ class EntryModel(StrictModel):
     eventtime_source: v.Source | None = Field(
         default=None,
         alias="retention.eventtime.source",
-        description="Where the event time is: timestamp, header:NAME or json:/pointer (R2). "
+        description="Where the event time is (R2): timestamp, header:NAME, json:/pointer, avro:/field, protobuf:field. "
         "Default: the record's timestamp, unless the topic is LogAppendTime.",
     )
     ignore_future: v.Flag | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
@@ -37,14 +38,19 @@ TRIGGER_KEYS: Final = frozenset(
 entry's other keys limit bounds or say how to find them, and stay."""
 
 
+EVENT_SOURCES: Final = "timestamp, header:NAME, json:/pointer, avro:/field or protobuf:field"
+_FIELDS: Final = re.compile(r"/?\w+(/\w+)*", re.ASCII)
+
+
 @dataclass(frozen=True, slots=True)
 class EventSource:
     """Where a record's event time is (``retention.eventtime.source``).
 
-    ``name`` is the header's name, or the JSON pointer (RFC 6901) into the value; empty for ``timestamp``.
+    ``name`` is the header's name, or the JSON pointer (RFC 6901) into the value; empty for ``timestamp``. Avro and
+    Protobuf values are read by the schema registry's schemas.
     """
 
-    kind: Literal["timestamp", "header", "json"]
+    kind: Literal["timestamp", "header", "json", "avro", "protobuf"]
     name: str = ""
 
     def __str__(self) -> str:
@@ -52,7 +58,7 @@ class EventSource:
 
 
 def event_source(text: str) -> EventSource:
-    """Parse ``timestamp``, ``header:NAME`` or ``json:/pointer``.
+    """Parse ``timestamp``, ``header:NAME``, ``json:/pointer``, ``avro:/pointer`` or ``protobuf:field``.
 
     Raises:
         UnitError: it is none of them.
@@ -62,9 +68,11 @@ def event_source(text: str) -> EventSource:
         return EventSource("timestamp")
     if kind == "header" and name:
         return EventSource("header", name)
-    if kind == "json" and colon and (name == "" or name.startswith("/")):
-        return EventSource("json", name)
-    raise UnitError(f"{text!r} is not timestamp, header:NAME or json:/pointer")
+    if kind in ("json", "avro") and colon and (name == "" or name.startswith("/")):
+        return EventSource("json" if kind == "json" else "avro", name)
+    if kind == "protobuf" and _FIELDS.fullmatch(name):
+        return EventSource("protobuf", f"/{name.removeprefix('/')}")
+    raise UnitError(f"{text!r} is not {EVENT_SOURCES}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from retention_cli.core.units import parse_bytes, parse_duration_ms, parse_time_
 from retention_cli.policy.archive_url import NONE, SCHEMES, ArchiveUrlError, check_url
 from retention_cli.policy.errors import ItemsError
 from retention_cli.policy.patterns import compiled
-from retention_cli.policy.settings import event_source
+from retention_cli.policy.settings import EVENT_SOURCES, event_source
 from retention_cli.policy.shown import short, shown
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -174,7 +174,7 @@ def read_event_source(value: object) -> str:
     if isinstance(value, str):
         event_source(value)
         return value
-    raise ValueError(f"{shown(value)} is not timestamp, header:NAME or json:/pointer")
+    raise ValueError(f"{shown(value)} is not {EVENT_SOURCES}")
 
 
 def read_archive_url(value: object) -> str:
@@ -425,7 +425,12 @@ TimeMs = Annotated[
 Source = Annotated[
     str,
     BeforeValidator(read_event_source),
-    WithJsonSchema({"type": "string", "pattern": r"^(timestamp|header:.+|json:(/.*)?)$"}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(timestamp|header:.+|(json|avro):(/.*)?|protobuf:[A-Za-z0-9_/]+)$",
+        }
+    ),
 ]
 HoldOrSkip = Annotated[str, BeforeValidator(word_reader("hold", "skip")), WithJsonSchema({"enum": ["hold", "skip"]})]
 LocalOrCluster = Annotated[

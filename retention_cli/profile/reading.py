@@ -17,7 +17,7 @@ from retention_cli.brokers.record_columns import Columns, Ended
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
-from retention_cli.observe.event_times import read_time
+from retention_cli.observe.record_times import read_time
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS, EventSource
@@ -61,7 +61,7 @@ class TopicHours:
 
     @property
     def by(self) -> str:
-        """The time that records are counted by: ``timestamp``, ``header:NAME`` or ``json:/pointer``."""
+        """The time that records are counted by: ``timestamp``, or the policy's ``retention.eventtime.source``."""
         return str(self.source) if self.by_event_time else "timestamp"
 
 
@@ -260,7 +260,11 @@ def read_into(
     return reader.read_columns(
         todo,
         take,
-        event_time={name: partial(read_time, topic.source, 0) for name, topic in topics.items() if topic.source},
+        event_time={
+            name: partial(read_time, topic.source, 0, schemas=reader.schemas)
+            for name, topic in topics.items()
+            if topic.source
+        },
         on_read=on_read,
         stop=stop,
     )

@@ -36,7 +36,7 @@ def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
-        while (port := _listening(process.pid)) is None:
+        while (port := listening(process.pid)) is None:
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < deadline, "ZooKeeper does not listen"
             time.sleep(0.05)
@@ -46,7 +46,7 @@ def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def _listening(pid: int) -> int | None:
+def listening(pid: int) -> int | None:
     """Return the port on which a process listens, as the kernel knows it."""
     try:
         links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]

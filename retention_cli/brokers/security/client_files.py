@@ -18,6 +18,7 @@ from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security import aws, kerberos_settings, oauth_settings
 from retention_cli.brokers.security.jaas import jaas_options
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
+from retention_cli.brokers.security.registry_settings import CA, UNDERSTOOD, read_registry
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.core.files import read_file
 
@@ -181,6 +182,8 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
     mechanism = next((given[key].value.upper() for key in _MECHANISM if key in given), None)
     left_out = []
     for key, setting in given.items():
+        if key in UNDERSTOOD:
+            continue
         if key in _UNDERSTOOD:
             if setting.value.startswith("${"):
                 raise SettingsError(f"{setting.origin}: {key}: {_SUBSTITUTES['config.providers']}")
@@ -251,6 +254,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
         verify_certificate=(text("enable.ssl.certificate.verification") or "true").lower() != "false",
         verify_hostname=algorithm == "https",
         client_id=text("client.id") or "kretain",
+        registry=read_registry(text, lambda: _trusted(lambda *keys: text(*(f"{CA}{one[4:]}" for one in keys)))),
         left_out=left_out,
     )
 

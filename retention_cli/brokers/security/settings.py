@@ -12,6 +12,7 @@ from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security import oauth_settings
 from retention_cli.brokers.security.kerberos_settings import KerberosSettings
 from retention_cli.brokers.security.oauth_settings import OAuthSettings
+from retention_cli.brokers.security.registry_settings import RegistrySettings
 
 if TYPE_CHECKING:  # an HTTP client is read only where a token is needed
     from retention_cli.brokers.security.oauth_token import TokenProvider
@@ -47,6 +48,7 @@ class ConnectionSettings:
     verify_certificate: bool = True
     verify_hostname: bool = True
     client_id: str = "kretain"
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
     left_out: tuple[str, ...] = ()
 
     @property
@@ -70,7 +72,7 @@ class ConnectionSettings:
 
     def secrets(self) -> list[str]:
         """Return what must not be in any message: passwords, keys, the client secret and the latest token."""
-        found = [self.password, self.key_pem, self.key_password]
+        found = [self.password, self.key_pem, self.key_password, *self.registry.secrets()]
         if (tokens := self.tokens) is not None:
             found += [tokens.settings.client_secret, tokens.latest()]
         return [one for one in found if one]

@@ -64,7 +64,7 @@ def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknow
         return Unknown.because(
             Code.R2,
             "message.timestamp.type=LogAppendTime: the broker has overwritten the event times; say where they are "
-            "with retention.eventtime.source (header:NAME or json:/pointer)",
+            "with retention.eventtime.source (header:NAME, json:/pointer, avro:/field or protobuf:field)",
         )
     return TIMESTAMP
 

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.extras import MissingPartError
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
@@ -96,7 +97,7 @@ def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
         check_clock(work.sent_ms)
         with reader_of(work.cluster, work.connection, work.timeout_s) as reader:
             row = _planned(work, reader, memories, clock_ms)
-    except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError, TooLargeError) as error:
+    except _FAILED as error:
         row = {"failure": failure_text(error)}
     finally:
         if memories is not None:
@@ -180,10 +181,12 @@ class _Failure:
 
 
 _KINDS: Final[dict[str, type[Exception]]] = {
-    one.__name__: one for one in (BrokerError, NothingMatchesError, StateError, InventoryError, TooLargeError)
+    one.__name__: one
+    for one in (BrokerError, NothingMatchesError, StateError, InventoryError, TooLargeError, MissingPartError)
 }
 
 
+_FAILED: Final[tuple[type[Exception], ...]] = (PolicyError, *_KINDS.values())
 _FAILURES: Final = TypeAdapter(_Failure)
 
 

@@ -24,6 +24,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.extras import MissingPartError
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
@@ -140,7 +141,7 @@ def share_reader(sent: Sent[Giant]) -> ArrowTask:
                 with _in_task(giant) as (folder, reader):
                     memory = giant.memories[share].load_once() if giant.memories else None
                     yield from batches_of(read_share(giant, share, memory, reader, folder), ROW)
-            except (BrokerError, StateError) as error:
+            except (BrokerError, StateError, MissingPartError) as error:
                 yield from batches_of([_failed(-1 - share, error)], ROW)
 
     return run
@@ -221,7 +222,7 @@ def slice_planner(sent: Sent[Giant]) -> Callable[[Any], Any]:
             with _in_task(giant) as (folder, reader):
                 arrived = [(row["name"], from_bytes(row["content"])) for row in table.to_pylist()]
                 rows = list(plan_slice(giant, giant.slices[number][1].load_once(), arrived, reader, folder))
-        except (BrokerError, StateError) as error:
+        except (BrokerError, StateError, MissingPartError) as error:
             rows = [_failed(number, error)]
         return pa.Table.from_pylist([{**row, "slice": number} for row in rows], schema=ROW)
 

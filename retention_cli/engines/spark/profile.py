@@ -17,6 +17,7 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import STOPPED, Ended
 from retention_cli.brokers.records import Range
+from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
@@ -169,7 +170,7 @@ def _rows(where: tuple[str, ConnectionRef, float], ranges: Ranges, topics: Mappi
     try:
         with reader_of(*where) as reader:
             ended = read_into(reader, topics, hours, ranges)
-    except BrokerError as error:
+    except (BrokerError, MissingPartError) as error:
         failed = RequestFailedError(str(error), retriable=True)
         ended = {tp: Ended(one.end, failed) for tp, one in hours.items()}
     for tp, how in ended.items():

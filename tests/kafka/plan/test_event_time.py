@@ -236,11 +236,11 @@ def test_record_above_100_mb_is_read(world: World) -> None:
 @pytest.mark.parametrize(
     ("source", "value", "headers"),
     [
-        ("json:/at", b'\x00\x00\x00\x00\x07{"at": 1700000000000}', []),  # framed by a schema registry's serializer
+        ("json:/at", b"\x00\x00\x00\x00\x07\x80\xd0\x95\xff\xbc\x31", []),  # Avro
         ("json:/when", b'{"at": 1700000000000}', []),
         ("header:et", b"x", [("et", (1_700_000_000_000).to_bytes(8, "big"))]),
     ],
-    ids=["framed JSON", "wrong pointer", "binary header"],
+    ids=["Avro", "wrong pointer", "binary header"],
 )
 @pytest.mark.parametrize("unreadable", ["hold", "skip"])
 def test_records_without_an_event_time_hold(

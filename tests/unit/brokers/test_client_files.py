@@ -94,7 +94,7 @@ production.exception.handler rack.aware.assignment.tags repartition.purge.interv
 rocksdb.config.setter share.acknowledgement.mode share.acquire.mode state.cleanup.delay.ms state.dir
 statestore.cache.max.bytes task.assignor.class task.timeout.ms topology.optimization upgrade.from window.size.ms
 windowed.inner.class.serde windowstore.changelog.additional.retention.ms
-auto.register.schemas basic.auth.user.info bearer.auth.token schema.registry.ssl.truststore.location
+auto.register.schemas bearer.auth.token
 use.latest.version confluent.monitoring.interceptor.bootstrap.servers consumer.sasl.jaas.config
 main.consumer.max.poll.records specific.avro.reader
 """.split()  # noqa: SIM905

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.memory import event_scan
 from retention_cli.memory.event_scan import Block, EventScan
-from retention_cli.observe.event_times import read_time
+from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource
 
 HEADER, JSON, STAMP = EventSource("header", "et"), EventSource("json", "/meta/at"), EventSource("timestamp")
@@ -197,6 +197,11 @@ def test_first_time_before_2000_is_named(times: list[int | None], log_start: int
         (HEADER, 5, [("et", b"9" * 5_000)], None, None),
         (JSON, 5, None, b'{"meta": {"at": ' + b"9" * 5_000 + b"}}", None),
         (JSON, 5, None, b'{"meta": {"at": "' + b"9" * 5_000 + b'"}}', None),
+        (JSON, 5, None, b"\0\0\0\0\7" + json.dumps({"meta": {"at": 7}}).encode(), 7),  # JSON Schema's frame
+        (JSON, 5, None, b"\0\1\0\0\7" + json.dumps({"meta": {"at": 7}}).encode(), 7),
+        (JSON, 5, None, json.dumps({"meta": {"at": 7}}).encode("utf-16-be"), 7),
+        (JSON, 5, None, b"\1\0\0\0\7" + json.dumps({"meta": {"at": 7}}).encode(), None),
+        (JSON, 5, None, b"\0\0\0\0\7", None),
         (EventSource("json", ""), 5, None, b"12", 12),
         (EventSource("json", "/a~1b/0/c~0d"), 5, None, b'{"a/b": [{"c~d": 3}]}', 3),
     ],
@@ -204,4 +209,4 @@ def test_first_time_before_2000_is_named(times: list[int | None], log_start: int
 def test_event_time_is_read_from_its_source_or_absent(
     source: EventSource, stamp: int, headers: object, value: bytes | None, time_ms: int | None
 ) -> None:
-    assert read_time(source, stamp, headers, value) == time_ms
+    assert read_time(source, stamp, headers, value, None) == time_ms

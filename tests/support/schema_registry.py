@@ -1,0 +1,151 @@
+"""Schema registries: Apicurio's, a real one with Confluent's REST API, and one that answers what a test wants."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import ssl
+import subprocess
+import tarfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final, Self
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
+from tests.support.zookeeper import listening
+
+VERSION: Final = "2.6.13.Final"
+"""The newest that runs on Java 17."""
+
+
+def _unpacked() -> Path:
+    """Return a folder with Apicurio's registry, downloaded once."""
+    folder = jars.cache_dir() / "jars" / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"apicurio-registry-{VERSION}"
+    with jars.locked(folder / ".lock"):
+        if not target.is_dir():
+            project = jars.maven(folder).project("io.apicurio", "apicurio-registry-app")
+            archive = project.at_version(VERSION).artifact("all", "tar.gz").resolve()
+            part = folder / f".{target.name}.part"
+            shutil.rmtree(part, ignore_errors=True)
+            with tarfile.open(archive) as packed:
+                packed.extractall(part, filter="data")
+            part.rename(target)
+            archive.unlink()
+    return target
+
+
+@contextmanager
+def apicurio(folder: Path) -> Iterator[str]:
+    """Start a registry that keeps everything in memory; give the URL of its Confluent API."""
+    root = _unpacked()
+    command = [str(find_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.port=0"]
+    command += ["-Dquarkus.http.host=127.0.0.1", "-jar", str(root / f"apicurio-registry-app-{VERSION}-runner.jar")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
+    try:
+        deadline = time.monotonic() + 120
+        while (port := listening(process.pid)) is None:
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline, "Apicurio does not listen"
+            time.sleep(0.1)
+        url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+        urllib.request.urlopen(f"{url}/subjects", timeout=60).close()  # noqa: S310
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Registry:
+    """Answers with the schemas that a test gives it, as Confluent's registry does; keeps what it was asked.
+
+    ``answers`` are by path; one that is an int is that status. ``user_info`` is what it asks for, if anything.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.answers: dict[str, Any] = {}
+        self.user_info = ""
+        self.asked: list[str] = []
+        self.hold = threading.Event()
+        self.hold.set()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._http.daemon_threads = True
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
+        self.url = f"http{'' if tls is None else 's'}://127.0.0.1:{self._http.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hold.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def add(self, number: int, schema: object, kind: str = "AVRO", references: object = None) -> None:
+        """Have a schema under an id: an Avro schema, or a Protobuf file's descriptor."""
+        path = f"/schemas/ids/{number}"
+        more: dict[str, Any] = {} if kind == "AVRO" else {"schemaType": kind}
+        if references is not None:
+            more["references"] = references
+        if isinstance(schema, FileDescriptorProto):
+            self.answers[path] = {"schema": 'syntax = "proto3"; // as text', **more}
+            path += "?format=serialized"
+            schema = base64.b64encode(schema.SerializeToString()).decode()
+        self.answers[path] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+            def do_GET(self) -> None:
+                registry.asked.append(self.path)
+                registry.hold.wait(20)
+                user = base64.b64encode(registry.user_info.encode()).decode()
+                if registry.user_info and self.headers["Authorization"] != f"Basic {user}":
+                    self._reply(401, b"{}")
+                    return
+                answer = registry.answers.get(self.path, 404)
+                if isinstance(answer, int):
+                    self._reply(answer, b'{"error_code": 40403, "message": "Schema not found"}')
+                else:
+                    self._reply(200, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+            def _reply(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                if status in (301, 302, 307):
+                    self.send_header("Location", f"{registry.url}/elsewhere")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        return Handler
+
+
+def framed(number: int, payload: bytes) -> bytes:
+    """Return a value as registries' serializers write it."""
+    return b"\0" + number.to_bytes(4, "big") + payload
+
+
+def avro_long(number: int) -> bytes:
+    """Return an Avro long: a zigzag varint."""
+    left, out = (number << 1) ^ (number >> 63), bytearray()
+    while left > 0x7F:
+        out.append((left & 0x7F) | 0x80)
+        left >>= 7
+    return bytes([*out, left])

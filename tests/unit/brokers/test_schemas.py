@@ -1,0 +1,413 @@
+"""Values by the schemas of a registry: what is read of them, and what makes them unknown (R2)."""
+
+from __future__ import annotations
+
+import io
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+
+from retention_cli.brokers.errors import SchemaError
+from retention_cli.brokers.schemas import registry as schemas
+from retention_cli.brokers.schemas.registry import SchemaRegistry
+from retention_cli.brokers.security.client_files import Setting, translate
+from retention_cli.brokers.security.registry_settings import RegistrySettings
+from retention_cli.core.json_pointer import tokens_of
+from retention_cli.observe.record_times import read_time
+from retention_cli.policy.settings import event_source
+from tests.support.java_stores import key_pem, self_signed
+from tests.support.schema_registry import Registry, avro_long, framed
+
+AT = 1_700_000_000_123
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as one:
+        yield one
+
+
+def of(registry: Registry, user_info: str = "", ca_pem: str | None = None) -> SchemaRegistry:
+    return SchemaRegistry(RegistrySettings(registry.url, user_info, ca_pem), 5)
+
+
+def record(fields: dict[str, Any], name: str = "R") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+def written(schema: Any, value: Any) -> bytes:
+    """Write a value by the schema without its logical types: the numbers themselves."""
+    plain = fastavro.parse_schema(without(schema))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, plain, value)
+    return out.getvalue()
+
+
+def without(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [without(one) for one in schema]
+    if isinstance(schema, dict):
+        return {key: without(value) for key, value in schema.items() if key != "logicalType"}
+    return schema
+
+
+# -- Avro ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "time_ms"),
+    [
+        ("long", AT, AT),  # a plain long is in ms
+        (MILLIS, AT, AT),
+        (MICROS, AT * 1_000 + 999, AT),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, AT * 1_000_000 + 999_999, AT),
+        (["null", MICROS], AT * 1_000, AT),
+        (["null", MICROS], None, None),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, AT, None),  # no moment: its zone is unknown
+        ({"type": "long", "logicalType": "time-micros"}, AT, None),
+        ({"type": "int", "logicalType": "date"}, 19_000, None),
+        ("string", str(AT), AT),
+        ("string", "2023-11-14T22:13:20.123Z", AT),
+        ("double", float(AT), AT),
+        ("bytes", str(AT).encode(), None),
+        ("boolean", True, None),
+        (MILLIS, 2**62, 2**62),  # far ahead is for G4 to see, not unreadable
+        (MILLIS, -5, None),
+    ],
+)
+def test_avro_field_is_read_by_its_type(registry: Registry, kind: Any, value: Any, time_ms: int | None) -> None:
+    schema = record({"before": "string", "at": kind, "behind": {"type": "array", "items": "int"}})
+    registry.add(7, schema)
+    raw = framed(7, written(schema, {"before": "x", "at": value, "behind": [1, 2]}))
+    assert read_time(event_source("avro:/at"), 0, None, raw, of(registry)) == time_ms
+
+
+@pytest.mark.parametrize(
+    ("path", "schema", "value"),
+    [
+        ("", MILLIS, AT),
+        ("/meta/at", record({"meta": record({"at": MICROS}, "M")}), {"meta": {"at": AT * 1_000}}),
+        ("/meta/at", record({"meta": ["null", record({"at": MILLIS}, "M")]}), {"meta": {"at": AT}}),
+        ("/all/1", record({"all": {"type": "array", "items": MILLIS}}), {"all": [5, AT]}),
+        ("/by/name", record({"by": {"type": "map", "values": MILLIS}}), {"by": {"name": AT}}),
+    ],
+)
+def test_avro_path_leads_into_records_arrays_and_maps(registry: Registry, path: str, schema: Any, value: Any) -> None:
+    registry.add(7, schema)
+    raw = framed(7, written(schema, value))
+    assert read_time(event_source(f"avro:{path}"), 0, None, raw, of(registry)) == AT
+
+
+SIMPLE = record({"at": MILLIS})
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        b"",
+        b"\0\0\0\0",
+        b'{"at": 1700000000123}',
+        framed(7, b""),  # cut off
+        framed(7, written(SIMPLE, {"at": AT}) + b"\0"),  # something behind it: of another schema
+        framed(8, b"\x02"),  # a schema of another type
+    ],
+)
+def test_value_that_is_not_of_its_schema_has_no_event_time(registry: Registry, raw: bytes | None) -> None:
+    registry.add(7, SIMPLE)
+    registry.add(8, "{}", "JSON")
+    assert of(registry).value("avro", raw, ("at",)) is None
+    assert of(registry).value("avro", framed(7, written(SIMPLE, {"at": AT})), ("other",)) is None
+
+
+def test_deeply_nested_value_ends_nothing_but_itself(registry: Registry) -> None:
+    """Compiled code has no limit of recursion: ten kilobytes ended the process."""
+    schema = record({"at": MILLIS, "next": ["null", "R"]})
+    registry.add(7, schema)
+    one = of(registry)
+    assert one.value("avro", framed(7, written(schema, {"at": AT, "next": {"at": 5, "next": None}})), ("at",)) == AT
+    assert one.value("avro", framed(7, b"\x02\x02" * 1_000_000 + b"\0"), ("at",)) is None
+
+
+@pytest.mark.parametrize("items", ["null", record({}, "Empty"), {"type": "fixed", "name": "F", "size": 0}])
+def test_array_of_items_without_bytes_is_refused(registry: Registry, items: Any) -> None:
+    """Ten bytes would be a quintillion of them."""
+    registry.add(7, record({"at": MILLIS, "all": {"type": "array", "items": items}}))
+    with pytest.raises(SchemaError, match="an array whose items take no bytes"):
+        of(registry).value("avro", framed(7, b"\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x01"), ("at",))
+
+
+def test_avro_references_are_fetched_once_each(registry: Registry) -> None:
+    inner, middle = record({"at": MICROS}, "x.Inner"), record({"inner": "x.Inner"}, "x.Middle")
+    refer = [{"name": "x.Inner", "subject": "a/b", "version": 3}]
+    registry.answers["/subjects/a%2Fb/versions/3?deleted=true"] = {"schema": json.dumps(inner)}
+    registry.answers["/subjects/middle/versions/1?deleted=true"] = {
+        "schema": json.dumps(middle),
+        "references": refer,
+    }
+    outer = record({"middle": "x.Middle", "inner": "x.Inner"}, "x.Outer")
+    registry.add(7, outer, references=[{"name": "x.Middle", "subject": "middle", "version": 1}, *refer])
+    raw = framed(7, avro_long(AT * 1_000) + avro_long(5_000))
+    one = of(registry)
+    assert one.value("avro", raw, ("middle", "inner", "at")) == AT
+    assert one.value("avro", raw, ("inner", "at")) == 5
+    assert len(registry.asked) == len(set(registry.asked)) == 3
+
+
+# -- Protobuf ------------------------------------------------------------------------------------------
+
+INT64, STRING, MESSAGE, ENUM = 3, 9, 11, 14
+ONE, MANY = 1, 3
+
+
+def proto_file() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(name="orders.proto", package="x", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    file.enum_type.add(name="E").value.add(name="ZERO", number=0)
+    file.enum_type[0].value.add(name="ONE", number=1)
+    file.message_type.add(name="First")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="ms", number=1, type=INT64, label=ONE)
+    order.field.add(name="at", number=2, type=MESSAGE, type_name=".google.protobuf.Timestamp", label=ONE)
+    order.field.add(name="text", number=3, type=STRING, label=ONE)
+    order.field.add(name="kind", number=4, type=ENUM, type_name=".x.E", label=ONE)
+    order.field.add(name="meta", number=5, type=MESSAGE, type_name=".x.Order.Meta", label=ONE)
+    order.field.add(name="all", number=6, type=MESSAGE, type_name=".x.Order.Meta", label=MANY)
+    meta = order.nested_type.add(name="Meta")
+    meta.field.add(name="ms", number=1, type=INT64, label=ONE)
+    return file
+
+
+def untyped() -> descriptor_pb2.FileDescriptorProto:
+    """As Redpanda has it: fields of messages and enums name their type alone."""
+    file = proto_file()
+    for field in file.message_type[1].field:
+        if field.type_name:
+            field.ClearField("type")
+    return file
+
+
+def order(**fields: Any) -> bytes:
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(proto_file())
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Order"))()
+    if "at" in fields:
+        made.at.seconds, made.at.nanos = fields.pop("at")
+    for one in fields.pop("all", ()):
+        made.all.add(ms=one)
+    if "meta" in fields:
+        made.meta.ms = fields.pop("meta")
+    for key, value in fields.items():
+        setattr(made, key, value)
+    return bytes(made.SerializeToString())
+
+
+SECOND = b"\x02\x02"
+"""One index, 1: the file's second message."""
+
+
+@pytest.mark.parametrize(
+    ("field", "raw", "time_ms"),
+    [
+        ("ms", SECOND + order(ms=AT), AT),
+        ("ms", SECOND + order(text="x"), None),  # not set, or 0: the wire does not tell
+        ("at", SECOND + order(at=(AT // 1_000, 123_999_999)), AT),
+        ("at/seconds", SECOND + order(at=(5, 0)), 5),
+        ("text", SECOND + order(text="2023-11-14T22:13:20.123Z"), AT),
+        ("kind", SECOND + order(kind=1), None),
+        ("meta", SECOND + order(meta=5), None),
+        ("meta/ms", SECOND + order(meta=AT), AT),
+        ("/meta/ms", SECOND + order(meta=AT), AT),
+        ("all/1/ms", SECOND + order(all=[5, AT]), AT),
+        ("all/2/ms", SECOND + order(all=[5, AT]), None),
+        ("nowhere", SECOND + order(ms=AT), None),
+        ("ms", b"\x04\x02\x00\x08\x05", 5),  # its nested message: indexes 1, 0
+        ("ms", b"\0\x08\x05", None),  # the first message, by the short form: it has no such field
+        ("ms", b"\x02\x08\x08\x05", None),  # a message that the file does not have
+        ("ms", b"\x01\x08\x05", None),
+        ("ms", b"\xff" * 20, None),
+        ("ms", b"", None),
+        ("ms", SECOND + b"\xff", None),
+        ("ms", SECOND + b"\x2b" * 10_000, None),  # groups in groups
+    ],
+)
+def test_protobuf_field_is_read_by_its_type(registry: Registry, field: str, raw: bytes, time_ms: int | None) -> None:
+    registry.add(7, proto_file(), "PROTOBUF")
+    assert read_time(event_source(f"protobuf:{field}"), 0, None, framed(7, raw), of(registry)) == time_ms
+
+
+def test_protobuf_field_without_a_kind_is_read_by_its_type_name(registry: Registry) -> None:
+    registry.add(7, untyped(), "PROTOBUF")
+    raw = framed(7, SECOND + order(at=(5, 0), kind=1))
+    assert of(registry).value("protobuf", raw, ("at",)) == 5_000
+    assert of(registry).value("protobuf", raw, ("kind",)) is None
+
+
+def test_protobuf_imports_come_from_the_references(registry: Registry) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="outer.proto", syntax="proto3", dependency=["in/orders.proto"])
+    outer = file.message_type.add(name="Outer")
+    outer.field.add(name="order", number=1, type=MESSAGE, type_name=".x.Order", label=ONE)
+    registry.add(7, file, "PROTOBUF", [{"name": "in/orders.proto", "subject": "orders", "version": 1}])
+    registry.add(9, proto_file(), "PROTOBUF")
+    path = "/subjects/orders/versions/1?deleted=true"
+    registry.answers[path] = registry.answers["/schemas/ids/9"]
+    registry.answers[f"{path}&format=serialized"] = registry.answers["/schemas/ids/9?format=serialized"]
+    inner = order(ms=AT)
+    raw = framed(7, b"\0\x0a" + bytes([len(inner)]) + inner)
+    assert of(registry).value("protobuf", raw, ("order", "ms")) == AT
+    registry.add(7, file, "PROTOBUF")
+    with pytest.raises(SchemaError, match=r"it imports in/orders\.proto, which is not among its references"):
+        of(registry).value("protobuf", raw, ("order", "ms"))
+
+
+def test_registry_that_gives_protobuf_as_text_alone_makes_it_unknown(registry: Registry) -> None:
+    registry.answers["/schemas/ids/7"] = {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"}
+    registry.answers["/schemas/ids/7?format=serialized"] = registry.answers["/schemas/ids/7"]
+    with pytest.raises(SchemaError, match="it gives Protobuf schemas as text alone"):
+        of(registry).value("protobuf", framed(7, b"\0"), ("ms",))
+
+
+# -- the registry --------------------------------------------------------------------------------------
+
+RAW = framed(7, written(SIMPLE, {"at": AT}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (404, r"it has no such schema \(HTTP 404\): is it the registry that the producers use\?"),
+        (500, r"it answered HTTP 500"),
+        (302, r"it answered HTTP 302"),  # a redirect would take the password along
+        (401, r"it refused the user \(HTTP 401\): see basic.auth.user.info"),
+        (b"<html>", r"its answer is not a registry's: is the URL complete\?"),
+        (b"[" * 100_000, r"its answer is not a registry's"),
+        (b'{"schemaType": 5}', r"its answer is not a registry's"),
+        ({}, r"its answer has no schema"),
+        ({"schema": "no Avro"}, r"it is not an Avro schema that can be read"),
+        ({"schema": '{"type": "record"}'}, r"it is not an Avro schema that can be read"),
+        ({"schema": '"x.Unknown"'}, r"it is not an Avro schema that can be read"),
+        ({"schema": '"long"', "references": ["x"]}, r"its answer has a reference that is none"),
+        (b" " * (schemas.MAX_SCHEMA_BYTES + 1), r"its answer is longer than 4,096 KiB"),
+    ],
+)
+def test_schema_that_cannot_be_had_names_id_url_and_reason(registry: Registry, answer: Any, text: str) -> None:
+    registry.answers["/schemas/ids/7"] = answer
+    one = of(registry, "ada:s3cret")
+    for _again in range(3):
+        with pytest.raises(SchemaError, match=text) as error:
+            one.value("avro", RAW, ("at",))
+        assert str(error.value).startswith(f"schema 7, which can't be had from {registry.url}: ")
+        assert "s3cret" not in str(error.value)
+    assert len(registry.asked) == 1, "a failure counts for a while"
+
+
+def test_registry_that_does_not_answer_is_asked_once(registry: Registry) -> None:
+    registry.hold.clear()
+    one = SchemaRegistry(RegistrySettings(registry.url), 0.2)
+    for number in (7, 8, 9):
+        with pytest.raises(SchemaError, match=f"schema {number}, .*timeout"):
+            one.value("avro", framed(number, b"\0"), ("at",))
+    assert len(registry.asked) == 1
+
+
+def test_number_of_requests_is_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "MAX_FETCHES", 3)
+    one = of(registry)
+    for number in range(5):
+        with pytest.raises(SchemaError, match="HTTP 404" if number < 3 else "more than 3 requests"):
+            one.value("avro", framed(number, b"\0"), ("at",))
+    assert len(registry.asked) == 3
+
+
+def test_password_goes_to_the_registry_alone(registry: Registry) -> None:
+    registry.user_info = "ada:s3cret"
+    registry.add(7, SIMPLE)
+    assert of(registry, "ada:s3cret").value("avro", RAW, ("at",)) == AT
+    with pytest.raises(SchemaError, match="it refused the user"):
+        of(registry, "ada:wrong").value("avro", RAW, ("at",))
+
+
+def test_registry_behind_tls_is_trusted_by_its_own_certificate_alone(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    key.write_text(key_pem())
+    certificate.write_text(self_signed())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with Registry(context) as registry:
+        registry.add(7, SIMPLE)
+        assert of(registry, ca_pem=certificate.read_text()).value("avro", RAW, ("at",)) == AT
+        with pytest.raises(SchemaError, match="its certificate is not trusted"):
+            of(registry).value("avro", RAW, ("at",))
+
+
+# -- the client's file ---------------------------------------------------------------------------------
+
+
+def settings(**given: str) -> RegistrySettings:
+    keys = {key.replace("__", "."): value for key, value in given.items()} | {"bootstrap.servers": "a:1"}
+    return translate({key: Setting(value, "client.properties") for key, value in keys.items()}).registry
+
+
+@pytest.mark.parametrize(
+    ("given", "url", "user_info", "problem"),
+    [
+        ({"schema.registry.url": "http://r:8081/"}, "http://r:8081", "", ""),
+        ({"schema.registry.url": "https://[::1]:8081/apis/ccompat/v7"}, "https://[::1]:8081/apis/ccompat/v7", "", ""),
+        ({"schema.registry.url": "http://r", "basic.auth.user.info": "a:b"}, "http://r", "a:b", ""),
+        (
+            {
+                "schema.registry.url": "http://r",
+                "basic.auth.user.info": "x:y",
+                "schema.registry.basic.auth.user.info": "a:b",
+            },
+            "http://r",
+            "a:b",
+            "",
+        ),
+        ({"schema.registry.url": "http://a:b%40@r:1"}, "http://r:1", "a:b@", ""),
+        ({"schema.registry.url": "http://r", "basic.auth.user.info": "${env:X}"}, "http://r", "", "USER:PASSWORD"),
+        ({"schema.registry.url": "http://r", "basic.auth.user.info": "a"}, "http://r", "", "USER:PASSWORD"),
+        ({"schema.registry.url": "http://r:1,http://s:1"}, "", "", "not the address of one registry"),
+        ({"schema.registry.url": "mock://r"}, "", "", "not the address of one registry"),
+        ({"schema.registry.url": "${env:URL}"}, "", "", "not the address of one registry"),
+        ({"schema.registry.url": "http://r?key=s3cret"}, "", "", "not the address of one registry"),
+        ({"basic.auth.user.info": "a:b"}, "", "", "schema.registry.url is not set"),
+        (
+            {"schema.registry.url": "http://r", "schema.registry.ssl.ca.location": "/nowhere.pem"},
+            "http://r",
+            "",
+            "/nowhere.pem cannot be read",
+        ),
+    ],
+)
+def test_client_file_names_the_registry(given: dict[str, str], url: str, user_info: str, problem: str) -> None:
+    found = settings(**given)
+    assert (found.url, found.user_info) == (url, user_info)
+    assert problem in found.problem
+    assert bool(problem) == bool(found.problem)
+    assert "a:b" not in repr(found)
+    assert "s3cret" not in found.problem
+    if problem:  # files that clients share may name what kretain never needs: only who needs it hears of it
+        with pytest.raises(SchemaError, match=r"^schema 7, which can't be had from"):
+            SchemaRegistry(found).value("avro", RAW, ("at",))
+
+
+def test_registry_settings_have_an_effect_and_are_masked() -> None:
+    given = {"bootstrap.servers": "a:1", "schema.registry.url": "http://r", "basic.auth.user.info": "ada:s3cret"}
+    found = translate({key: Setting(value, "client.properties") for key, value in given.items()})
+    assert found.left_out == ()
+    assert {"ada:s3cret", "s3cret"} <= set(found.secrets())
+    assert "s3cret" not in repr(found)
+
+
+def test_tokens_of_a_path_are_those_of_json() -> None:
+    assert tokens_of("/a~1b/0") == ("a/b", "0")
