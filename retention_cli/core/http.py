@@ -150,7 +150,7 @@ class _Watch:
             else:
                 self.check()  # what was not connected yet could not be shut down
                 return one
-        raise failed or OSError("no address is known for its name")
+        raise failed or OSError("its host name cannot be resolved")
 
     def _hang_up(self) -> None:
         self._late = True

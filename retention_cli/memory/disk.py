@@ -108,7 +108,7 @@ def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
     oldest = within[0] if within else same[-1] if same else now  # after a longer pause the last look counts
     over_ms = now.wall_ms - oldest.wall_ms
     if over_ms < LEAST_MS:
-        text = f"how fast it grows is known from two looks at least {format_duration(LEAST_MS)} apart: look again later"
+        text = f"growth needs two samples at least {format_duration(LEAST_MS)} apart"
         return Unknown.because("disk", text)
     grown = now.used_bytes - oldest.used_bytes
     full_in_ms = None

@@ -158,7 +158,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
             yield _writers(reader, POLICY_TOPIC, "live settings", "set what the policy marks cluster")
         yield _can_make(reader, allowed, POLICY_TOPIC)
     if policy is None or policy.state == "local":
-        text = "unchecked: the brokers' time can't be had, so this machine's is trusted (G8); keep NTP running"
+        text = "not verified; using this machine's clock (G8), so keep NTP running"
         yield Check("clock", "limited", text)
         return
     yield _can_make(reader, allowed, STATE_TOPIC)
@@ -237,7 +237,7 @@ def _versions(reader: ClusterReader) -> Iterable[Check]:
     for _key, _version, name, commands, verdict, purpose in lacking:
         yield Check("versions", verdict, f"a broker lacks {name} ({purpose})", commands)
     if known and not lacking:
-        yield Check("versions", "good", "every broker has all calls that kretain uses")
+        yield Check("versions", "good", "all brokers support the required APIs")
 
 
 def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool) -> Iterable[Check]:

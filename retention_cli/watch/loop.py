@@ -82,7 +82,7 @@ class Folded:
     def good(self) -> str | None:
         """Record that nothing went wrong. Return a line if that is new."""
         times, self._last, self._times = self._times, None, 0
-        return None if times < 2 else f"well again, after {times:,} failures in a row"
+        return None if times < 2 else f"recovered after {times:,} failures"
 
     def notes(self, notes: Sequence[str]) -> Iterator[str]:
         """Yield the notes that the last pass did not have."""

@@ -57,12 +57,14 @@ def check(
     if findings.problems:
         return _report(lines_of(findings.problems))
     seen = (
-        count(len(policy.entries), "entry", "entries"),
-        findings.managed and f"{count(findings.managed, 'topic')} managed",
-        findings.skipped and f"{findings.skipped:,} of them never touched (G5)",
+        findings.skipped and f"{findings.skipped:,} never touched (G5)",
         findings.frozen and f"{findings.frozen:,} on hold (G7)",
     )
-    say(f"{path}: good: {', '.join(part for part in seen if part)}.")
+    number = len(policy.entries)
+    matched = f"{count(number, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
+    if not findings.managed:
+        matched = count(number, "entry", "entries")
+    say(f"{path}: OK: {', '.join([matched, *(part for part in seen if part)])}.")
     return Exit.DONE
 
 

@@ -89,7 +89,7 @@ def _disks(outcomes: Sequence[DiskOutcome]) -> list[Part]:
         *(Line(f"{name}: {size(held)}", indent=2) for name, held in top),
         BLANK,
         *(
-            Line(f"Growth: {text}.", "dim")
+            Line(f"{text[0].upper()}{text[1:]}.", "dim")
             for text in dict.fromkeys(reason.text for reasons in unknown for reason in reasons)
         ),
         Line(f"{count(len(outcomes), 'disk')}{above}.  {key}", "bold"),

@@ -121,7 +121,7 @@ def _totals(plan: Plan) -> list[Line | None]:
     """Return the totals, which groups would lose unread records, and why trim would refuse."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
     going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
-    asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
+    asks = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
     frees = totals.trim or (space is not None and space.dead_bytes)
     looks = f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}"
     young = (
@@ -134,7 +134,7 @@ def _totals(plan: Plan) -> list[Line | None]:
         Line(given_back(space)) if frees else None,
         *(Line(f"trim would refuse this plan: {one.text} ({one.code}).", "bold red") for one in plan.refusals),
         rules_off([plan]),
-        Line(f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"),
+        Line(f"Broker clock not verified; {asks} (G8).", "dim"),
         Line(young, "dim") if plan.memory_since_ms is not None and age_ms < _YOUNG_MS else None,
     ]
 
@@ -149,8 +149,8 @@ def _unread(plan: Plan) -> str:
 
 def _read_by(unread: int, named: str = "") -> str:
     if not unread:
-        return "All of them were read by every consumer that counts."
-    return f"{count(unread, 'of them is', 'of them are')} not read by everybody{named}."
+        return "Every group that counts has read them."
+    return f"{count(unread, 'record has', 'records have')} not been read by every group{named}."
 
 
 def rules_off(plans: Iterable[Plan]) -> Line | None:
@@ -323,7 +323,7 @@ def _fleet_totals(fleet: FleetPlan) -> list[Line | None]:
             for reason in one.refusals
         ),
         rules_off(fleet.plans.values()),
-        Line("Clocks unchecked: ours is trusted (G8).", "dim"),
+        Line("Broker clocks not verified; using this machine's clock (G8).", "dim"),
     ]
 
 

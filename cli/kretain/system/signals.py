@@ -80,11 +80,12 @@ def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: fl
 class Ending:
     """A daemon's end: the first SIGINT or SIGTERM raises KeyboardInterrupt, but not within what must be finished.
 
-    There it waits until that is done. A second one always raises it at once.
+    There it waits until that is done. A second one always raises it at once. ``signal`` is the name of the last one.
     """
 
     def __init__(self) -> None:
         self.asked = False
+        self.signal = ""
         self._holding = False
 
     @contextlib.contextmanager
@@ -98,8 +99,9 @@ class Ending:
         if self.asked:  # not in place of an error
             raise KeyboardInterrupt
 
-    def _hear(self, _number: int, _frame: object) -> None:
+    def _hear(self, number: int, _frame: object) -> None:
         before, self.asked = self.asked, True
+        self.signal = signal.Signals(number).name
         if before or not self._holding:
             raise KeyboardInterrupt
 

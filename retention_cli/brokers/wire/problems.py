@@ -188,7 +188,7 @@ def connection_problem(
     if isinstance(error, kafka_errors.KafkaTimeoutError) or "timed out" in text.lower():  # the client's own
         return LATE
     if "DNS" in text:
-        return "no address is known for its name: is it right, and is the name server up?"
+        return "its host name cannot be resolved: check the name and DNS"
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", f"{type(error).__name__}: "):
         text = text.removeprefix(noise)

@@ -31,7 +31,7 @@ def test_unreachable_advertised_address_is_named(behind: EmbeddedKafka, command:
     done = run_cli(*command, "-b", behind.secure_bootstrap, "--timeout", "2s")
     assert (done.code, done.out) == (1, "")
     assert f"{behind.secure_bootstrap} answered, but no broker did" in done.err
-    assert f"at the addresses they give: {ELSEWHERE} (no address is known for its name" in done.err
+    assert f"at the addresses they give: {ELSEWHERE} (its host name cannot be resolved" in done.err
     assert "advertised.listeners" in done.err
 
 

@@ -57,7 +57,7 @@ def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> N
     assert here.ends(topic) == (0, 10)
     assert audit_of(here.state_dir) == []
     assert "would trim 7 records" in watcher.text
-    assert "dry: plans, and trims nothing without --trim" in watcher.text
+    assert "dry run (pass --trim to delete)" in watcher.text
 
 
 def test_single_watch_trims_and_writes_a_textfile(here: World) -> None:
@@ -77,7 +77,7 @@ def test_single_watch_trims_and_writes_a_textfile(here: World) -> None:
     assert textfile.stat().st_mode & 0o777 == 0o644
     assert [one["exit"] for one in audit_of(here.state_dir) if one["event"] == "end"] == [0, 0], "only what trimmed"
     assert "no election: this cluster has no topic _kretain_policy" in watcher.text
-    assert watcher.text.rstrip().endswith("ends, as it was asked to")
+    assert watcher.text.rstrip().endswith(" received, stopped")
     assert "Traceback" not in watcher.text
 
 

@@ -75,7 +75,7 @@ def test_tls_problem_names_only_the_settings_in_use() -> None:
         (kafka_errors.KafkaConnectionError("111 ECONNREFUSED"), "connection refused"),
         (
             kafka_errors.KafkaConnectionError("DNS lookup failed for nowhere:9092, gaierror(-2, 'Name or …')"),
-            "no address is known for its name: is it right, and is the name server up?",
+            "its host name cannot be resolved: check the name and DNS",
         ),
         (kafka_errors.KafkaTimeoutError("Request timed out after 2997 ms"), "no answer came in time"),
         (kafka_errors.NodeNotReadyError("3"), "broker 3 can't be reached"),

@@ -123,7 +123,7 @@ def test_repeated_errors_are_folded() -> None:
     assert folded.good() is None
     assert folded.error("b") == "b"
     folded.error("b")
-    assert folded.good() == "well again, after 2 failures in a row"
+    assert folded.good() == "recovered after 2 failures"
 
 
 def test_lasting_note_is_shown_once() -> None:

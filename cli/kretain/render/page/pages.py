@@ -143,8 +143,7 @@ def _topics(found: PlanSummary) -> Element | None:
                 for one in found.topics
             ),
         ),
-        note="Drawn: the biggest. In the table: those of which most would go. "
-        + _of(len(found.topics), found.topic_count, "topic"),
+        note="Chart: largest topics. Table: most to trim. " + _of(len(found.topics), found.topic_count, "topic"),
     )
 
 
