@@ -13,7 +13,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.librdkafka import NO_KERBEROS
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.reader import RESTORE, ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
@@ -66,7 +66,6 @@ _MOVE: Final = ("policy set",)
 _LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
-_TRANSACTIONS: Final = ((24, "AddPartitionsToTxn"), (25, "AddOffsetsToTxn"), (26, "EndTxn"), (28, "TxnOffsetCommit"))
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
     (3, 10, "Metadata 10", _COMMANDS, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
     (9, 7, "OffsetFetch 7", _COMMANDS, "missing", "stable offsets: without them a pending commit goes unnoticed"),
@@ -97,7 +96,11 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
     (1, 4, "Fetch 4", _DECIDE, "limited", "reading records: without it what needs them holds (R2, look-ups)"),
     (0, 3, "Produce 3", (*_MOVE, "restore"), "missing", "writing, and the client reads records only beside it"),
     (22, 0, "InitProducerId 0", (*_MOVE, "restore"), "missing", "writing each record once"),
-    *((key, 0, f"{name} 0", ("restore",), "missing", "transactions") for key, name in _TRANSACTIONS),
+    *(
+        (key, 0, f"{name} 0", ("restore",), "missing", "its transactions and its group")
+        for key, name in RESTORE.items()
+        if key > 22
+    ),
 )
 """API key, required version, its name, the commands that need it, the verdict without it, and what it is for."""
 

@@ -193,6 +193,10 @@ def test_command_names_each_api_that_it_uses_and_works_without_the_others(
         done = ask(proxy, tmp_path, *line)
         assert re.search(rf"does not offer [\w, ]*{name}\b", done.out + done.err), (name, done)
         assert "Traceback" not in done.err
+    proxy.most = {3: 9}
+    done = ask(proxy, tmp_path, *line)
+    assert done.code == 1
+    assert "the broker does not offer Metadata in a version that fits" in done.err
 
 
 def test_restore_is_refused_before_it_begins_where_transactions_are_missing(

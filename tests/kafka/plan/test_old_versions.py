@@ -130,6 +130,8 @@ def test_old_version_answers_minus_one_where_a_record_matches(old: Old) -> None:
 
 def test_doctor_names_what_an_old_version_lacks(old: Old) -> None:
     said = old.world.cli("doctor", "-o", "json", check=0).json()
+    release = old.version.rpartition(".")[0]
+    assert said["platform"]["kafka_apis"] == (release if release != "4.3" else "4.3 or later")
     lacking = {check["text"].split(" (")[0] for check in said["checks"] if check["check"] == "versions"}
     if old.version == LOOK_UPS_BY_READING:
         assert "a broker lacks ListOffsets 7" in lacking
