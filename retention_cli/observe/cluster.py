@@ -34,9 +34,11 @@ from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Observation, Request
-from retention_cli.observe.times import read_times
+from retention_cli.observe.times import read_times, with_lookups
 from retention_cli.policy.settings import Settings
 
+START_MARGIN_MS: Final = 10 * 60_000
+"""How much a client's clock may be behind ours that reckons where its group starts (``groups.start``, F2)."""
 _AGAIN_AFTER_S: Final = 0.5
 _DELETED: Final = Unknown.because("metadata", "the topic was deleted while it was read")
 _NEVER_READ: Final = Unknown.because(Code.G5, "never touched, so not read")
@@ -231,6 +233,7 @@ class _Reading:
             self.progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
         facts = self._facts(log_ends, floors, sizes, Unknown.because("size", sizes_problem or "not read"))
+        self._ask_starts(floors, facts, can_be_asked, deadline)
         remembered.recall(facts, all_samples=not request.decides)
         if request.disks is not None:
             facts = request.disks.with_disks(
@@ -313,8 +316,8 @@ class _Reading:
             scopes[name] = TopicScope(metadata.topics[name].leader_epochs, self.settings[name].require_groups)
         request = self.request
         now_ms, groups = request.clock_ms(), request.groups
-        if request.clock is not None:  # a clock that is wrong forgets no group (F6, G8)
-            groups = replace(groups, remember_ms=now_ms)
+        if request.clock is not None:  # a clock that is wrong forgets no group (F6, G8), and dates no start (F2)
+            groups = replace(groups, remember_ms=now_ms, start=())
         recall = Recall(self.memory, groups, now_ms)
         with_rows = request.with_rows and self.again is None
         groups_of = GroupReader(self.reader, scopes, recall, self.progress, self.listener, with_rows=with_rows)
@@ -365,6 +368,27 @@ class _Reading:
                 leader_epoch=metadata.leader_epoch,
             )
         return facts
+
+    def _ask_starts(
+        self,
+        floors: FloorFold,
+        facts: dict[TopicPartition, PartitionFacts],
+        leaders: Mapping[TopicPartition, PartitionMetadata],
+        deadline: float,
+    ) -> None:
+        """Look up where groups without a commit may start (``groups.start``), and fill in these floors (F2).
+
+        A group that starts later, starts later in the log. Whoever starts before ``now_ms`` was asked for its members.
+        """
+        for back_ms, partitions in floors.starts_to_ask().items():
+            time_ms = self.request.now_ms - back_ms - START_MARGIN_MS
+            asked = {tp: facts[tp] for tp in partitions if tp in leaders and not facts[tp].empty}
+            for tp, one in with_lookups(self.reader, asked, (time_ms,), leaders, deadline).items():
+                if (found := (one.lookups or {}).get(time_ms)) is None:
+                    continue
+                floors.start_at(tp, found if isinstance(found, Unknown) else found.offset)
+                floor = floors.floor(tp, one.log_start, one.high_watermark)
+                facts[tp] = facts[tp]._replace(floor=floor)
 
     def _hold_changed(
         self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata

@@ -63,6 +63,11 @@ class GroupsModel(StrictModel):
         description="The prefix of the groups that this user may describe, where he may not see all. Floors are then "
         "known only where groups.require names a group (F8).",
     )
+    start: dict[str, v.Milliseconds] = Field(
+        default={},
+        description="Groups that start so far back where they have no commit (KIP-1106), by name: nothing younger is "
+        "trimmed for them (F2).",
+    )
     share: v.CountOrIgnore = Field(
         default="count",
         description="Whether share groups (KIP-932) count, by their start offsets (F1), or protect nothing.",

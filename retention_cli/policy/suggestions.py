@@ -35,7 +35,7 @@ def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
 
 def names_groups(policy: Policy) -> bool:
     """Return whether the policy itself names any group, or a pattern of groups."""
-    return bool(_required(policy) or any(some for _, some in _patterns(policy)))
+    return bool(_required(policy) or policy.groups.start or any(some for _, some in _patterns(policy)))
 
 
 def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
@@ -44,6 +44,7 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
     A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
     """
     wanted = [("groups.require", one) for one in _required(policy) if one not in groups]
+    wanted += [("groups.start", one) for one, _ms in policy.groups.start if one not in groups]
     for key, patterns in _patterns(policy):
         wanted += [(key, one) for one in patterns if not any(matches((one,), group) for group in groups)]
     notes = []

@@ -172,13 +172,11 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         reads = tp[0] in group.reads(truth.kafka.now_ms) or any(one[0] == tp[0] for one in group.commits)
         if commit is None and not reads:
             continue
-        if _waived(truth, reading, group, tp, topic_id):
+        if _waived(truth, reading, group, tp, topic_id) or _not_seen(truth, reading, group.name):
             continue
-        if reading.rules.scope is not None and not group.name.startswith(reading.rules.scope):
-            truth.residues["a group outside groups.scope, which the policy says reads nothing"] += 1
-            continue
-        if _unlisted(truth, reading, group.name):
-            truth.residues["a hidden offsets topic, and a coordinator was offline"] += 1
+        if _starts_back(reading, group, tp, truth.kafka.now_ms):
+            if (why := _starts_within(truth, reading, group, gone)) is not None:
+                return why
             continue
         stored, commit = commit, None if commit is not None and commit[0] < 0 else commit
         if commit is not None and truth.cannot_know(reading, group.name, tp, topic_id, log, commit):
@@ -199,11 +197,8 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if late is not None:
             how = _how(truth, reading, group, tp, known=before is not None)
             return f"{group.name} ({stored}) had yet to read {late.offset}{how}"
-    known = {key[0] for key in {**reading.memory.counted, **reading.seen} if key[1:] == (topic_id, tp[1])}
-    for name in reading.rules.require:
-        there = truth.kafka.groups.get(name)
-        if name not in known and (there is None or tp not in there.commits):
-            return f"no group says what was read: {name} is required, and has no commit"
+    if (why := _absent(truth, reading, tp, topic_id)) is not None:
+        return why
     some_are_gone, why = _unread_by_gone(truth, reading, tp, topic_id, gone)
     if why is not None:
         return why
@@ -246,13 +241,47 @@ def _unread_by_gone(
     return anybody, None
 
 
-def _unlisted(truth: Truth, reading: Reading, name: str) -> bool:
-    """Return whether a group was missing from listings, and nothing told: the offsets topic is hidden (F9)."""
+def _starts_back(reading: Reading, group: Group, tp: Tp, now_ms: int) -> bool:
+    """Return whether a group has no commit, and starts some hours back when it comes (F2): a live one has started."""
+    live = tp[0] in group.reads(now_ms)
+    return group.name in reading.rules.start and tp not in group.commits and not live
+
+
+def _starts_within(truth: Truth, reading: Reading, group: Group, gone: Sequence[Record]) -> str | None:
+    """Return which of these records a group would read that starts so far back now."""
+    since_ms = truth.kafka.now_ms - reading.rules.start[group.name] * HOUR
+    young = next((one for one in gone if one.stamp >= since_ms), None)
+    if young is None:
+        return None
+    if reading.clock.off_ms > CLOCK_SLACK_MS and not reading.shared:
+        truth.residues["our clock is ahead, and a group starts by the time"] += 1
+        return None
+    return f"{group.name}, which starts {reading.rules.start[group.name]} h back, had yet to read {young.offset}"
+
+
+def _absent(truth: Truth, reading: Reading, tp: Tp, topic_id: str) -> str | None:
+    """Return which required group has no commit here, and is not remembered either (F4)."""
+    known = {key[0] for key in {**reading.memory.counted, **reading.seen} if key[1:] == (topic_id, tp[1])}
+    for name in reading.rules.require:
+        there = truth.kafka.groups.get(name)
+        if name not in known and (there is None or tp not in there.commits):
+            return f"no group says what was read: {name} is required, and has no commit"
+    return None
+
+
+def _not_seen(truth: Truth, reading: Reading, name: str) -> bool:
+    """Return whether a group is none that this user can see, and the policy accepts that (F8, F9)."""
+    if reading.rules.scope is not None and not name.startswith(reading.rules.scope):
+        truth.residues["a group outside groups.scope, which the policy says reads nothing"] += 1
+        return True
     if not (reading.rules.hidden and truth.kafka.offsets_hidden) or name in reading.rules.require:
         return False
     number = offsets_partition(name)
-    leader = truth.kafka.offsets_leaders[number][0]
-    return leader is None or truth.coordinators.get(number, -1) >= reading.began
+    offline = truth.kafka.offsets_leaders[number][0] is None
+    if offline or truth.coordinators.get(number, -1) >= reading.began:
+        truth.residues["a hidden offsets topic, and a coordinator was offline"] += 1
+        return True
+    return False
 
 
 def _waived(truth: Truth, reading: Reading, group: Group, tp: Tp, topic_id: str) -> bool:

@@ -120,6 +120,20 @@ MUTANTS: Final = (
         "for topic in {*known, *unset}:",
     ),
     Mutant(
+        "F2: a live member starts back by now",
+        "observe/floors/fold.py",
+        "                if live:\n",
+        "                if False:\n",
+        rules="R1 start",
+    ),
+    Mutant(
+        "F2: a start counts for nothing",
+        _STANDING,
+        "elif lowest is not None and irregular.start_at < lowest[0]:",
+        "elif False:",
+        rules="R1 start",
+    ),
+    Mutant(
         "F3 never holds",
         "observe/floors/fold.py",
         "            self.failed.add(reason)\n",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.simulation.kafka import HOUR
@@ -16,7 +16,8 @@ class Rules:
     With ``outside`` the last of the consumers keeps its positions in a file (F7). ``explicit``: the policy says that event
     times are the timestamps, also where brokers set these. ``latest`` groups start at the end (F2), ``stale`` ones always
     name an old leader epoch (F5). ``require`` groups must have committed (F4); with ``hidden`` the offsets topic may be
-    (F9), with ``scope`` the user sees the groups of a prefix alone, and the last group has another name (F8).
+    (F9), with ``scope`` the user sees the groups of a prefix alone, and the last group has another name (F8). ``start`` has
+    the hours by which groups start back that have no commit (F2).
     """
 
     consumed_h: int | None = None
@@ -35,6 +36,7 @@ class Rules:
     require: tuple[str, ...] = ()
     hidden: bool = False
     scope: str | None = None
+    start: dict[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def source(self) -> str:
@@ -48,6 +50,7 @@ class Rules:
             "stale.epochs": list(self.stale),
             "require": list(self.require),
             "offsets.topic": "hidden" if self.hidden else None,
+            "start": {name: f"{hours}h" for name, hours in self.start.items()},
             "scope": None if self.scope is None else f"{self.scope}*",
         }
         return [f"{key}: {json.dumps(value)}" for key, value in told.items() if value]

@@ -40,6 +40,7 @@ RULES: Final[dict[str, Rules]] = {
     "R1 latest": Rules(consumed_h=1, latest=("g1",)),
     "R1 stale": Rules(consumed_h=1, stale=("g0", "g1")),
     "R3 G2 F7": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, outside=True),
+    "R1 start": Rules(consumed_h=1, start={"g1": 24, "g2": 1}),
     "R1 hidden": Rules(consumed_h=1, require=("g0",), hidden=True),
     "R1 tenant": Rules(consumed_h=1, require=("g0",), hidden=True, scope="g"),
     "R3 G2 tenant": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, require=("g0",), scope="g"),

@@ -24,11 +24,13 @@ from retention_cli.observe.floors.standing import (
     Irregular,
     Refused,
     Standing,
+    Start,
     floor_of,
     gone_without_commit_text,
     highest,
     no_position_text,
     only_member_text,
+    started_text,
     without_commit_text,
     younger_text,
 )
@@ -118,8 +120,8 @@ class FloorFold:
     """Folds groups one by one, then returns each partition's floor.
 
     A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone``
-    has the positions of groups whose commits are gone (F6), ``rows`` every group as rows, a group's together, if they
-    are wanted.
+    has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
+    (F2), by key, ``rows`` every group as rows, a group's together, if they are wanted.
 
     Args:
         topics: the managed topics.
@@ -132,6 +134,7 @@ class FloorFold:
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.latest = latest
+        self.starts: Mapping[str, int] = {}
         self.columns = {
             name: Columns([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
             for name, count in self.counts.items()
@@ -178,13 +181,14 @@ class FloorFold:
                     present.update(row[0] for row in rows)
                 if there < self._count(topic):
                     has = {row[0] for row in rows} | known.get(topic, set()) | unset.get(topic, set())
-                    self._mark_missing(group, topic, has, without_commit_text(group, topic, rows))
+                    self._mark_missing(group, topic, has, without_commit_text(group, topic, rows), live=topic in live)
         for topic in {*live, *known, *unset}:
             if topic in self.topics and not commits.get(topic):  # or it has no position there any more
                 why = only_member_text(group, topic)
                 if topic not in live:
                     why = gone_without_commit_text(group, topic, "before")
-                self._mark_missing(group, topic, known.get(topic, set()) | unset.get(topic, set()), why)
+                has = known.get(topic, set()) | unset.get(topic, set())
+                self._mark_missing(group, topic, has, why, live=topic in live)
         for topic, partitions in unset.items():  # what is remembered there is no commit, either (F4)
             self.present.get((group, topic), set()).difference_update(partitions)
 
@@ -204,6 +208,8 @@ class FloorFold:
                 if 0 <= partition < self._count(topic):
                     here.add(partition)
                     self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
+                    if (back_ms := self.starts.get(group)) is not None:  # it has no commit any more
+                        self._at(topic, partition).starts(Start(back_ms, group))
                     self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
             self.present.get((group, topic), set()).update(here)
         return found
@@ -294,6 +300,18 @@ class FloorFold:
             if epoch != self.topics[tp.topic].leader_epochs[tp.partition]
         )
 
+    def starts_to_ask(self) -> dict[int, list[TopicPartition]]:
+        """Return where groups without a commit may start, by how far back (ms): ``start_at`` takes the answers (F2)."""
+        found: dict[int, list[TopicPartition]] = {}
+        for tp, one in sorted(self.irregular.items()):
+            if one.start is not None:
+                found.setdefault(one.start.back_ms, []).append(tp)
+        return found
+
+    def start_at(self, tp: TopicPartition, offset: Maybe[int]) -> None:
+        """Record the first offset that a group without a commit may read."""
+        self._at(*tp).start_at = offset
+
     def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
         """Record where a leader epoch ends, None if the leader does not know it."""
         self._at(*tp).ends[epoch] = end
@@ -358,8 +376,15 @@ class FloorFold:
             )
         return known
 
-    def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str) -> None:
+    def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str, *, live: bool = False) -> None:
         count = self._count(topic)
+        if (back_ms := self.starts.get(group)) is not None:
+            for partition in (one for one in range(count) if one not in there):
+                if live:
+                    self._lacks(group, topic, partition, started_text(group, topic))
+                else:
+                    self._at(topic, partition).starts(Start(back_ms, group))
+            return
         text = younger_text(group) if group in self.latest.groups else text
         for partition in range(self.latest.covered(group, topic, count), count):
             if partition not in there:

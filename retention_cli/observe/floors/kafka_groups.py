@@ -105,6 +105,7 @@ class GroupReader:
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
             fold.latest = _latest(mine, fold.counts, recall)
+            fold.starts = {group_key("classic", name): back_ms for name, back_ms in recall.rules.start}
             for reason in listing.may_lack:
                 fold.fail_all(reason, [name for name, one in self.scopes.items() if not one.require])
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)

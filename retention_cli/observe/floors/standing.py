@@ -13,11 +13,13 @@ from retention_cli.core.codes import Code
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.consumers import floor_by, forget_hint, forget_line, is_outside, is_share, plain_name, who
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
+from retention_cli.core.units import format_duration
 
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
 _SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by groups.share: ignore"
+_START_NOT_ASKED: Final = Unknown.because(Code.F2, "where a group starts that has no commit was not asked")
 _NOT_ASKED: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
 
 
@@ -64,6 +66,13 @@ class GoneCommit(NamedTuple):
     seen: str
 
 
+class Start(NamedTuple):
+    """How far back a group starts that has no commit (``groups.start``, F2): of several the longest time counts."""
+
+    back_ms: int
+    group: str
+
+
 EpochEnd = Maybe[int | None]
 """Where a leader epoch ends, None if the leader does not know it."""
 
@@ -78,7 +87,8 @@ class Irregular:
     known to belong to another log, ``ahead`` the highest of those from an epoch that this log has not reached (F5).
     ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6), ``unproven`` is the first by name
     of those that were never seen to count. ``cut`` is where the log was cut since the last pass, and which epoch ended
-    there; :data:`CUT_UNKNOWN` if that could not be asked.
+    there; :data:`CUT_UNKNOWN` if that could not be asked. ``start`` is of a group that starts so far back, and
+    ``start_at`` the first offset that it may read then (F2).
     """
 
     missing_count: int = 0
@@ -90,6 +100,12 @@ class Irregular:
     gone: dict[int, GoneCommit] = field(default_factory=dict)
     unproven: GoneCommit | None = None
     cut: Maybe[tuple[int, int | None]] | None = None
+    start: Start | None = None
+    start_at: Maybe[int] = _START_NOT_ASKED
+
+    def starts(self, one: Start) -> None:
+        """Add a group that has no commit here, and starts so far back."""
+        self.start = one if self.start is None else max(self.start, one)
 
     def lacks(self, group: str, text: str) -> None:
         """Add a group without a commit here, and what to do about it (F2)."""
@@ -125,6 +141,8 @@ class Irregular:
             self.left(epoch, one)
         if other.unproven is not None:
             self.left(None, other.unproven)
+        if other.start is not None:
+            self.starts(other.start)
         self.refused, self.ahead = highest(self.refused, other.refused), highest(self.ahead, other.ahead)
 
 
@@ -155,6 +173,12 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     if irregular.gone or irregular.unproven is not None:
         lowest, lowest_gone, unknown = _with_gone(standing, lowest, high_watermark)
         reasons += unknown
+    starts = irregular.start if log_start != high_watermark else None
+    if starts is not None:
+        if isinstance(irregular.start_at, Unknown):
+            reasons += irregular.start_at.reasons
+        elif lowest is not None and irregular.start_at < lowest[0]:
+            lowest, lowest_gone = (irregular.start_at, starts.group), None
     if lowest is None and not reasons:
         reasons.append(Reason(Code.F4, "no consumer group has committed here: nothing says what was read"))
     if reasons or lowest is None:
@@ -171,6 +195,10 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
             f"{forget_hint(by)}"
         )
         notes = (*notes, Reason(Code.F6, text))
+    if starts is not None and by == starts.group and low == irregular.start_at:
+        back = format_duration(starts.back_ms)
+        text = f"{who(by)} has no commit here, and starts {back} back if it comes (groups.start): {low:,}"
+        notes = (*notes, Reason(Code.F2, text))
     return Floor(low, floor_by(by), notes)
 
 
@@ -325,6 +353,14 @@ def only_member_text(group: str, topic: str) -> str:
     return (
         f"{who(group)} has a live member that reads {topic}, and has committed nothing there yet. Let it "
         f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"
+    )
+
+
+def started_text(group: str, topic: str) -> str:
+    """Return why ``groups.start`` does not say where a live member without a commit reads (F2)."""
+    return (
+        f"{who(group)} has a live member that reads {topic}, and no commit on this partition: when it started is "
+        f"unknown, and so how far back it reads (groups.start). Let it commit here"
     )
 
 

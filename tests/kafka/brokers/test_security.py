@@ -452,7 +452,7 @@ def test_tenant_trims_within_the_scope_of_its_rights(
 
     write("groups.require: [team-a.orders]")
     wait_until(lambda: "F8" in texts(), "the right to one name is none to the scope")
-    assert "--group team-a. --resource-pattern-type prefixed --operation Describe" in texts()["F8"]
+    assert "--group 'team-a.' --resource-pattern-type prefixed --operation Describe" in texts()["F8"]
     assert bobs(sasl, config, "doctor", topic, "-p", str(policy)).code == 1
     prefixed = ResourcePatternType.PREFIXED
     allow(world, "bob", ResourceType.GROUP, "team-a.", AclOperation.DESCRIBE, pattern=prefixed)

@@ -400,6 +400,25 @@ def test_commit_with_a_stale_leader_epoch_counts_if_the_policy_allows_it(world: 
     assert codes(world.decide(stale, topic)) == {"F5"}, "beyond the log's end no commit counts"
 
 
+def test_group_that_starts_by_duration_keeps_what_is_younger(world: World) -> None:
+    """F2: without a commit it starts two hours back when it comes. A live member started at an unknown moment."""
+    topic = world.topic(partitions=2)
+    group = f"{topic}-daily"
+    world.produce(topic, [30 * HOUR] * 3 + [5 * HOUR] * 3 + [90 * 60_000] * 4)
+    world.commit(f"{topic}-done", topic, 10)
+    world.commit(group, topic, {1: 0})
+    policy = f"{consumed(topic)}\ngroups:\n  start: {{{group}: 2h}}"
+    assert codes(world.decide(consumed(topic), topic)) == {"F2"}
+    decision = world.decide(policy, topic)
+    assert (decision.trim_to, decision.min_commit_by) == (6, f"group:{group}")
+    assert world.decide(policy.replace("2h", "6h"), topic).trim_to == 3
+    assert world.decide(policy.replace("2h", "1h"), topic).trim_to == 10, "all of it is older"
+    with kept_alive(world.member(group, [topic], group_protocol="classic")):
+        held = world.decide(policy, topic)
+    assert (held.action, codes(held)) == ("hold", {"F2"})
+    assert "when it started is unknown" in held.reasons[0].text
+
+
 @contextmanager
 def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned: bytes) -> Iterator[None]:
     """Join a group with a protocol type and bytes of one's own, as a Connect worker does."""

@@ -394,3 +394,73 @@ def test_zookeeper_node_with_an_invalid_partition_number_is_refused(partition: s
     with pytest.raises(ValueError, match="is not a partition"):
         _position(partition, (b"5", None))
     assert _position("2147483647", (b"5", None)) == (2**31 - 1, 5)
+
+
+UNREAD_START = Unknown.because("lookup", "?")
+
+
+def starting(*, live: bool = False, gone: bool = False, told: Maybe[int] | None = 4) -> FloorFold:
+    """Fold one group that has read up to 9, and one that has no commit on the first partition and starts a day back."""
+    fold = three(("done", EVERYWHERE))
+    fold.starts = {"daily": 24 * HOUR}
+    if gone:
+        fold.add_gone("daily", {"orders": [(1, 4, None), (0, 6, 5)]}, "2026-11-01")
+    else:
+        fold.add("daily", {"orders": [(1, 4, None)]}, reads=["orders"] if live else [])
+    if told is not None:
+        for partitions in fold.starts_to_ask().values():
+            for tp in partitions:
+                fold.start_at(tp, told)
+    return fold
+
+
+def test_group_that_starts_back_lowers_the_floor_to_where_it_would_start() -> None:
+    fold = starting()
+    assert fold.starts_to_ask() == {24 * HOUR: [ORDERS0, TopicPartition("orders", 2)]}
+    found = fold.floor(ORDERS0, 0, 10)
+    assert isinstance(found, Floor)
+    assert (found.offset, found.by, found.notes[0].code) == (4, "group:daily", "F2")
+    assert "starts 1 d back if it comes (groups.start): 4" in found.notes[0].text
+    assert at(starting(told=10)) == Floor(9, "group:done")
+    assert at(starting(), 1) == Floor(4, "group:daily"), "where it has a commit, that counts"
+
+
+def test_start_that_is_unknown_or_of_a_live_member_holds() -> None:
+    """A live member started at a moment that nobody can tell: it may read what is older by now."""
+    assert at(starting(told=UNREAD_START)) == ["lookup"]
+    assert at(starting(told=None)) == ["F2"]
+    assert at(starting(live=True)) == ["F2"]
+    assert at(starting(told=None), 0, 9, 9) == Floor(9, "group:done"), "an empty partition needs no look-up"
+
+
+def test_start_counts_beside_what_is_remembered_of_a_group_that_is_gone() -> None:
+    """F6: it stood at 6; when it comes back without a commit, it starts a day back."""
+    low = starting(gone=True).floor(ORDERS0, 0, 10)
+    assert isinstance(low, Floor)
+    assert (low.offset, low.by) == (4, "group:daily")
+    late = starting(gone=True, told=8).floor(ORDERS0, 0, 10)
+    assert isinstance(late, Floor)
+    assert (late.offset, [note.code for note in late.notes]) == (6, ["F6"])
+
+
+def test_start_alone_is_no_floor() -> None:
+    """F4: nobody has committed on the partition."""
+    fold = three()
+    fold.starts = {"daily": HOUR}
+    fold.add("daily", {"orders": [(1, 4, None)]})
+    fold.start_at(ORDERS0, 4)
+    assert at(fold) == ["F4"]
+
+
+def test_start_of_several_groups_is_the_longest_in_any_order() -> None:
+    folds = []
+    for names in (("a", "b"), ("b", "a")):
+        fold = three(("done", EVERYWHERE))
+        fold.starts = {"a": HOUR, "b": 2 * HOUR}
+        for name in names:
+            fold.add(name, {"orders": [(1, 9, None)]})
+        other = FloorFold({"orders": TopicScope([5, 5, 5])})
+        other.take(fold.part(["orders"]))
+        folds.append((fold.starts_to_ask(), other.starts_to_ask()))
+    assert folds[0] == folds[1]
+    assert set(folds[0][0]) == set(folds[0][1]) == {2 * HOUR}

@@ -83,6 +83,14 @@ def test_scope_is_a_prefix_and_needs_required_groups(scope: str, required: str, 
         assert wrong in line
 
 
+def test_start_of_a_group_is_a_duration() -> None:
+    text = "version: 1\ngroups:\n  start: {daily: 1d, '*': 90m}\ntopics: [{match: t}]\n"
+    assert dict(parse_policy(text, "p.yaml", "").groups.start) == {"daily": 86_400_000, "*": 5_400_000}
+    [line] = lines(text.replace("90m", "soon"))
+    assert line.startswith("p.yaml:3: ")
+    assert "soon" in line
+
+
 def test_each_invalid_pattern_of_a_list_has_its_line() -> None:
     found = lines('version: 1\ntopics:\n  - match:\n      - a\n      - "re:["\n      - "re:("\n')
     assert [one[:8] for one in found] == ["p.yaml:5", "p.yaml:6"]
