@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
@@ -398,6 +400,32 @@ def test_commit_with_a_stale_leader_epoch_counts_if_the_policy_allows_it(world: 
     assert codes(world.decide(consumed(topic), topic)) == {"F5"}
     world.commit(group, topic, {0: 31}, epochs={0: 0})
     assert codes(world.decide(stale, topic)) == {"F5"}, "beyond the log's end no commit counts"
+
+
+def test_commit_by_name_is_found_under_any_topic_id(world: World) -> None:
+    """F5: a late commit of an older log, by a client that names topics. OffsetFetch 10 does not tell it apart."""
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    topic = world.filled(OLD)
+    group = f"{topic}-late"
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, OLD)
+    commit_raw(world, group, topic, 9)
+    Group = OffsetFetchRequest.OffsetFetchRequestGroup  # noqa: N806  (a class)
+    with reader_for(world.bootstrap) as reader:
+        told = reader.metadata([topic]).topics[topic].topic_id
+        assert told is not None
+        topic_id = UUID(bytes=urlsafe_b64decode(f"{told}=="))
+        wanted = [Group.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])]
+        request = OffsetFetchRequest(version=10, groups=[Group(group_id=group, topics=wanted)], require_stable=True)
+
+        async def ask() -> list[int]:
+            coordinators, _ = await find_coordinators(reader.wire, [group], deadline_after(30))
+            answer = await reader.wire.ask(request, coordinators[group])
+            return [one.committed_offset for one in answer.groups[0].topics[0].partitions]
+
+        assert reader.wire.run(ask) == [9]
 
 
 def test_group_that_starts_by_duration_keeps_what_is_younger(world: World) -> None:
