@@ -247,6 +247,7 @@ NEAREST: Final = {
             "tests/kafka/floors/test_floors.py",
             "tests/kafka/floors/test_lineage.py",
             "tests/kafka/plan/test_observe.py",
+            "tests/kafka/brokers/test_security.py",
         ),
         "tests/kafka/trim/test_failures.py",
     ),
