@@ -138,6 +138,8 @@ def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record], *, s
     largest = truth.largest(rules.source, tp, (True, False) if switched else (append_time,))
     times = [told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
     for one, time_ms in zip(gone, times, strict=True):
+        if time_ms is None and rules.avro:
+            continue
         if time_ms is None:
             return f"R2: {one.offset} has no event time that can be read"
         if not rules.header:

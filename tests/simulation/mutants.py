@@ -96,6 +96,12 @@ MUTANTS: Final = (
         "newest.time_ms - keep_ms + 3_600_000",
     ),
     Mutant(
+        "R2: a record whose schema is missing has no event time",
+        "observe/event_times.py",
+        "            stopped[tp] = error\n            return True\n",
+        "            time_ms = None\n",
+    ),
+    Mutant(
         "R2: a marker's time counts",
         "observe/event_times.py",
         "            unsure[tp] = answer\n",

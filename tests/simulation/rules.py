@@ -17,7 +17,8 @@ class Rules:
     times are the timestamps, also where brokers set these. ``latest`` groups start at the end (F2), ``stale`` ones always
     name an old leader epoch (F5). ``require`` groups must have committed (F4); with ``hidden`` the offsets topic may be
     (F9), with ``scope`` the user sees the groups of a prefix alone, and the last group has another name (F8). ``start`` has
-    the hours by which groups start back that have no commit (F2).
+    the hours by which groups start back that have no commit (F2). ``avro``: event times are read by schemas that may be
+    missing, and records without one are passed over.
     """
 
     consumed_h: int | None = None
@@ -25,6 +26,7 @@ class Rules:
     event_h: int | None = None
     header: bool = False
     json: bool = False
+    avro: bool = False
     minimum_ms: int | None = None
     live: bool = False
     wallclock_h: int | None = None
@@ -65,7 +67,10 @@ class Rules:
         if self.event_h is not None:
             lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
         if self.header:
-            lines.append(f"retention.eventtime.source: {'json:/et' if self.json else 'header:et'}")
+            place = "avro:/et" if self.avro else "json:/et" if self.json else "header:et"
+            lines.append(f"retention.eventtime.source: {place}")
+            if self.avro:
+                lines.append("on.unreadable: skip")
         elif self.explicit:
             lines.append("retention.eventtime.source: timestamp")
         if self.live:

@@ -31,6 +31,7 @@ RULES: Final[dict[str, Rules]] = {
     "R2 header": Rules(event_h=24, header=True, unconsumed="trim"),
     "R2 header G2": Rules(event_h=24, header=True),
     "R2 json": Rules(event_h=24, header=True, json=True, unconsumed="trim"),
+    "R2 avro": Rules(event_h=24, header=True, avro=True, unconsumed="trim"),
     "R3": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, unconsumed="trim"),
     "R3 live": Rules(live=True, unconsumed="trim"),
     "R4": Rules(forced_h=12),

@@ -97,7 +97,7 @@ class World:
         rules = RULES[self.rules]
         if self.source == 0 or rules.event_h is None:
             return rules
-        return replace(rules, header=self.source == 2, explicit=self.source == 1, json=False)
+        return replace(rules, header=self.source == 2, explicit=self.source == 1, json=False, avro=False)
 
     def counts_events(self, tp: Tp, records: Iterable[Record]) -> None:
         """Note that records are there under the present settings."""
