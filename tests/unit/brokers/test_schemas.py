@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from retention_cli.brokers.schemas import registry as schemas
 from retention_cli.brokers.schemas.registry import SchemaRegistry
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.registry_settings import RegistrySettings
+from retention_cli.core.extras import MissingPartError
 from retention_cli.core.json_pointer import tokens_of
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import event_source
@@ -347,6 +349,17 @@ def test_registry_behind_tls_is_trusted_by_its_own_certificate_alone(tmp_path: P
         assert of(registry, ca_pem=certificate.read_text()).value("avro", RAW, ("at",)) == AT
         with pytest.raises(SchemaError, match="its certificate is not trusted"):
             of(registry).value("avro", RAW, ("at",))
+
+
+@pytest.mark.parametrize(("kind", "module"), [("avro", "fastavro"), ("protobuf", "google.protobuf.descriptor_pool")])
+def test_missing_library_is_named_with_its_extra(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, kind: schemas.Kind, module: str
+) -> None:
+    registry.add(7, SIMPLE)
+    registry.add(8, proto_file(), "PROTOBUF")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPartError, match=r"event times in Avro and Protobuf need fastavro and protobuf: .*avro"):
+        of(registry).value(kind, framed(7 if kind == "avro" else 8, b"\0"), ("at",))
 
 
 # -- the client's file ---------------------------------------------------------------------------------
