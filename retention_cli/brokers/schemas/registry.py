@@ -92,7 +92,7 @@ class SchemaRegistry:
             if time.monotonic() - since < _DOWN_S:
                 raise HttpError(text)
 
-    def _schema(self, path: str, content: Mapping[str, Any], known: dict[str, Schema]) -> Schema:
+    def _schema(self, path: str, content: Mapping[str, Any], known: dict[str, Schema | None]) -> Schema:
         """Return the schema in an answer, with those that it refers to."""
         kind, text = content.get("schemaType", "AVRO"), content.get("schema")
         if not isinstance(text, str):
@@ -109,8 +109,11 @@ class SchemaRegistry:
                 raise HttpError("its answer has a reference that is none") from None
             further = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             if further not in known:
+                known[further] = None
                 known[further] = self._schema(further, self._get(further), known)
-            found[name] = known[further]
+            if (schema := known[further]) is None:
+                raise HttpError("its references go in a circle")
+            found[name] = schema
         return Schema(kind, text, found)
 
     def _get(self, path: str) -> dict[str, Any]:

@@ -164,6 +164,14 @@ def test_avro_references_are_fetched_once_each(registry: Registry) -> None:
     assert len(registry.asked) == len(set(registry.asked)) == 3
 
 
+def test_references_in_a_circle_are_refused(registry: Registry) -> None:
+    refer = [{"name": "x.R", "subject": "a", "version": 1}]
+    registry.add(7, SIMPLE, references=refer)
+    registry.answers["/subjects/a/versions/1?deleted=true"] = registry.answers["/schemas/ids/7"]
+    with pytest.raises(SchemaError, match="its references go in a circle"):
+        of(registry).value("avro", RAW, ("at",))
+
+
 # -- Protobuf ------------------------------------------------------------------------------------------
 
 INT64, STRING, MESSAGE, ENUM = 3, 9, 11, 14
