@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
+from retention_cli.disks.inventory.log_dirs import LogDir
 
 FORMAT: Final = "kretain.segments/v1"
 METADATA_KEY: Final = b"kretain.segments"
@@ -31,8 +32,6 @@ COLUMNS: Final = (
     ("leader_epoch", "int32", True),
 )
 """Each column's name, type, and whether it may be null. Times are Unix ms."""
-LATER: Final = frozenset({"leader_epoch"})
-"""Columns that files of earlier versions lack: they are read as null."""
 
 
 def schema() -> Any:
@@ -48,13 +47,13 @@ class InventoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """One file of an inventory. ``dirs`` has the figures of each log dir, by the keys in docs/segments.md."""
+    """One file of an inventory, and the log dirs that its scan read."""
 
     path: str
     broker: int
     cluster_id: str | None
     scanned_at_ms: int
-    dirs: tuple[dict[str, Any], ...]
+    dirs: tuple[LogDir, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Inventory:
     @property
     def scanned_dirs(self) -> frozenset[tuple[int, str]]:
         """Every (broker, log dir) that was scanned, including those without segments."""
-        return frozenset((file.broker, str(one.get("path"))) for file in self.files for one in file.dirs)
+        return frozenset((file.broker, one.path) for file in self.files for one in file.dirs)
 
     def age_ms(self, now_ms: int) -> int:
         """Return the age of the oldest file (ms); negative if it was written by a machine whose clock is ahead."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
@@ -15,31 +18,26 @@ from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory.format import (
     COLUMNS,
     FORMAT,
-    LATER,
     METADATA_KEY,
     Inventory,
     InventoryError,
     InventoryFile,
     schema,
 )
+from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.policy.model import Policy
 
 if TYPE_CHECKING:  # only an inventory needs it
     from retention_cli.disks.inventory_view import InventoryView
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
-_DIR_NUMBERS: Final = (
-    *("total_bytes", "usable_bytes", "topics", "partitions", "segments", "bytes", "log_bytes", "pending_bytes"),
-    *("future_bytes", "stray_bytes", "ignored", "unread"),
-)
-"""The figures of each log dir in a file's metadata."""
 MOST_ROWS: Final = 25_000_000
-"""The most rows that are read from a file. A row takes about 110 bytes of memory, and may take none in the file."""
+"""The most rows that are read from a file. A row takes about 220 bytes of memory, and may take none in the file."""
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
 
-_Replica = tuple[str, str, int]
-"""A log dir, a topic and a partition."""
+Replica = tuple[int, str, str, int]
+"""A broker, a log dir, a topic and a partition."""
 
 
 def inventory_paths(policy: Policy) -> list[Path]:
@@ -79,15 +77,10 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
     inventory = read_inventory(paths, READ)
     if whole and inventory.unread:
         raise InventoryError(inventory.unread[0])
-    columns = {name: inventory.table.column(name) for name in READ}
-    inventory = Inventory(inventory.files, None, inventory.incomplete, inventory.unread)
-
-    def column(name: str) -> Any:
-        """Return a column and let go of it, so that its memory is free once it is encoded."""
-        arrow().default_memory_pool().release_unused()
-        return columns.pop(name)
-
-    return InventoryView(inventory, column)
+    view = InventoryView(inventory)
+    del inventory
+    arrow().default_memory_pool().release_unused()
+    return view
 
 
 def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
@@ -117,8 +110,8 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         files.append(file)
         tables.append(table.select(wanted))  # the others go at once
         incomplete |= unknown
-        for folder, topic, partition in replicas:
-            key = (file.broker, topic, partition)
+        for broker, folder, topic, partition in replicas:
+            key = (broker, topic, partition)
             if (other := found.setdefault(key, folder)) != folder:  # only the broker knows which of them counts
                 incomplete[key] = f"it is in {other} and in {folder}: scan again"
     if problems and not files:
@@ -152,7 +145,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise InventoryError(f"{path} is no Parquet file that can be read: {parquet_problem(error)}") from None
 
 
-def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[_Replica]]:
+def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[Replica]]:
     """Return a file: what it says of itself, its table, what is incomplete in it and why, and its replicas."""
     parquet = arrow("pyarrow.parquet")
     with _reading(path), open_regular(path) as opened:
@@ -171,11 +164,7 @@ def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], st
             raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
         opened.seek(0)
         with parquet.ParquetFile(opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
-            have = {*file.schema_arrow.names}
-            table = file.read([name for name, _, _ in COLUMNS if name in have])
-        for name in sorted(LATER - have):
-            kind = schema().field(name)
-            table = table.append_column(kind, arrow().nulls(len(table), kind.type))
+            table = file.read([name for name, _, _ in COLUMNS])
     return about, table, incomplete, check_rows(path, about, table)
 
 
@@ -183,8 +172,6 @@ def _check_columns(path: Path, found: Any) -> None:
     types = arrow().types
     have = {field.name: field.type for field in found}
     for field in schema():
-        if field.name in LATER - have.keys():
-            continue
         if (kind := have.get(field.name)) is None:
             raise InventoryError(f"{path} lacks the column {field.name}: scan again")
         if (kind.value_type if types.is_dictionary(kind) else kind) != field.type:
@@ -197,14 +184,15 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         raise InventoryError(f"{path} is no inventory of segments: `kretain segments scan --out` writes one")
     try:
         value = json.loads(said)
-        what = value["format"]
+        what, dirs = value["format"], TypeAdapter(tuple[LogDir, ...]).validate_python(value["dirs"])
+        has_all_figures = [*map(asdict, dirs)] == value["dirs"]
         cluster = value["cluster"]["id"]
         about = InventoryFile(
             str(path),
             int(value["broker"]),
             None if cluster is None else str(cluster),
             parse_time_ms(value["scanned_at"]),
-            tuple(map(_dir, value["dirs"])),
+            dirs,
         )
         incomplete = {
             (about.broker, str(one["topic"]), int(one["partition"])): str(one["problem"]) for one in value["incomplete"]
@@ -213,23 +201,11 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         written = None if totals is None else int(totals["segments"])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, UnitError):
         raise InventoryError(f"{path}: what it says of itself can't be read: scan again") from None
+    if not has_all_figures:
+        raise InventoryError(f"{path}: what it says of a log dir lacks figures: scan again")
     if what != FORMAT:
         raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
     return about, incomplete, written
-
-
-def _dir(said: Any) -> dict[str, Any]:
-    """Return what a file says of a log dir.
-
-    Raises:
-        KeyError, TypeError, ValueError: it lacks a figure, or has another kind of value.
-    """
-    found = dict(said)
-    if not (isinstance(found["path"], str) and isinstance(found["device"], str)):
-        raise TypeError
-    if not all(type(found[key]) is int and 0 <= found[key] < 2**63 for key in _DIR_NUMBERS):
-        raise ValueError
-    return found
 
 
 def _check_together(files: Sequence[InventoryFile]) -> None:
@@ -245,13 +221,13 @@ def _check_together(files: Sequence[InventoryFile]) -> None:
     seen: dict[tuple[int, str], str] = {}
     for file in files:
         for folder in file.dirs:
-            place = (file.broker, str(folder.get("path")))
+            place = (file.broker, folder.path)
             if place in seen:
                 raise InventoryError(f"{seen[place]} and {file.path} both hold {place[1]} of broker {file.broker}")
             seen[place] = file.path
 
 
-def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[_Replica]:
+def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[Replica]:
     """Return a file's replicas. Check that it has no rows that a scan never writes.
 
     Raises:
@@ -265,10 +241,10 @@ def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[_Repli
             [row] = table.slice(int(bad.argmax()), 1).select(["topic", "partition", "base_offset"]).to_pylist()
             name = f"{row['topic']}-{row['partition']} at offset {row['base_offset']:,}"
             raise InventoryError(f"{path}: {name} {what}: scan again")
-    replicas: set[_Replica] = set()
-    for replica in _replicas(table):
+    replicas: set[Replica] = set()
+    for replica in replicas_at(table, first_rows(table)):
         if replica in replicas:
-            folder, topic, partition = replica
+            _, folder, topic, partition = replica
             raise InventoryError(f"{path}: {topic}-{partition} in {folder} stands in two places: scan again")
         replicas.add(replica)
     return replicas
@@ -290,35 +266,41 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     yield known & (following < base), "ends before it begins"
     yield (size < 0) | (log < 0), "has a negative size"
     yield closed & (size < log), "takes less than its own log file"
-    inside = ~_begins(table)  # rows that follow a row of the same replica; the first row is none
+    inside = np.ones(len(table), dtype=bool)  # rows that follow a row of the same replica
+    inside[first_rows(table)] = False
     before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
     yield inside & (base <= before), "is there twice or out of order"
     yield inside & ended & (ends > base), "begins before the one before it ends"
     yield inside & ended & (ends < base), "begins behind where the one before it ends"
 
 
-def _begins(table: Any) -> Any:
-    """Return a mask of the rows that begin another dir, topic or partition. Texts must be dictionaries."""
+def codes(column: Any) -> tuple[list[str], Any]:
+    """Return a dictionary column's texts, and the number of each row's text among them; -1 for null."""
+    found = column.unify_dictionaries().combine_chunks()
+    found = found.chunk(0) if hasattr(found, "num_chunks") else found
+    return found.dictionary.to_pylist(), found.indices.fill_null(-1).to_numpy()
+
+
+def first_rows(table: Any) -> Any:
+    """Return the rows that begin another broker, dir, topic or partition. Texts must be dictionaries."""
     import numpy as np
 
     begins = np.zeros(len(table), dtype=bool)
     begins[:1] = True
-    for name in ("dir", "topic"):
-        codes = table[name].unify_dictionaries().combine_chunks()
-        codes = codes.chunk(0) if hasattr(codes, "num_chunks") else codes
-        numbers = codes.indices.to_numpy()
-        begins[1:] |= numbers[1:] != numbers[:-1]
-    partitions = table["partition"].to_numpy()
-    begins[1:] |= partitions[1:] != partitions[:-1]
-    return begins
+    columns = (
+        codes(table["dir"])[1],
+        codes(table["topic"])[1],
+        *(table[key].to_numpy() for key in ("broker", "partition")),
+    )
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
 
 
-def _replicas(table: Any) -> Iterable[_Replica]:
-    """Return (dir, topic, partition) of the rows that begin a replica."""
-    if not len(table):
-        return ()
-    few = table.select(["dir", "topic", "partition"]).take(arrow().array(_begins(table).nonzero()[0]))
-    return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
+def replicas_at(table: Any, rows: Any) -> list[Replica]:
+    """Return the replicas of some rows."""
+    few = table.select(["broker", "dir", "topic", "partition"]).take(arrow().array(rows))
+    return list(zip(*(column.to_pylist() for column in few.columns), strict=True))
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
@@ -346,8 +328,8 @@ def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
 def by_dir(inventory: Inventory) -> list[dict[str, Any]]:
     """Return a row per log dir: broker, dir, when it was scanned, and the scan's figures."""
     return [
-        {"broker": file.broker, "dir": folder["path"], "scanned_at_ms": file.scanned_at_ms}
-        | {key: value for key, value in folder.items() if key != "path"}
+        {"broker": file.broker, "dir": folder.path, "scanned_at_ms": file.scanned_at_ms}
+        | {key: value for key, value in asdict(folder).items() if key != "path"}
         for file in inventory.files
         for folder in file.dirs
     ]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
-from retention_cli.disks import inventory_view as view_module
 from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, schema
 from retention_cli.disks.inventory_view import InventoryView
 from retention_cli.policy.settings import Settings
@@ -145,13 +141,3 @@ def test_trimmed_bytes_are_unknown_for_a_broken_replica_or_another_topic() -> No
     assert view().log_bytes({T0: (0, 10)}, {T0: 1}, {T0: "id-2"}) == {}
     open_end = [one | {"next_offset": None} if one["active"] else one for one in ROWS]
     assert view(open_end).log_bytes({T0: (0, 20), T1: (0, 15)}, {T0: 1, T1: 1}, IDS) == {T0: (200, True)}
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(1, 7))
-def test_slabs_of_replicas_are_whole_replicas_in_order(sizes: list[int], most: int) -> None:
-    first = np.cumsum([0, *sizes])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view_module, "SLAB", most)
-        found = list(view_module.replica_slabs(first))
-    assert [n for some in found for n in range(some.start, some.stop)] == list(range(len(sizes)))
-    assert all(some.stop - some.start == 1 or first[some.stop] - first[some.start] <= most for some in found)
