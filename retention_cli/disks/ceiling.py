@@ -12,7 +12,7 @@ import numpy as np
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, excess_bytes, mostly_others, named
+from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, above_ceiling, excess_bytes, mostly_others, named
 from retention_cli.disks.pending_deletes import Leaving
 from retention_cli.disks.segments import Ints, Segments
 from retention_cli.disks.water_level import NO_LEVEL, Remaining, in_the_way, water_level
@@ -78,7 +78,10 @@ def oldest_first(
     limit = np.array([-1 if isinstance(one, Unknown) else one.offset for one in allowed], dtype=np.int64)
     start = np.array([starts.get(tp, 0) for tp in names], dtype=np.int64)
     unknown = {n: why for n, disk in enumerate(disks) if (why := _unknown(disk, rules, found.covered)) is not None}
-    excess = [0 if n in unknown else _excess_bytes(disk, rules) for n, disk in enumerate(disks)]
+    excess = [
+        0 if n in unknown or isinstance(disk.room, Unknown) else excess_bytes(disk.room, rules.percent)
+        for n, disk in enumerate(disks)
+    ]
     dead = found.dead_bytes + np.array([*(one.known_bytes for one in leaving), 0], dtype=np.int64)
     possible = np.array([*(one.uncertain_bytes for one in leaving), 0], dtype=np.int64)
     above = np.array([*excess, 0], dtype=np.int64) - dead - possible
@@ -136,16 +139,11 @@ def _unknown_partitions(
     return found
 
 
-def _excess_bytes(disk: Disk, rules: DiskRules) -> int:
-    """Return by how many bytes a disk is above its ceiling; 0 if its usage is unknown."""
-    return 0 if isinstance(disk.room, Unknown) else excess_bytes(disk.room, rules.percent)
-
-
 def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]] | None) -> Unknown | None:
     """Return why R6 can't judge a disk, None if it can."""
     if isinstance(disk.room, Unknown):
         return disk.room
-    if _excess_bytes(disk, rules) <= 0:
+    if not above_ceiling(disk, rules):
         return None  # below its ceiling, whoever uses it
     if (others := mostly_others(disk.room, rules)) is not None:
         return others

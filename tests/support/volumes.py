@@ -81,7 +81,7 @@ class Filled:
 
 
 @contextmanager
-def filled(root: Path, dirs: int = 1, room_mib: int = 64, check_ms: int = 500) -> Iterator[Filled]:
+def filled(root: Path, room_mib: int = 64, check_ms: int = 500) -> Iterator[Filled]:
     settings = {
         "log.retention.check.interval.ms": str(check_ms),
         "log.initial.task.delay.ms": str(check_ms),
@@ -90,8 +90,7 @@ def filled(root: Path, dirs: int = 1, room_mib: int = 64, check_ms: int = 500) -
     }
     with ExitStack() as stack:
         folder = stack.enter_context(volume(root / "volume", room_mib))
-        log_dirs = [[folder / f"logs-{n}" for n in range(dirs)]]
-        kafka = stack.enter_context(EmbeddedKafka(1, log_dirs=log_dirs, settings=settings))
+        kafka = stack.enter_context(EmbeddedKafka(1, log_dirs=[[folder / "logs"]], settings=settings))
         yield Filled(kafka, World(kafka.bootstrap, root / "state"), root)
 
 

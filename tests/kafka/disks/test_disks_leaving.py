@@ -7,12 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from kretain.embedded import EmbeddedKafka
-from retention_cli.disks.inventory.format import METADATA_KEY
 from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, scan_all, trimmed
 from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
 
@@ -123,66 +120,6 @@ def test_inventory_of_a_truncated_and_regrown_log_is_rejected(tmp_path: Path) ->
             assert "leader epoch" in row["reasons"][0]["text"]
             assert "scan again" in row["reasons"][0]["text"]
         assert trimmed(one.plan(policy, "--inventory", one.scan("after"))).keys() == {torn}, "as a fresh scan says"
-
-
-def test_two_log_dirs_on_one_device_are_one_disk(tmp_path: Path) -> None:
-    """R6: by the inventory's device, and without one by the same size and room; a trim frees no more than the excess."""
-    with filled(tmp_path, dirs=2) as one:
-        for age_h in (40, 30, 20, 10):
-            one.topic("two", 9, age_h)
-        scanned = one.scan("two")
-        policy = one.policy(percent_of(one, 6 * MIB))
-        exact = one.plan(policy, "--inventory", scanned)
-        assert len(disk_in(exact)["dirs"]) == 2
-        assert disk_in(exact)["excess_bytes"] <= disk_in(exact)["freed_bytes"] <= 8 * MIB
-        guess = one.plan(policy, fresh="guess")
-        assert len(disk_in(guess)["dirs"]) == 2
-        assert disk_in(guess)["freed_bytes"] <= 8 * MIB
-        assert "one device" in guess.err
-
-
-def forged(path: str, name: str, **columns: Any) -> str:
-    """The same inventory with another value in some columns, which no scan wrote."""
-    table = parquet.read_table(path)
-    for column, value in columns.items():
-        number = table.schema.get_field_index(column)
-        values = pa.array([value] * len(table), table.schema.field(number).type)
-        table = table.set_column(number, table.schema.field(number), values)
-    target = str(Path(path).with_name(f"{name}.parquet"))
-    about = parquet.ParquetFile(path).metadata.metadata[METADATA_KEY]
-    parquet.write_table(table.replace_schema_metadata({METADATA_KEY: about}), target)
-    return target
-
-
-def test_inventory_is_used_only_where_the_cluster_confirms_it(tmp_path: Path) -> None:
-    """R6: topic ids, active segments and bytes; what is not believed is on hold, and the reason says what to do."""
-    with filled(tmp_path) as one:
-        old, again = one.topic("old", 12, 30), one.topic("again", 8, 20)
-        good = one.scan("good")
-        policy = one.policy(percent_of(one, 6 * MIB))
-        assert trimmed(one.plan(policy, "--inventory", good)).keys() == {old}
-        for columns, said in (
-            ({"active": False}, "no active segment"),
-            ({"bytes": 1, "log_bytes": 1}, "more than was written since"),
-            ({"topic_id": None}, "no topic id"),
-            ({"topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}, "before the topic was recreated"),
-        ):
-            made = one.plan(policy, "--inventory", forged(good, "forged", **columns))
-            assert trimmed(made) == {}, said
-            rows = {row["topic"]: row for row in made.json()["partitions"]}
-            for topic in (old, again):
-                assert rows[topic]["action"] == "hold", said
-                assert any(said in reason["text"] for reason in rows[topic]["reasons"]), rows[topic]
-        one.world.delete(again)
-        one.world.topic(name=again, segment_bytes=str(MIB))
-        one.world.produce_at(again, [now_ms()] * 800, value=lambda: os.urandom(RECORD), batch=50)
-        lower = one.policy(percent_of(one, 20 * MIB))
-        made = one.plan(lower, "--inventory", good)
-        [row] = [row for row in made.json()["partitions"] if row["topic"] == again]
-        assert row["action"] == "hold"
-        assert "scanned before the topic was recreated: scan again" in row["reasons"][0]["text"]
-        texts = [row["reason"]["text"] for row in disk_in(made)["in_the_way"] if row["topic"] == again]
-        assert all("high watermark" not in text for text in texts)
 
 
 @pytest.mark.thorough

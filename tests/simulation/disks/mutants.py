@@ -45,8 +45,8 @@ MUTANTS: Final = (
     Mutant("one segment too many", _LEVEL, "np.repeat(before[first], count) < remaining[disk]", "np.repeat(before[first], count) <= remaining[disk]"),
 )  # fmt: skip
 ELSEWHERE: Final = {
-    "looks since the scan say nothing": "tests/unit/disks/test_leaving.py",
-    "an inventory is always believed": "tests/unit/disks/test_borne_out.py",
+    "looks since the scan say nothing": "tests/unit/disks/test_pending_deletes.py",
+    "an inventory is always believed": "tests/unit/disks/test_inventory_trust.py",
     "files are gone once they are swept": "tests/unit/disks/test_disk_sizes.py",
     "the estimate's segments are all that is closed": "test_kept_disk_sequence_breaks_no_rule[704]",
     "one segment too many": "tests/unit/disks/test_water_level.py",
