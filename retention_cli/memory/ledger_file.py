@@ -20,7 +20,7 @@ from retention_cli.core.file_problems import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
@@ -43,7 +43,7 @@ CREATE TABLE born (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWI
 CREATE TABLE state_topic (topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL, revision INTEGER);
 CREATE TABLE unsent (key TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE unread (key TEXT PRIMARY KEY, text TEXT NOT NULL, newer INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE told (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE shared_seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0), ('seal', 0);
 """
 """The last four tables are of a shared ledger alone (:mod:`retention_cli.memory.shared_cache`)."""
@@ -60,7 +60,7 @@ _SEALED: Final = (
     ("topic_id || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "topic_id"),
     ("key || ' ' || revision", "unsent", "key"),
     ("key || ' ' || text || ' ' || newer", "unread", "key"),
-    ("name || ' ' || seen_ms", "told", "name"),
+    ("name || ' ' || seen_ms", "shared_seen", "name"),
 )
 _ROWS_AT_A_TIME: Final = 5_000
 
@@ -226,5 +226,5 @@ class LedgerFile:
         except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
             full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
             what = "make room on its disk" if full else "restore it, or move it away to start over without that"
-            told = "it remembers groups that are gone and when records were written"
-            raise StateError(f"the ledger {self.path} can't be used: {sqlite_problem(error)}; {told}: {what}") from None
+            why = "it remembers groups that are gone and when records were written"
+            raise StateError(f"the ledger {self.path} can't be used: {sqlite_problem(error)}; {why}: {what}") from None

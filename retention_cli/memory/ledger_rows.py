@@ -324,7 +324,7 @@ class LedgerRows(LedgerFile):
                 self._ages.merge_born(document.name, document.born_ms, known=stored is not None)
                 group = document.group if stored is None else stored.merged(document.group)
                 self._put_group(document.name, Head.of(group), group.as_bytes())
-                self._cache.told(document.name, document.group.seen_ms)
+                self._cache.saw_shared(document.name, document.group.seen_ms)
             case docs.DiskDocument():
                 disk = self._stored_disk(document.name) or DiskMemory()
                 self._put_disk(document.name, disk.merged(document.disk))
@@ -336,7 +336,7 @@ class LedgerRows(LedgerFile):
         """
         if self.shared:
             seen = (touched or {}).items()
-            again = [name for name, seen_ms in seen if seen_ms - self._cache.told_seen_ms(name) >= SEEN_AGAIN_MS]
+            again = [name for name, seen_ms in seen if seen_ms - self._cache.shared_seen_ms(name) >= SEEN_AGAIN_MS]
             self._cache.mark([*keys, *map(docs.group_key, again)], self._meta("revision"))
 
 

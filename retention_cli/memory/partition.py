@@ -45,19 +45,19 @@ class Earlier(NamedTuple):
     directory). The later memory replaces the earlier one. But if it was not derived from it, nobody has asked yet
     whether the log was cut after the earlier run, and commits that counted then may lie beyond the cut (F5, M2).
 
-    The end of leader epoch ``asked`` shows whether the log was cut since. ``settled``: it was asked for, and the answer
+    The end of ``proving_epoch`` shows whether the log was cut since. ``settled``: it was asked for, and the answer
     was applied to the groups' commits.
     """
 
-    asked: Int32
+    proving_epoch: Int32
     leader_epoch: Int32
     reach: Int64
     settled: bool = False
 
     def settles(self, other: Earlier) -> bool:
         """Return whether this one is settled, and its answer also settles the other."""
-        same = self.asked == other.asked and self.leader_epoch >= other.leader_epoch and self.reach >= other.reach
-        return self.settled and same
+        as_far = self.leader_epoch >= other.leader_epoch and self.reach >= other.reach
+        return self.settled and self.proving_epoch == other.proving_epoch and as_far
 
 
 def _askable(newest: EventMax | None) -> EventMax | None:
@@ -183,7 +183,7 @@ class PartitionMemory:
         return not (self.packed or self.newest or self.data_at or self.scan or self.replicas or self.front)
 
     @property
-    def asked_epoch(self) -> int | None:
+    def proving_epoch(self) -> int | None:
         """The leader epoch whose end proves the memory: one under which nothing was written leaves no trace."""
         return self.leader_epoch if self.last_epoch is None else self.last_epoch
 
@@ -235,9 +235,9 @@ class PartitionMemory:
 
     def as_earlier(self) -> tuple[Earlier, ...]:
         """Return what is to be proven of it once another one has replaced it, nothing if it is blank."""
-        if self.leader_epoch is None or self.asked_epoch is None or self.is_blank:
+        if self.leader_epoch is None or self.proving_epoch is None or self.is_blank:
             return ()
-        return (Earlier(self.asked_epoch, self.leader_epoch, self.reach),)
+        return (Earlier(self.proving_epoch, self.leader_epoch, self.reach),)
 
     # -- two memories of the same ---------------------------------------------------------
 
@@ -263,15 +263,17 @@ class PartitionMemory:
         packed = both_samples(self.packed, other.packed)
         end = last(packed).high_watermark if packed else 0
         fallen = [known for one in (self, other) if one.high_watermark > end for known in one.as_earlier()]
-        told = self if self.newest is not None else other
+        source = self if self.newest is not None else other
         seen = [
-            one for one in (self.newest_of(told.newest_under), other.newest_of(told.newest_under)) if one is not None
+            one
+            for one in (self.newest_of(source.newest_under), other.newest_of(source.newest_under))
+            if one is not None
         ]
         fronts = [one for one in (self.front, other.front) if one is not None]
         return PartitionMemory(
             packed=packed,
             newest=max(seen, key=lambda one: one.rank, default=None),
-            newest_under=told.newest_under,
+            newest_under=source.newest_under,
             data_at=tuple(dict.fromkeys((*other.data_at, *self.data_at)))[-_DATA_AT_MOST:],
             scan=further(self.scan, other.scan),
             replicas=replica_memory.merged(self.replicas, other.replicas),
@@ -280,17 +282,17 @@ class PartitionMemory:
             created=created,
             created_below=created_below,
             front=max(fronts, key=lambda one: (one.offset, not one.append_time), default=None),
-            last_epoch=max(self.asked_epoch or 0, other.asked_epoch or 0) if self.leader_epoch is not None else None,
+            last_epoch=None if self.leader_epoch is None else max(self.proving_epoch or 0, other.proving_epoch or 0),
             earlier=joined((*self.earlier, *other.earlier, *fallen)) if self.earlier or other.earlier or fallen else (),
         )
 
     def covers(self, other: PartitionMemory) -> bool:
         """Return whether this memory has all that the other has."""
         both, mine = self.merged(other), replace(self)
-        asked = pending(both.earlier) == pending(mine.earlier)
+        same_pending = pending(both.earlier) == pending(mine.earlier)
         for one in (both, mine):
             one.data_at, one.log_start, one.front, one.earlier, one.changed = (), 0, None, (), False
-        return asked and both == mine
+        return same_pending and both == mine
 
     # -- as bytes -------------------------------------------------------------------------
 
@@ -317,24 +319,24 @@ def joined(earlier: Iterable[Earlier]) -> tuple[Earlier, ...]:
     """Return the earlier memories that several memories have, merged and shortened; their order does not matter.
 
     Only the last few settled ones are kept: one that is dropped is asked about again. If too many are not settled, the
-    earliest are merged into one with the lowest ``asked`` epoch and the largest ``reach``: it may find a cut where
+    earliest are merged into one with the lowest ``proving_epoch`` and the largest ``reach``: it may find a cut where
     there is none, but never misses one.
     """
     every = frozenset(earlier)
     settled = [one for one in every if one.settled]
     settled = sorted(one for one in settled if not any(other.settles(one) for other in settled if other != one))
     settled = sorted(settled, key=lambda one: one.leader_epoch)[-_EARLIER_AT_MOST:]
-    asked = _without_lesser(one for one in every if not one.settled and not any(o.settles(one) for o in settled))
-    while len(asked) > _EARLIER_AT_MOST:
-        one, other, *more = asked
-        lowest, reach = min(one.asked, other.asked), max(one.reach, other.reach)
-        asked = _without_lesser([Earlier(lowest, max(one.leader_epoch, other.leader_epoch), reach), *more])
-    return (*settled, *asked)
+    unsettled = _without_lesser(one for one in every if not one.settled and not any(o.settles(one) for o in settled))
+    while len(unsettled) > _EARLIER_AT_MOST:
+        one, other, *more = unsettled
+        lowest, reach = min(one.proving_epoch, other.proving_epoch), max(one.reach, other.reach)
+        unsettled = _without_lesser([Earlier(lowest, max(one.leader_epoch, other.leader_epoch), reach), *more])
+    return (*settled, *unsettled)
 
 
-def _without_lesser(asked: Iterable[Earlier]) -> list[Earlier]:
+def _without_lesser(unsettled: Iterable[Earlier]) -> list[Earlier]:
     """Return those that are not settled, by epoch, without those that another's answer settles."""
-    every = frozenset(asked)
+    every = frozenset(unsettled)
     return sorted(one for one in every if not any(o._replace(settled=True).settles(one) for o in every if o != one))
 
 

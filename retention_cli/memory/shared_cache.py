@@ -68,13 +68,13 @@ class SharedCache:
         """Note that the topic has the ledger's document of a key, unless that has changed since ``revision``."""
         self.db.execute("DELETE FROM unsent WHERE key = ? AND revision <= coalesce(?, revision)", (key, revision))
 
-    def told(self, name: str, seen_ms: int) -> None:
+    def saw_shared(self, name: str, seen_ms: int) -> None:
         """Note when a group was last seen (Unix ms) according to the topic."""
-        self.db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (name, seen_ms))
+        self.db.execute("INSERT OR REPLACE INTO shared_seen VALUES (?, ?)", (name, seen_ms))
 
-    def told_seen_ms(self, name: str) -> int:
+    def shared_seen_ms(self, name: str) -> int:
         """Return when a group was last seen (Unix ms) according to the topic, 0 if it does not say."""
-        row = self.db.execute("SELECT seen_ms FROM told WHERE name = ?", (name,)).fetchone()
+        row = self.db.execute("SELECT seen_ms FROM shared_seen WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row is not None else 0
 
     # -- what could not be read --------------------------------------------------------

@@ -82,8 +82,8 @@ def prove(
     if not memory.earlier:
         return _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     for one in pending(memory.earlier):
-        if isinstance(answer := ends.get(one.asked, _NOT_ASKED), RequestFailedError):
-            return _end_unknown(one.asked, answer)
+        if isinstance(answer := ends.get(one.proving_epoch, _NOT_ASKED), RequestFailedError):
+            return _end_unknown(one.proving_epoch, answer)
     before = _cut_before(memory, high_watermark, ends)  # before _prove settles them
     cut = _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     if before is None or isinstance(cut, Unknown):
@@ -98,10 +98,10 @@ def _cut_before(memory: PartitionMemory, high_watermark: int, ends: Mapping[int,
     """
     found = []
     for one in pending(memory.earlier):
-        answer = ends.get(one.asked)
+        answer = ends.get(one.proving_epoch)
         end = min(high_watermark, answer.offset) if isinstance(answer, Found) else 0
         if end < one.reach:
-            found.append(Cut(end, one.asked, one.leader_epoch))
+            found.append(Cut(end, one.proving_epoch, one.leader_epoch))
     return min(found)._replace(until=max(one.until or 0 for one in found)) if found else None
 
 
@@ -113,7 +113,7 @@ def _prove(
     ends: Mapping[int, Answer],
     now_ms: int,
 ) -> Maybe[Cut | None]:
-    known, reach = memory.asked_epoch, memory.reach
+    known, reach = memory.proving_epoch, memory.reach
     stands = (memory.leader_epoch, memory.log_start, reach) == (leader_epoch, log_start, high_watermark)
     if stands and memory.last_epoch is not None and not memory.earlier:  # else go on, to settle the earlier ones
         return None
@@ -151,7 +151,7 @@ def _last_epoch(
     earlier epoch is returned, if one is known to end at H or beyond.
     """
     if memory.leader_epoch == leader_epoch:
-        known = leader_epoch if memory.asked_epoch is None else memory.asked_epoch
+        known = leader_epoch if memory.proving_epoch is None else memory.proving_epoch
         answer = ends.get(known)
         reaches = high_watermark <= reach or (isinstance(answer, Found) and answer.offset >= high_watermark)
         return known if reaches else leader_epoch
@@ -207,14 +207,14 @@ def epochs_of(
         if one.leader_epoch == now and one.last_epoch in (None, now) and not one.earlier:
             continue
         if one.earlier:
-            wanted += [(tp, earlier.asked) for earlier in pending(one.earlier)]
+            wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
         more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
         if one.leader_epoch == now:
             if more and one.last_epoch not in (None, now):
                 wanted.append((tp, one.last_epoch))
             continue
-        if one.asked_epoch is not None and not one.is_blank:
-            wanted.append((tp, one.asked_epoch))
+        if one.proving_epoch is not None and not one.is_blank:
+            wanted.append((tp, one.proving_epoch))
         if now > 0 and more:
             wanted.append((tp, now - 1))
     return wanted

@@ -180,7 +180,7 @@ class ClusterLedger(Ledger):
                 self._cache.sent(key, waiting[key])
                 self._cache.read(key)
                 if isinstance(document, docs.GroupDocument):
-                    self._cache.told(document.name, document.group.seen_ms)
+                    self._cache.saw_shared(document.name, document.group.seen_ms)
             self._cache.pass_over([one.offset for one in sent.values()])
         failed = [one for one in results if isinstance(one, BrokerError)]
         if failed:

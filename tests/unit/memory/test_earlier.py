@@ -38,7 +38,8 @@ def test_unanswered_question_about_an_earlier_log_survives_a_merge(some: list[Ea
     for one in pending(some):
         by_answer = any(other.settles(one) for other in some)
         asked = any(
-            o.asked <= one.asked and o.reach >= one.reach and o.leader_epoch >= one.leader_epoch for o in pending(both)
+            o.proving_epoch <= one.proving_epoch and o.reach >= one.reach and o.leader_epoch >= one.leader_epoch
+            for o in pending(both)
         )
         assert by_answer or asked
 

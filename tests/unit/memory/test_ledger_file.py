@@ -91,7 +91,7 @@ def test_damaged_ledger_is_refused_or_reads_back_unchanged(tmp_path: Path, seed:
         "UPDATE state_topic SET topic_id = 'other'",
         "DELETE FROM unsent WHERE key = 'group:a'",
         "UPDATE unread SET key = 'group:c'",
-        "UPDATE told SET seen_ms = 9",
+        "UPDATE shared_seen SET seen_ms = 9",
     ],
 )
 def test_ledger_with_a_row_missing_added_or_changed_is_refused(tmp_path: Path, statement: str) -> None:
@@ -108,7 +108,7 @@ def test_ledger_with_a_row_missing_added_or_changed_is_refused(tmp_path: Path, s
             cache.read_up_to("id", 5, 7)
             cache.mark(["group:a", "group:b"], 7)
             cache.not_read("group:b", "what", newer=False)
-            cache.told("a", 5)
+            cache.saw_shared("a", 5)
     assert remembered(path.parent)
     with sqlite3.connect(path) as db:
         assert db.execute(statement).rowcount
