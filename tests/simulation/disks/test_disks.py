@@ -24,7 +24,7 @@ def test_kept_disk_sequence_breaks_no_rule(seed: int) -> None:
 
 def test_disk_sequence_of_a_seed_breaks_no_rule() -> None:
     exact = sum(run(sequence_of(seed)).judge.counts["fresh, exact"] for seed in range(5))
-    assert exact > 10, "with inventories of the moment R6 was compared with brute force"
+    assert exact > 20, "with inventories of the moment R6 was compared with brute force"
 
 
 def put(world: DiskWorld, tp: Tp, count: int, age_ms: int) -> None:
