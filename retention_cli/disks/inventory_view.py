@@ -14,8 +14,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.disks.ceiling import DiskSegments
 from retention_cli.disks.disk import Disk
-from retention_cli.disks.inventory.format import Inventory, ScannedReplica
-from retention_cli.disks.inventory.read import codes, first_rows, replicas_at
+from retention_cli.disks.inventory.format import Inventory, ScannedReplica, codes, first_rows, replicas_at
 from retention_cli.disks.segments import NO_END, UNDATED, Flags, Ints, Segments, add_up, wholly_below
 from retention_cli.disks.water_level import water_level
 from retention_cli.policy.settings import Settings

@@ -422,16 +422,8 @@ TimeMs = Annotated[
         }
     ),
 ]
-Source = Annotated[
-    str,
-    BeforeValidator(read_event_source),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^(timestamp|header:.+|(json|avro):(/.*)?|protobuf:[A-Za-z0-9_/]+)$",
-        }
-    ),
-]
+_SOURCES: Final = r"^(timestamp|header:.+|(json|avro):(/.*)?|protobuf:[A-Za-z0-9_/]+)$"
+Source = Annotated[str, BeforeValidator(read_event_source), WithJsonSchema({"type": "string", "pattern": _SOURCES})]
 HoldOrSkip = Annotated[str, BeforeValidator(word_reader("hold", "skip")), WithJsonSchema({"enum": ["hold", "skip"]})]
 LocalOrCluster = Annotated[
     str, BeforeValidator(word_reader("local", "cluster")), WithJsonSchema({"enum": ["local", "cluster"]})

@@ -125,3 +125,36 @@ class ScannedReplica(NamedTuple):
     index_bytes: int
     dead_index_bytes: int
     leader_epoch: int | None
+
+
+Replica = tuple[int, str, str, int]
+"""A broker, a log dir, a topic and a partition."""
+
+
+def codes(column: Any) -> tuple[list[str], Any]:
+    """Return a dictionary column's texts, and the number of each row's text among them; -1 for null."""
+    found = column.unify_dictionaries().combine_chunks()
+    found = found.chunk(0) if hasattr(found, "num_chunks") else found
+    return found.dictionary.to_pylist(), found.indices.fill_null(-1).to_numpy()
+
+
+def first_rows(table: Any) -> Any:
+    """Return the rows that begin another broker, dir, topic or partition. Texts must be dictionaries."""
+    import numpy as np
+
+    begins = np.zeros(len(table), dtype=bool)
+    begins[:1] = True
+    columns = (
+        codes(table["dir"])[1],
+        codes(table["topic"])[1],
+        *(table[key].to_numpy() for key in ("broker", "partition")),
+    )
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
+
+
+def replicas_at(table: Any, rows: Any) -> list[Replica]:
+    """Return the replicas of some rows."""
+    few = table.select(["broker", "dir", "topic", "partition"]).take(arrow().array(rows))
+    return list(zip(*(column.to_pylist() for column in few.columns), strict=True))

@@ -22,6 +22,9 @@ from retention_cli.disks.inventory.format import (
     Inventory,
     InventoryError,
     InventoryFile,
+    Replica,
+    first_rows,
+    replicas_at,
     schema,
 )
 from retention_cli.disks.inventory.log_dirs import LogDir
@@ -35,9 +38,6 @@ MOST_ROWS: Final = 25_000_000
 """The most rows that are read from a file. A row takes about 220 bytes of memory, and may take none in the file."""
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
-
-Replica = tuple[int, str, str, int]
-"""A broker, a log dir, a topic and a partition."""
 
 
 def inventory_paths(policy: Policy) -> list[Path]:
@@ -272,35 +272,6 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     yield inside & (base <= before), "is there twice or out of order"
     yield inside & ended & (ends > base), "begins before the one before it ends"
     yield inside & ended & (ends < base), "begins behind where the one before it ends"
-
-
-def codes(column: Any) -> tuple[list[str], Any]:
-    """Return a dictionary column's texts, and the number of each row's text among them; -1 for null."""
-    found = column.unify_dictionaries().combine_chunks()
-    found = found.chunk(0) if hasattr(found, "num_chunks") else found
-    return found.dictionary.to_pylist(), found.indices.fill_null(-1).to_numpy()
-
-
-def first_rows(table: Any) -> Any:
-    """Return the rows that begin another broker, dir, topic or partition. Texts must be dictionaries."""
-    import numpy as np
-
-    begins = np.zeros(len(table), dtype=bool)
-    begins[:1] = True
-    columns = (
-        codes(table["dir"])[1],
-        codes(table["topic"])[1],
-        *(table[key].to_numpy() for key in ("broker", "partition")),
-    )
-    for column in columns:
-        begins[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(begins)
-
-
-def replicas_at(table: Any, rows: Any) -> list[Replica]:
-    """Return the replicas of some rows."""
-    few = table.select(["broker", "dir", "topic", "partition"]).take(arrow().array(rows))
-    return list(zip(*(column.to_pylist() for column in few.columns), strict=True))
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
