@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -91,12 +92,14 @@ class Kdc:
         clock = [] if ahead is None else [str(faketime), "-f", ahead]
         with (self.folder / "kdc.log").open("ab") as log:
             command = [*clock, kdc, "-n", "-r", REALM, "-P", str(self.folder / "kdc.pid")]
-            self._process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
         wait_until(self._listens, "the KDC does not listen", 20)
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # faketime's child, too
             self._process.wait()
             self._process = None
 
