@@ -126,7 +126,7 @@ def test_protobuf_by_a_descriptor_and_its_imports(world: World, tmp_path: Path) 
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(file)
     made = message_factory.GetMessageClass(pool.FindMessageTypeByName("x.Order"))
-    values = [made(at=timestamp_pb2.Timestamp(seconds=NOW // 1000 - age * 3600)) for age in AGES]
+    values = [made(at={"seconds": NOW // 1000 - age * 3600}) for age in AGES]
     topic = filled(world, [framed(9, b"\0" + one.SerializeToString()) for one in values])
     with Registry() as registry:
         registry.add(9, file, "PROTOBUF")
