@@ -406,7 +406,7 @@ def test_commit_by_name_is_found_under_any_topic_id(world: World) -> None:
     """F5: a late commit of an older log, by a client that names topics. OffsetFetch 10 does not tell it apart."""
     from kafka.protocol.consumer import OffsetFetchRequest
 
-    topic = world.filled(OLD)
+    topic = world.filled(OLD, {"first": 10})
     group = f"{topic}-late"
     world.delete(topic)
     world.topic(name=topic)
