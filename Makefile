@@ -34,11 +34,12 @@ test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 simulate: $(VENV)/.dev  ## random sequences of faults against a Kafka in memory (SEEDS=0-10000, minutes to hours)
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --keep-going
 
-check: $(VENV)/.dev  ## lint, types, and that nothing generated is out of date
+check: $(VENV)/.dev  ## lint, types, English, and that nothing generated is out of date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m kretain.completion.generated --check
+	$(BIN)/python tools/words.py
 
 bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
 	$(BIN)/python -m bench.run

@@ -25,7 +25,7 @@ Where = Annotated[
         show_default=False,
         autocompletion=complete_topics,
         callback=patterns,
-        help="Archives (a path has a slash: ./archive) and topics in them. Default: the policy's archives.",
+        help="Archives (paths with a slash) and topics. Default: the policy's archives.",
     ),
 ]
 

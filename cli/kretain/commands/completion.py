@@ -17,7 +17,7 @@ app = new_app()
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
-    """Print a shell's completion script. kretain --install-completion installs it instead.
+    """Print a shell's completion script (--install-completion installs it).
 
     Examples:
       source <(kretain completion bash)

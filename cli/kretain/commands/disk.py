@@ -18,10 +18,10 @@ def disk(
     output: OutputOption = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """Show how full each disk is, its ceiling, and what the plan would free. Changes nothing.
+    """Show how full each disk is, its ceiling, and what the plan would free.
 
-    Plans if the policy has rules for disks; otherwise shows what brokers report. Exits with 5 if a broker with replicas
-    does not answer.
+    Changes nothing. Plans if the policy has rules for disks; otherwise shows what brokers report. Exits with 5 if a
+    broker with replicas does not answer.
 
     Examples:
       kretain disk -b localhost:9092

@@ -24,9 +24,10 @@ def init(
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be created; create nothing.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Create the topics _kretain_policy (live settings) and _kretain_state (state: cluster).
+    """Create the topics _kretain_policy and _kretain_state.
 
-    Changes nothing else; run it again at any time. Exits with 1 if an existing topic has wrong settings.
+    They hold live settings and, with state: cluster, the shared ledger. Changes nothing else; run it again at any time.
+    Exits with 1 if an existing topic has wrong settings.
 
     Examples:
       kretain init -b localhost:9092 --dry-run

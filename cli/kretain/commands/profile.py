@@ -106,7 +106,7 @@ def profile(
     output: OutputOption = "table",
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """Read a topic's records and draw them over time: rates, out-of-order and future times.
+    """Read a topic's records and draw them over time: rates, order, future times.
 
     Reads every record from the log start to the current end; changes nothing. Sizes are keys, values and headers,
     uncompressed. Ctrl-C shows what was read so far.

@@ -79,7 +79,7 @@ def restore(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Write archived records to a topic: same partitions, keys, values, headers and times.
+    """Write archived records to a topic, with the same partitions, keys and times.
 
     Offsets are new. It writes in transactions that also store the progress: if it is killed, run it again, and it
     continues without duplicates. Until it is done, a group of its own protects the target from trims.

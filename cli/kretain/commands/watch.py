@@ -67,7 +67,7 @@ def watch(
         option("--textfile", metavar="FILE", panel=METRICS, help="Write metrics to this .prom file for node_exporter."),
     ] = None,
 ) -> Exit:
-    """Plan every few minutes; with --trim, carry out each plan. Serves metrics and health.
+    """Plan every few minutes; with --trim, carry out each plan. Serves metrics.
 
     A pass is a kretain plan and trim, with the same ledger, lock and audit log, and one line on stderr. Each pass reads
     the policy again; a broken or just changed policy file trims nothing. SIGTERM and Ctrl-C finish the current batch.

@@ -1,0 +1,102 @@
+"""Check what people read: no odd turns of phrase, no sentence over 30 words, no help line over 80 characters.
+
+``python tools/words.py`` checks the command line's help and every page that is not in :data:`UNCHECKED`; with paths it
+checks these pages alone. It prints ``file:line: problem`` and exits with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from kretain.app import COMMANDS, app
+
+ROOT: Final = Path(__file__).parents[1]
+LONGEST_SENTENCE: Final = 30
+LONGEST_HELP: Final = 80
+TICS: Final = {
+    r"\btold\b": "say who tells: shown, known",
+    r"\banew\b": "again",
+    r"\bwhatever\b": "any",
+    r"\blikewise\b": "too",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\blet(s|ting)? go of\b": "release",
+    r"\bgo(es)? by\b": "use",
+    r"\bby the word of\b": "according to",
+    r"\btaken for\b": "treated as",
+    r"\bas it is\b": "unchanged",
+    r"\bnobody\b": "name who",
+    r"\bsomebody\b": "name who",
+    r"\beverybody\b": "every group, everyone",
+    r"\bis (said|told)\b": "name who says it",
+}
+"""What reads like a translation, and what to write instead."""
+UNCHECKED: Final = frozenset(
+    f"docs/{name}.md"
+    for name in (
+        *("architecture", "archive", "audit", "automation", "clients", "connecting", "development", "disks", "errors"),
+        *("facts", "fleets", "forecast", "live-settings", "memory", "plan", "platforms", "policy", "profile", "rules"),
+        *("security", "segments", "spark"),
+        *("commands", "reasons"),
+    )
+)
+"""Pages that are not rewritten yet, and the last two, which are generated from texts that are checked."""
+
+
+def problems(name: str, text: str) -> Iterator[str]:
+    """Yield the problems of a page in Markdown, with the line of the paragraph that each is in."""
+    line = 1
+    code = False
+    for paragraph in re.split(r"(\n\s*\n|^```.*$)", text, flags=re.MULTILINE):
+        code ^= paragraph.startswith("```")
+        if not code and paragraph.strip():
+            yield from (f"{name}:{line}: {problem}" for problem in _problems(paragraph))
+        line += paragraph.count("\n")
+
+
+def _problems(paragraph: str) -> Iterator[str]:
+    plain = re.sub(r"`[^`]*`", "x", re.sub(r"\]\([^)]*\)", "]", paragraph))
+    for tic, better in TICS.items():
+        yield from (f"{found[0]!r}: {better}" for found in re.finditer(tic, plain, re.IGNORECASE))
+    is_table = plain.lstrip().startswith("|")
+    for item in plain.split("|") if is_table else re.split(r"\n(?=\s*(?:- |\d+\. ))", plain):
+        for sentence in re.split(r"(?<=[.!?:;])\s+", " ".join(item.split())):
+            if (words := len(sentence.split())) > LONGEST_SENTENCE:
+                yield f"a sentence of {words} words: {' '.join(sentence.split()[:6])} …"
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """Yield each text of ``--help`` and whose it is."""
+
+    def walk(command: Any, name: str) -> Iterator[tuple[str, str]]:
+        yield f"{name} --help", (command.help or "").partition("\n")[0]
+        for one in command.params:
+            yield f"{name} {one.opts[0]}", getattr(one, "help", None) or ""
+        for child, its in getattr(command, "commands", {}).items():
+            yield from walk(its, f"{name} {child}")
+
+    root: Any = typer.main.get_command(app)
+    for name in COMMANDS:
+        yield from walk(root.get_command(None, name), f"kretain {name}")
+
+
+def main(paths: list[str]) -> int:
+    """Print the problems; return 1 if there are any."""
+    every = (ROOT / "README.md", ROOT / "cli/kretain/reasons.md", *sorted((ROOT / "docs").glob("*.md")))
+    pages = [Path(one) for one in paths] or [one for one in every if str(one.relative_to(ROOT)) not in UNCHECKED]
+    found = [one for page in pages for one in problems(page.name, page.read_text(encoding="utf-8"))]
+    for name, text in () if paths else helps():
+        found += problems(name, text)
+        if len(text) > LONGEST_HELP:
+            found.append(f"{name}: a line of {len(text)} characters: {text[:40]} …")
+    sys.stdout.writelines(f"{one}\n" for one in found)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
