@@ -39,7 +39,7 @@ TICS: Final = {
 UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("architecture", "audit", "automation", "clients", "connecting", "development", "disks", "errors"),
+        *("architecture", "automation", "clients", "connecting", "development", "disks", "errors"),
         *("facts", "fleets", "forecast", "live-settings", "memory", "plan", "platforms", "policy", "profile", "rules"),
         *("security", "segments", "spark"),
         *("commands", "reasons"),
