@@ -216,7 +216,7 @@ def test_wrong_clock_and_absent_kdc_are_each_reported_in_one_line(
     for done, said in (
         (absent, "Kerberos: no KDC answers"),
         (skewed, "Kerberos: the clocks of this machine and of the KDC differ too much"),
-        (adjusted, "do its clock and its keytab fit the Kerberos ticket?"),  # the library went by the KDC's clock
+        (adjusted, "are the clocks of this machine, the KDC and the broker right?"),  # the library used the KDC's clock
     ):
         assert (done.code, done.err.count("\n")) == (1, 1), done.err
         assert said in done.err
