@@ -39,7 +39,7 @@ TICS: Final = {
 UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("architecture", "clients", "connecting", "development", "disks", "errors"),
+        *("architecture", "clients", "connecting", "development", "disks"),
         *("facts", "fleets", "live-settings", "memory", "plan", "platforms", "policy", "rules"),
         *("security", "segments", "spark"),
         *("commands", "reasons"),
