@@ -141,6 +141,9 @@ class SocketOf:
     def send(self) -> tuple[int, Exception | None]:
         return self._sock_send()
 
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        return b"", None
+
     def _sock_send(self) -> tuple[int, Exception | None]:
         total = 0
         while self._write_buffer:
