@@ -28,6 +28,7 @@ ARGUMENTS = {
     "restore": "{topic} --from {archive} --to {target} --append --yes",
     "explain": "{topic} -p {policy}",
     "show": "{plan}",
+    "why": "F2",
     "offsets": "{topic}",
     "advise": "{topic} -p {policy}",
     "profile": "{topic}",
