@@ -369,7 +369,7 @@ def test_doctor_checks_everything_and_changes_nothing(shop: Shop) -> None:
         "DESCRIBE on the cluster",
         "DELETE on every topic of interest (1)",
         "all brokers support the required APIs",
-        "unchecked",
+        "not verified",
     ):
         assert word in texts, word
     assert "works" in world.cli("doctor", topic, check=0).out
