@@ -66,7 +66,7 @@ class LazyGroup(QuickGroup):
         return command
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Run a command, and report a usage error in our words; where stderr is no terminal, in one line."""
+        """Run a command, and report a usage error in one line."""
         try:
             given = args[0] if args else more.get("args")
             choose(sys.argv[1:] if given is None else given, os.environ)
@@ -112,14 +112,10 @@ class LazyGroup(QuickGroup):
 
 
 def _report_usage(error: Any) -> NoReturn:
-    """Print a usage error, in one line unless in a terminal, and exit with its code."""
+    """Print a usage error in one line, and exit with its code."""
     error.message = error.message.replace("Value error, ", "")  # pydantic's, by which Typer reads enumerations
     if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
         sys.stderr.write(error.message)
-    elif sys.stderr.isatty() and not for_scripts():
-        from typer.rich_utils import rich_format_error
-
-        rich_format_error(error)
     else:
         from kretain.errors import tell, tell_error
 

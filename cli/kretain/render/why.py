@@ -46,13 +46,15 @@ def _list(all_codes: list[Explanation]) -> Iterator[Part]:
 
 def _explained(one: Explanation) -> Iterator[Part]:
     yield Line(f"{one.code}: {_plain(one.title)}", "bold")
+    listed = False
     for block in re.split(r"\n\n|\n(?=- )", one.text):
-        if not block.startswith("- "):
+        if not (listed and block.startswith("- ")):
             yield BLANK
+        listed = block.startswith("- ")
         if block.startswith("    "):
             yield from (Line(line.strip(), indent=4, kind="verbatim") for line in block.splitlines())
         else:
-            yield Line(_plain(" ".join(block.split())), indent=2 if block.startswith("  ") else 0)
+            yield Line(_plain(" ".join(block.split())), indent=2 if block.startswith(("- ", "  ")) else 0)
 
 
 def _plain(text: str) -> str:
