@@ -11,14 +11,17 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers import commits, content, groups, log_offsets, pending, records
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.schemas.registry import Kind, SchemaRegistry
+from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.transactions import OpenTransaction
 from retention_cli.core.consumers import key_of
+from retention_cli.core.json_pointer import at
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors import outside
 from retention_cli.observe.floors.sources.interface import Consumer, Reach, SourceError
@@ -126,6 +129,23 @@ class Later:
         return self._work()
 
 
+class Schemas(SchemaRegistry):
+    """A registry whose schemas say what :meth:`Message.value` writes."""
+
+    def __init__(self, kafka: SimKafka) -> None:
+        super().__init__(RegistrySettings("http://simulated"))
+        self._kafka = kafka
+
+    def value(self, kind: Kind, raw: bytes | None, path: Sequence[str]) -> Any:
+        del kind
+        if self._kafka.lose("schema"):
+            raise SchemaError("schema 1, which can't be had from http://simulated: it answered HTTP 503")
+        try:
+            return at(json.loads(raw or b"{}"), path)
+        except (ValueError, LookupError):  # not the number that it says
+            return None
+
+
 class SimReader(ClusterReader):
     """What one kretain reads by. It has no connections."""
 
@@ -140,6 +160,10 @@ class SimReader(ClusterReader):
         self._configs_asked = 0
         self._sim = SimWire(kafka, hub, self)
         self._unsettled = set[str]()
+
+    @property
+    def schemas(self) -> Schemas:
+        return Schemas(self._kafka)
 
     @property
     def wire(self) -> Any:

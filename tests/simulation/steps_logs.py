@@ -179,6 +179,7 @@ if TYPE_CHECKING:
 def do_coordinator(world: World, number: int, how: int) -> None:
     """A coordinator goes offline, comes back, or moves."""
     number %= len(world.kafka.offsets_leaders)
+    world.truth.coordinators[number] = world.truth.number
     leader, epoch = world.kafka.offsets_leaders[number]
     if how % 2 and leader is not None:
         world.kafka.offsets_leaders[number] = (None, epoch)
@@ -193,6 +194,11 @@ def do_loading(world: World) -> None:
 
 def do_rights(world: World) -> None:
     world.kafka.may_describe = not world.kafka.may_describe
+
+
+def do_prefix(world: World) -> None:
+    """A tenant loses the right to the groups of a prefix, and keeps the one to a single name; or has it again."""
+    world.kafka.may_describe_scope = not world.kafka.may_describe_scope
 
 
 def do_hide(world: World) -> None:
@@ -217,8 +223,14 @@ def do_fail(world: World, call: int, times: int) -> None:
         "clock",
         "read_pending",
         "describe_members",
+        "group_rights",
     )
     world.kafka.failing[calls[call % len(calls)]] = 1 + times % 3
+
+
+def do_registry(world: World, times: int) -> None:
+    """The next schemas can't be had."""
+    world.kafka.failing["schema"] = 1 + times % 3
 
 
 def do_lose_delete(world: World, how: int) -> None:

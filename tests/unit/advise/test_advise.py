@@ -28,6 +28,8 @@ from retention_cli.advise.facts import (
     usual,
 )
 from retention_cli.advise.format import DAY, HOUR, MINUTE, exact, moment, span
+from retention_cli.advise.reading import read_settings
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.model import Unknown
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
@@ -331,6 +333,7 @@ def test_danger_is_named_with_its_partitions_and_remedy(
         (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB)),
         (OFFSETS, None, {}, NO_DEMAND),
         (OFFSETS, None, {"retention_ms": None, "cleanup_policy": COMPACTED}, NO_DEMAND),
+        (OFFSETS, None, {"retention_ms": None, "offsets_retention_ms": None}, NO_DEMAND),
         (FUTURE, [part(newest_ms=NOW + MINUTE), part(1)], {}, NO_DEMAND),
         (FUTURE, [part(newest_ms=NOW + DAY)], {"cleanup_policy": COMPACTED}, NO_DEMAND),
     ],
@@ -557,3 +560,24 @@ def test_advised_maximum_grows_only_by_a_longer_retention(about: object, demand:
     if isinstance(one.at_most, AtMost) and isinstance(one.then_at_most, AtMost):
         longer = max(0, one.then_at_most.retention_ms - one.at_most.retention_ms)
         assert one.then_at_most.settings_ms <= one.at_most.settings_ms + longer
+
+
+@pytest.mark.parametrize(
+    ("minutes", "kept_ms"),
+    [(["10080"], 7 * DAY), (["-1"], None), (["-1", "60", "120"], HOUR), (["-1", "-1"], None)],
+)
+def test_commits_that_never_expire_have_no_retention(minutes: list[str], kept_ms: int | None) -> None:
+    """Of several brokers the shortest time counts, and -1 is longer than any."""
+
+    class Brokers:
+        def topic_values(self, names: list[str], _keys: object) -> dict[str, dict[str, str]]:
+            return {name: {} for name in names}
+
+        def broker_values(self, brokers: list[int], _keys: object) -> dict[int, dict[str, str]]:
+            return {one: {"offsets.retention.minutes": value} for one, value in zip(brokers, minutes, strict=True)}
+
+    there = {0: PartitionMetadata(1, 0, (1,))}
+    brokers = frozenset(range(1, len(minutes) + 1))
+    metadata = ClusterMetadata("c", brokers, {"t": TopicMetadata("t", "id", internal=False, partitions=there)})
+    reader: Any = Brokers()
+    assert read_settings(reader, metadata, ["t"])["t"].offsets_retention_ms == kept_ms

@@ -41,6 +41,17 @@ def test_position_outside_the_log_counts_at_its_end() -> None:
     assert laid({"lost": {A: 3}, "ahead": {A: 900}}) == {"lost": (1000, 1000), "ahead": (0, 0)}
 
 
+def test_lag_is_unknown_where_the_end_of_a_partition_that_is_there_is() -> None:
+    unread = TopicPartition("unread", 0)
+    held = Standings({A: 100}, {A: 200}, {})
+    lags = []
+    for topics in ({"a": [(0, 150, None)], "gone": [(0, 5, None)]}, {"a": [(0, 150, None)], "unread": [(0, 5, None)]}):
+        summary = GroupSummary("g", "classic", "consumer", "", "counts")
+        held.add("group:g", summary, topics, known={A, unread})
+        lags.append(summary.lag)
+    assert lags == [50, None]
+
+
 def test_unknown_position_gives_unknown_bytes() -> None:
     unreadable = GroupSummary("x", "classic", "consumer", "", "counts", lag=None)
     assert laid({"slow": {A: 120}}, x=unreadable) == {"slow": (800, None), "x": (None, None)}
