@@ -59,8 +59,8 @@ def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> No
     assert (file.broker, file.cluster_id, file.scanned_at_ms) == (1, "kNPKKYq_QvOnBaZb46V_BQ", NOW)
     assert inventory.age_ms(NOW + 5000) == 5000
     device = dirs[0].stat().st_dev
-    assert {one.device for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
-    assert file.dirs[0].total_bytes > file.dirs[0].usable_bytes > 0
+    assert {one["device"] for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
+    assert file.dirs[0]["total_bytes"] > file.dirs[0]["usable_bytes"] > 0
     assert [row["topic"] for row in by_topic(inventory)] == ["orders", "payments"]
     assert by_topic(inventory)[0]["replicas"] == 3
     assert [row["dir"] for row in by_dir(inventory)] == [str(one) for one in dirs]
@@ -280,7 +280,7 @@ def test_inventory_with_impossible_rows_is_refused(
         (lambda said: said | {"totals": {}}, "what it says of itself can't be read"),
         (lambda said: said | {"dirs": [{}]}, "what it says of itself can't be read"),
         (lambda said: said | {"dirs": [without(said["dirs"][0], "device")]}, "what it says of itself can't be read"),
-        (lambda said: said | {"dirs": [without(said["dirs"][0], "bytes")]}, "what it says of a log dir lacks figures"),
+        (lambda said: said | {"dirs": [without(said["dirs"][0], "bytes")]}, "what it says of itself can't be read"),
         (lambda said: said | {"dirs": [said["dirs"][0] | {"unread": "x"}]}, "what it says of itself can't be read"),
         (lambda said: said | {"broker": 1e400}, "what it says of itself can't be read"),
     ],
