@@ -37,6 +37,10 @@ MOST_ROWS: Final = 25_000_000
 """The most rows that are read from a file. A row takes about 110 bytes of memory, and may take none in the file."""
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
+MOST_LOG_BYTES: Final = 2**32 - 1
+"""No log file is larger: brokers count its bytes in 31 bits. Multiplied by its offsets they fit in 64 bits."""
+MOST_SEGMENT_BYTES: Final = 1 << 35
+"""No segment is larger, with all its files. The sum of all rows fits in 64 bits."""
 
 _Replica = tuple[str, str, int]
 """A log dir, a topic and a partition."""
@@ -266,10 +270,13 @@ def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[_Repli
             name = f"{row['topic']}-{row['partition']} at offset {row['base_offset']:,}"
             raise InventoryError(f"{path}: {name} {what}: scan again")
     replicas: set[_Replica] = set()
+    scanned = {str(one["path"]) for one in about.dirs}
     for replica in _replicas(table):
+        folder, topic, partition = replica
         if replica in replicas:
-            folder, topic, partition = replica
             raise InventoryError(f"{path}: {topic}-{partition} in {folder} stands in two places: scan again")
+        if folder not in scanned:  # it might be in another file, too, and count twice
+            raise InventoryError(f"{path}: {topic}-{partition} is in {folder}, which was not scanned: scan again")
         replicas.add(replica)
     return replicas
 
@@ -290,6 +297,7 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     yield known & (following < base), "ends before it begins"
     yield (size < 0) | (log < 0), "has a negative size"
     yield closed & (size < log), "takes less than its own log file"
+    yield (log > MOST_LOG_BYTES) | (size > MOST_SEGMENT_BYTES), "is larger than any segment"
     inside = ~_begins(table)  # rows that follow a row of the same replica; the first row is none
     before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
     yield inside & (base <= before), "is there twice or out of order"

@@ -77,6 +77,13 @@ def test_segment_bases_are_those_of_the_leaders_replica() -> None:
     assert view().bases({T0: 2}, IDS) == {T0: [0, 15]}
 
 
+@pytest.mark.parametrize("other", ["id-0", "id-2", None])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_replica_of_two_topic_ids_has_none(other: str | None, at: int) -> None:
+    rows = [one | {"topic_id": other} if n == at else one for n, one in enumerate(ROWS)]
+    assert [one.topic_id for one in view(rows).replicas({})] == [None, "id-1", "id-1"]
+
+
 @pytest.mark.parametrize("leader", [None, 3])
 def test_segment_bases_are_unknown_if_the_leader_was_not_scanned(leader: int | None) -> None:
     found = view().bases({T0: leader, T1: 1}, IDS)
