@@ -46,6 +46,25 @@ MUTANTS: Final = (
         "return dict.fromkeys(starts, 2**62)",
     ),
     Mutant(
+        "R2: a record may lose its event time",
+        "observe/event_times.py",
+        "elif time_ms is None and self._had_a_time(offset):",
+        "elif False:",
+    ),
+    Mutant(
+        "R2: all records of a block may become older",
+        "observe/event_times.py",
+        "if self.by_schema and newest_ms is not None and newest_ms >= self.cutoff_ms:",
+        "if False:",
+    ),
+    Mutant(
+        "R2: an answer without a schema is of another type",
+        "brokers/schemas/registry.py",
+        'if not isinstance(content.get("schema"), str):',
+        "if False:",
+    ),
+    Mutant("R2: a key that a map lacks is 0", "brokers/schemas/protobuf.py", "if name not in found:", "if False:"),
+    Mutant(
         "F8, F9: nobody need be required where groups may be missing",
         "observe/floors/kafka_groups.py",
         "for reason in listing.may_lack:",

@@ -33,7 +33,7 @@ from retention_cli.core.model import (
 )
 from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
-from retention_cli.memory.event_scan import EventScan
+from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.observe.lineage import Reading, of_another_log
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import EventSource, Settings
@@ -324,7 +324,10 @@ def _find_prefixes(
             found.prefix[tp] = EventPrefix(0, None if first is None else _unreadable(first, sources[tp]))
             continue
         cutoff_ms = newest.time_ms - keep_ms
-        searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)
+        by_schema = sources[tp].kind in ("avro", "protobuf")
+        searches[tp] = _PrefixSearch(
+            scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient, by_schema
+        )
     while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
         def on_record(tp: TopicPartition, message: Message) -> bool:
@@ -346,18 +349,23 @@ def _find_prefixes(
 
 @dataclass(slots=True)
 class _PrefixSearch:
-    """Walks over a scan's blocks, and over the records of those in which the prefix may end."""
+    """Walks over a scan's blocks, and over the records of those in which the prefix may end.
+
+    ``by_schema``: a record may have another time than when it was scanned, or none, if the registry gives another
+    schema under its id by now. Which time is right nobody knows.
+    """
 
     scan: EventScan
     offset: int
     cutoff_ms: int
     skip: bool
     no_ancient: bool
+    by_schema: bool
     unreadable: int | None = None
     ended_by: int | None = None
     failed: Unknown | None = None
     done: bool = False
-    _gap_end: int = 0
+    _block: Block | None = None
     _ancient: tuple[int, int] | None = None
 
     def first_ancient(self) -> tuple[int | None, int | None]:
@@ -375,13 +383,16 @@ class _PrefixSearch:
         if isinstance(there, int):
             self.offset, self.done = there, True
             return None
-        self.offset, self._gap_end = there.start, there.end
+        self.offset = there.start
+        self._block = next(one for one in self.scan.blocks if one.end == there.end)
         return Range(there.start, there.end)
 
     def take(self, offset: int, time_ms: int | None) -> bool:
         """Add a record of the gap; return whether it ends the prefix."""
         if time_ms is None and not self.skip:
             self.unreadable = self.offset = offset
+        elif time_ms is None and self._had_a_time(offset):
+            self._changed(f"the record at offset {offset:,} has none now")
         elif time_ms is not None and time_ms >= self.cutoff_ms:
             self.offset, self.ended_by = offset, time_ms
         else:
@@ -396,8 +407,20 @@ class _PrefixSearch:
         if error is not None:
             self.failed = Unknown.because(Code.R2, f"its event times could not be read again: {error}")
             self.done = True
-        elif not self.done:
-            self.offset = self._gap_end
+        elif not self.done and self._block is not None:
+            self.offset = self._block.end
+            newest_ms = self._block.newest_ms
+            if self.by_schema and newest_ms is not None and newest_ms >= self.cutoff_ms:
+                self._changed(f"those before offset {self._block.end:,} are all older now")
+
+    def _had_a_time(self, offset: int) -> bool:
+        """Return whether a record had an event time for certain when it was scanned."""
+        block = self._block
+        return self.by_schema and block is not None and (block.unreadable is None or offset < block.unreadable)
+
+    def _changed(self, how: str) -> None:
+        text = f"its event times are not those that were read before: {how}; does the registry give other schemas?"
+        self.failed, self.done = Unknown.because(Code.R2, text), True
 
 
 def _unreadable(offset: int, source: EventSource) -> Reason:

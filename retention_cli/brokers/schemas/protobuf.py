@@ -102,8 +102,14 @@ def _at(found: Any, path: Sequence[str]) -> Any:
             field, found = {one[0].name: one for one in found.ListFields()}[name]
             if field.enum_type is not None:
                 return None
-        else:  # a map, or a repeated field
-            found = found[name] if isinstance(found, Mapping) else found[int(name)]
+        elif isinstance(found, Mapping):
+            if name not in found:  # to ask for it would put it there, with a time of 0
+                raise LookupError(name)
+            found = found[name]
+        elif isinstance(found, (str, bytes)):
+            raise TypeError("a text has no parts")
+        else:  # a repeated field
+            found = found[int(name)]
     if isinstance(found, message) and found.DESCRIPTOR.full_name == "google.protobuf.Timestamp":
         return found.seconds * 1_000 + found.nanos // 1_000_000
     return found

@@ -94,15 +94,16 @@ class SchemaRegistry:
 
     def _schema(self, path: str, content: Mapping[str, Any], known: dict[str, Schema | None]) -> Schema:
         """Return the schema in an answer, with those that it refers to."""
-        kind, text = content.get("schemaType", "AVRO"), content.get("schema")
-        if not isinstance(text, str):
-            raise HttpError("its answer has no schema")
+        kind, text = content.get("schemaType", "AVRO"), content["schema"]
         if kind == "PROTOBUF" and not _is_base64(text):
-            text = str(self._get(f"{path}{'&' if '?' in path else '?'}format=serialized").get("schema"))
+            text = self._get(f"{path}{'&' if '?' in path else '?'}format=serialized")["schema"]
             if not _is_base64(text):
                 raise HttpError("it gives Protobuf schemas as text alone, not serialized (format=serialized)")
         found = {}
-        for one in content.get("references") or ():
+        references = content.get("references") or []
+        if not isinstance(references, list):
+            raise HttpError("its answer has references that are no list")
+        for one in references:
             try:
                 name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
             except (KeyError, TypeError, ValueError):
@@ -147,6 +148,8 @@ class SchemaRegistry:
             content = None
         if not isinstance(content, dict) or not isinstance(content.get("schemaType", "AVRO"), str):
             raise HttpError("its answer is not a registry's: is the URL complete?")
+        if not isinstance(content.get("schema"), str):  # before its type is looked at, which has a default
+            raise HttpError("its answer has no schema")
         return content
 
 

@@ -176,6 +176,7 @@ def test_references_in_a_circle_are_refused(registry: Registry) -> None:
 
 INT64, STRING, MESSAGE, ENUM = 3, 9, 11, 14
 ONE, MANY = 1, 3
+MAPS = (("stamps", INT64, None), ("moments", MESSAGE, ".google.protobuf.Timestamp"))
 
 
 def proto_file() -> descriptor_pb2.FileDescriptorProto:
@@ -193,6 +194,13 @@ def proto_file() -> descriptor_pb2.FileDescriptorProto:
     order.field.add(name="all", number=6, type=MESSAGE, type_name=".x.Order.Meta", label=MANY)
     meta = order.nested_type.add(name="Meta")
     meta.field.add(name="ms", number=1, type=INT64, label=ONE)
+    for number, (name, kind, of_type) in enumerate(MAPS, 7):
+        entry = order.nested_type.add(name=f"{name.title()}Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, type=STRING, label=ONE)
+        entry.field.add(name="value", number=2, type=kind, type_name=of_type, label=ONE)
+        type_name = f".x.Order.{name.title()}Entry"
+        order.field.add(name=name, number=number, type=MESSAGE, type_name=type_name, label=MANY)
     return file
 
 
@@ -216,6 +224,10 @@ def order(**fields: Any) -> bytes:
         made.all.add(ms=one)
     if "meta" in fields:
         made.meta.ms = fields.pop("meta")
+    for key, one in fields.pop("stamps", {}).items():
+        made.stamps[key] = one
+    for key, one in fields.pop("moments", {}).items():
+        made.moments[key].seconds = one
     for key, value in fields.items():
         setattr(made, key, value)
     return bytes(made.SerializeToString())
@@ -239,6 +251,11 @@ SECOND = b"\x02\x02"
         ("/meta/ms", SECOND + order(meta=AT), AT),
         ("all/1/ms", SECOND + order(all=[5, AT]), AT),
         ("all/2/ms", SECOND + order(all=[5, AT]), None),
+        ("stamps/a", SECOND + order(stamps={"a": AT}), AT),
+        ("stamps/b", SECOND + order(stamps={"a": AT}), None),  # not 0, as the library has it
+        ("moments/a", SECOND + order(moments={"a": 5}), 5_000),
+        ("moments/b", SECOND + order(moments={"a": 5}), None),
+        ("text/0", SECOND + order(text=str(AT)), None),
         ("nowhere", SECOND + order(ms=AT), None),
         ("ms", b"\x04\x02\x00\x08\x05", 5),  # its nested message: indexes 1, 0
         ("ms", b"\0\x08\x05", None),  # the first message, by the short form: it has no such field
@@ -306,6 +323,7 @@ RAW = framed(7, written(SIMPLE, {"at": AT}))
         ({"schema": '{"type": "record"}'}, r"it is not an Avro schema that can be read"),
         ({"schema": '"x.Unknown"'}, r"it is not an Avro schema that can be read"),
         ({"schema": '"long"', "references": ["x"]}, r"its answer has a reference that is none"),
+        ({"schema": '"long"', "references": 5}, r"its answer has references that are no list"),
         (b" " * (schemas.MAX_SCHEMA_BYTES + 1), r"its answer is longer than 4,096 KiB"),
     ],
 )
@@ -318,6 +336,17 @@ def test_schema_that_cannot_be_had_names_id_url_and_reason(registry: Registry, a
         assert str(error.value).startswith(f"schema 7, which can't be had from {registry.url}: ")
         assert "s3cret" not in str(error.value)
     assert len(registry.asked) == 1, "a failure counts for a while"
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+@pytest.mark.parametrize("answer", [{}, {"status": "ok"}, {"schemaType": "JSON"}, {"schemaType": "PROTOBUF"}])
+def test_answer_without_a_schema_is_unknown_for_every_source(
+    registry: Registry, kind: schemas.Kind, answer: Any
+) -> None:
+    """Who answers 200 to all is no registry: its records would count as records without an event time."""
+    registry.answers["/schemas/ids/7"] = answer
+    with pytest.raises(SchemaError, match="its answer has no schema"):
+        of(registry).value(kind, framed(7, b"\0"), ("at",))
 
 
 def test_registry_that_does_not_answer_is_asked_once(registry: Registry) -> None:
