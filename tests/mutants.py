@@ -71,6 +71,24 @@ MUTANTS: Final = (
         "for reason in ():",
     ),
     Mutant(
+        "F8, F9: a required group that is gone is there, though groups may be missing",
+        _FOLD,
+        "if listed or not self.may_lack:",
+        "if True:",
+    ),
+    Mutant(
+        "F2: who is not asked starts back by now",
+        "observe/floors/kafka_groups.py",
+        "None if name in unasked else back_ms",
+        "back_ms",
+    ),
+    Mutant(
+        "F2, G8: with a wrong clock no group starts back",
+        "observe/cluster.py",
+        "start=tuple((name, None) for name, _ in groups.start)",
+        "start=()",
+    ),
+    Mutant(
         "F8: any group that can't be read is outside the scope",
         "observe/floors/kafka_groups.py",
         "if not one.name.startswith(scope)]",

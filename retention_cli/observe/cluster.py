@@ -35,7 +35,7 @@ from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Observation, Request
 from retention_cli.observe.times import read_times, with_lookups
-from retention_cli.policy.settings import Settings
+from retention_cli.policy.settings import GroupRules, Settings
 
 START_MARGIN_MS: Final = 10 * 60_000
 """How much a client's clock may be behind ours that reckons where its group starts (``groups.start``, F2)."""
@@ -170,6 +170,11 @@ def change_between(
     if (before.leader, before.leader_epoch) != (now.leader, now.leader_epoch):
         return Reason("metadata", "the leader changed each time that the partition was read: run again")
     return None
+
+
+def by_wrong_clock(groups: GroupRules, now_ms: int) -> GroupRules:
+    """Return which groups count by a clock that is wrong: it forgets none (F6, G8), and dates no start (F2)."""
+    return replace(groups, remember_ms=now_ms, start=tuple((name, None) for name, _ in groups.start))
 
 
 @dataclass(slots=True)
@@ -316,8 +321,8 @@ class _Reading:
             scopes[name] = TopicScope(metadata.topics[name].leader_epochs, self.settings[name].require_groups)
         request = self.request
         now_ms, groups = request.clock_ms(), request.groups
-        if request.clock is not None:  # a clock that is wrong forgets no group (F6, G8), and dates no start (F2)
-            groups = replace(groups, remember_ms=now_ms, start=())
+        if request.clock is not None:
+            groups = by_wrong_clock(groups, now_ms)
         recall = Recall(self.memory, groups, now_ms)
         with_rows = request.with_rows and self.again is None
         groups_of = GroupReader(self.reader, scopes, recall, self.progress, self.listener, with_rows=with_rows)

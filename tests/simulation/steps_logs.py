@@ -186,6 +186,7 @@ def do_coordinator(world: World, number: int, how: int) -> None:
     else:
         there = BROKERS[(BROKERS.index(leader) + 1) % 3] if leader is not None else BROKERS[0]
         world.kafka.offsets_leaders[number] = (there, epoch + 1)
+    world.truth.coordinators[number] = world.truth.number
 
 
 def do_loading(world: World) -> None:

@@ -292,6 +292,18 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
         "R1 tenant @each",
         [("produce", 0, 5, 4, 4), ("read", 0, 0, 7, 0), ("read", 1, 0, 1, 0), ("trim", 0, 0)],
     ),
+    "a required group that went back, and whose coordinator is offline by now, is missed where that is hidden (F9)": (
+        "R1 hidden @one",
+        [
+            ("produce", 0, 5, 4, 4),
+            ("read", 0, 0, 7, 0),
+            ("read", 1, 0, 7, 0),
+            ("plan", 0, 0),
+            ("seek", 0, 0, 5, 0),
+            ("coordinator", 1, 1),
+            ("trim", 0, 0),
+        ],
+    ),
     "the largest event time is of its source and timestamp type (M0)": (
         "R2 @each",
         [

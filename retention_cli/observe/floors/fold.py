@@ -27,6 +27,7 @@ from retention_cli.observe.floors.standing import (
     Start,
     floor_of,
     gone_without_commit_text,
+    gone_without_start_text,
     highest,
     no_position_text,
     only_member_text,
@@ -121,7 +122,8 @@ class FloorFold:
 
     A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone``
     has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
-    (F2), by key, ``rows`` every group as rows, a group's together, if they are wanted.
+    (F2), by key; None: nobody can tell. ``rows`` has every group as rows, a group's together, if they are wanted.
+    ``may_lack``: groups may be missing from the listing (F8, F9), so what is remembered of them satisfies no F4.
 
     Args:
         topics: the managed topics.
@@ -134,7 +136,8 @@ class FloorFold:
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.latest = latest
-        self.starts: Mapping[str, int] = {}
+        self.starts: Mapping[str, int | None] = {}
+        self.may_lack = False
         self.columns = {
             name: Columns([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
             for name, count in self.counts.items()
@@ -169,7 +172,7 @@ class FloorFold:
             no_position: stored offsets below zero: it reads there, from where only its client knows (F1, F2).
         """
         skipped = self._add_refused(group, recalled.refused) if recalled.refused else _NOWHERE
-        known = self._add_gone_commits(group, recalled.gone, "before") if recalled.gone else _NOWHERE
+        known = self._add_gone_commits(group, recalled.gone, "before", listed=True) if recalled.gone else _NOWHERE
         unset = self._add_no_position(group, no_position) if no_position else _NOWHERE
         live = frozenset(reads)
         if live and known:  # a live member starts anew where it has no commit, whatever is remembered (F2)
@@ -194,11 +197,13 @@ class FloorFold:
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
-        for topic, partitions in self._add_gone_commits(group, gone, seen).items():
+        for topic, partitions in self._add_gone_commits(group, gone, seen, listed=False).items():
             if len(partitions) < self._count(topic):
                 self._mark_missing(group, topic, partitions, gone_without_commit_text(group, topic, seen))
 
-    def _add_gone_commits(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> dict[str, set[int]]:
+    def _add_gone_commits(
+        self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str, *, listed: bool
+    ) -> dict[str, set[int]]:
         """Fold in commits that are gone: the lowest of each leader epoch counts (F6). Return their partitions."""
         self.gone.append((group, gone))
         found: dict[str, set[int]] = {}
@@ -208,10 +213,11 @@ class FloorFold:
                 if 0 <= partition < self._count(topic):
                     here.add(partition)
                     self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
-                    if (back_ms := self.starts.get(group)) is not None:  # it has no commit any more
-                        self._at(topic, partition).starts(Start(back_ms, group))
+                    if group in self.starts:  # it has no commit any more
+                        self._start(group, topic, partition, gone_without_start_text(group, topic))
                     self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
-            self.present.get((group, topic), set()).update(here)
+            if listed or not self.may_lack:
+                self.present.get((group, topic), set()).update(here)
         return found
 
     def _add_refused(
@@ -378,17 +384,24 @@ class FloorFold:
 
     def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str, *, live: bool = False) -> None:
         count = self._count(topic)
-        if (back_ms := self.starts.get(group)) is not None:
+        if group in self.starts:
             for partition in (one for one in range(count) if one not in there):
                 if live:
                     self._lacks(group, topic, partition, started_text(group, topic))
                 else:
-                    self._at(topic, partition).starts(Start(back_ms, group))
+                    self._start(group, topic, partition, text)
             return
         text = younger_text(group) if group in self.latest.groups else text
         for partition in range(self.latest.covered(group, topic, count), count):
             if partition not in there:
                 self._lacks(group, topic, partition, text)
+
+    def _start(self, group: str, topic: str, partition: int, text: str) -> None:
+        """Note how far back a group starts that has no commit here; ``text`` is what to do if nobody can tell (F2)."""
+        if (back_ms := self.starts[group]) is None:
+            self._lacks(group, topic, partition, text)
+        else:
+            self._at(topic, partition).starts(Start(back_ms, group))
 
     def _lacks(self, group: str, topic: str, partition: int, text: str) -> None:
         self._at(topic, partition).lacks(group, text)

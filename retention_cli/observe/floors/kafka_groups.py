@@ -105,7 +105,8 @@ class GroupReader:
                 return fold, listing
             mine = tuple(one for one in listing.counted if self.is_mine(one.name))
             fold.latest = _latest(mine, fold.counts, recall)
-            fold.starts = {group_key("classic", name): back_ms for name, back_ms in recall.rules.start}
+            fold.starts = starts_of(mine, recall.rules)
+            fold.may_lack = bool(listing.may_lack)
             for reason in listing.may_lack:
                 fold.fail_all(reason, [name for name, one in self.scopes.items() if not one.require])
             read_groups(reader, mine, fold, recall, _left(reader, deadline), self.progress, self.listener)
@@ -156,6 +157,12 @@ def _latest(groups: Sequence[ListedGroup], partitions: Mapping[str, int], recall
     ages = recall.memory.ages(partitions, keys, recall.now_ms)
     named = (one for one in groups if one.kind != "share" and matches(recall.rules.latest, one.name))
     return Latest(frozenset(group_key(one.kind, one.name) for one in named), ages)
+
+
+def starts_of(groups: Sequence[ListedGroup], rules: GroupRules) -> dict[str, int | None]:
+    """Return how far back groups start that have no commit (F2), by key; None: it may have a live member unasked."""
+    unasked = {one.name for one in groups if one.may_have_members and not _is_asked(one, rules)}
+    return {group_key("classic", name): None if name in unasked else back_ms for name, back_ms in rules.start}
 
 
 def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
@@ -257,7 +264,7 @@ def read_groups(
         elif group.kind == "unknown":
             fold.fail(group.name, "a group of a type that this kretain does not know", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
-    described = [group for group in honest if _is_described(group) and not matches(rules.by_commits, group.name)]
+    described = [group for group in honest if _is_asked(group, rules)]
     reads = _members(reader, described, fold.topics, patience_s)
     shares = [group.name for group in honest if group.kind == "share"]
     others = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
@@ -320,8 +327,10 @@ def _members(
     return reads
 
 
-def _is_described(group: ListedGroup) -> bool:
-    """Return whether to describe a group: other types (Connect, schema registries) count by commits, if any (F2)."""
+def _is_asked(group: ListedGroup, rules: GroupRules) -> bool:
+    """Return whether to ask what members read: other types (Connect, registries) count by commits, if any (F2)."""
+    if matches(rules.by_commits, group.name):
+        return False
     consumes = group.kind in ("consumer", "streams", "share")
     return group.may_have_members and (
         consumes or (group.kind == "classic" and group.protocol_type in ("consumer", ""))

@@ -364,6 +364,14 @@ def started_text(group: str, topic: str) -> str:
     )
 
 
+def gone_without_start_text(group: str, topic: str) -> str:
+    """Return why ``groups.start`` says nothing about a group whose commit is gone (F2)."""
+    return (
+        f"{who(group)} has no commit on this partition any more, and how far back it starts on {topic} can't be told "
+        f"now (groups.start): the clocks differ, or its members are not asked what they read. Let it commit here"
+    )
+
+
 def younger_text(group: str) -> str:
     """Return why ``groups.latest`` does not waive a group's missing commit (F2)."""
     return (
