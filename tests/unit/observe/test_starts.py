@@ -7,22 +7,37 @@ from dataclasses import replace
 import pytest
 
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.core.model import Floor
+from retention_cli.core.model import Floor, TopicPartition
 from retention_cli.memory.interface import RecalledGroup, Rows
 from retention_cli.observe.cluster import by_wrong_clock
-from retention_cli.observe.floors.fold import Latest
+from retention_cli.observe.floors.fold import FloorFold, Latest, TopicScope
 from retention_cli.observe.floors.kafka_groups import starts_of
 from retention_cli.policy.settings import GroupRules
-from tests.unit.observe.test_fold import EVERYWHERE, HOUR, at, three
+
+HOUR = 3_600_000
+
+
+def folded(*require: str, latest: Latest | None = None) -> FloorFold:
+    """Fold a group that has read up to 9 on the three partitions of a topic; of required groups none."""
+    fold = FloorFold({"orders": TopicScope([5, 5, 5], require)}, latest or Latest())
+    if not require:
+        fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+    return fold
+
+
+def at(fold: FloorFold, partition: int = 0) -> object:
+    """Return a partition's floor, or the codes of the reasons why it is unknown."""
+    found = fold.floor(TopicPartition("orders", partition), 0, 10)
+    return found if isinstance(found, Floor) else [reason.code for reason in found.reasons]
 
 
 def test_start_that_nobody_can_tell_is_f2_also_beside_a_commit_that_is_gone_and_groups_latest() -> None:
     """F2, G8: with a wrong clock, or members that are not asked, neither a start nor ``groups.latest`` waives it."""
-    fold = three(("done", EVERYWHERE), latest=Latest(frozenset({"daily"})))
+    fold = folded(latest=Latest(frozenset({"daily"})))
     fold.starts = {"daily": None}
     fold.add("daily", {"orders": [(1, 4, None)]})
     assert [at(fold), at(fold, 1), at(fold, 2)] == [["F2"], Floor(4, "group:daily"), ["F2"]]
-    fold = three(("done", EVERYWHERE), latest=Latest(frozenset({"daily"})))
+    fold = folded(latest=Latest(frozenset({"daily"})))
     fold.starts = {"daily": None}
     fold.add_gone("daily", {"orders": [(0, 6, 5)]}, "2026-11-01")
     assert [at(fold), at(fold, 2)] == [["F2"], ["F2"]]
@@ -48,10 +63,10 @@ def test_start_says_nothing_of_a_group_whose_members_are_not_asked(group: Listed
 def test_required_group_that_is_not_listed_holds_where_groups_may_be_missing() -> None:
     """F4, F8, F9: it may be there, and stand elsewhere by now. A commit that is gone of a listed group is read."""
     gone: Rows = {"orders": [(0, 6, 5)]}
-    fold = three(require=("billing",))
+    fold = folded("billing")
     fold.add_gone("billing", gone, "2026-11-01")
     assert isinstance(at(fold), Floor)
-    fold = three(require=("billing",))
+    fold = folded("billing")
     fold.may_lack = True
     fold.add_gone("billing", gone, "2026-11-01")
     assert at(fold) == ["F4"]
