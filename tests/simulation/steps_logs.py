@@ -179,7 +179,6 @@ if TYPE_CHECKING:
 def do_coordinator(world: World, number: int, how: int) -> None:
     """A coordinator goes offline, comes back, or moves."""
     number %= len(world.kafka.offsets_leaders)
-    world.truth.coordinators[number] = world.truth.number
     leader, epoch = world.kafka.offsets_leaders[number]
     if how % 2 and leader is not None:
         world.kafka.offsets_leaders[number] = (None, epoch)

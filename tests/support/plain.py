@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
+    IllegalStateException,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -122,7 +123,8 @@ def kept_alive(*consumers: Any) -> Iterator[None]:
 
     def poll() -> None:
         for consumer in consumers:
-            consumer.poll(0.1)
+            with suppress(IllegalStateException):  # a share consumer that has yet to acknowledge what it got
+                consumer.poll(0.1)
 
     try:
         with meanwhile(poll):

@@ -136,7 +136,7 @@ def watch(
             server = stack.enter_context(closing(Server(*where, board)))
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
             _say(f"metrics and health on http://{host}:{server.port}/metrics, /healthz, /readyz")
-        does = "plan and trim" if trim else "dry run (pass --trim to delete): plan"
+        does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
         _say(f"{does} every {format_duration(interval)}")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
         Loop(
