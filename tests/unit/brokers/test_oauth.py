@@ -28,6 +28,7 @@ from retention_cli.engines.spark.shipping import Sender
 from tests.support.client_files import of, refused
 from tests.support.java_stores import key_pem, self_signed
 from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
+from tests.support.world import wait_until
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 URL = "https://idp.example/oauth2/token"
@@ -227,6 +228,7 @@ def test_silent_endpoint_fails_callers_at_the_deadline(server: TokenServer, monk
         provider.token(0.05)
     with pytest.raises(UnreachableError, match="no answer within"):
         provider.token()
+    wait_until(lambda: provider._flight is None, "the end of the request that was given up")  # noqa: SLF001
     server.hold.set()
     provider._again_s = 0.0  # noqa: SLF001
     monkeypatch.setattr(oauth_token, "DEADLINE_S", 8.0)
