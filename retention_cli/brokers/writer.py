@@ -71,7 +71,7 @@ class ClusterWriter:
 
         try:
             self._connected().poll(0)
-        except (KafkaException, RequestFailedError):  # the first message will fail likewise
+        except (KafkaException, RequestFailedError):  # the first message will fail, too
             self._producer = None
 
     def create(self, spec: TopicSpec) -> bool:

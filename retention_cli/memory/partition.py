@@ -42,7 +42,7 @@ class Earlier(NamedTuple):
     """An earlier memory that a later one replaced, last proven under ``leader_epoch``, of the log up to ``reach``.
 
     Two runs may observe a partition under two leader epochs and remember both (``state: cluster``, or one state
-    directory). The later memory replaces the earlier one. But if it was not derived from it, nobody has asked yet
+    directory). The later memory replaces the earlier one. But if it was not derived from it, kretain has not asked yet
     whether the log was cut after the earlier run, and commits that counted then may lie beyond the cut (F5, M2).
 
     The end of ``proving_epoch`` shows whether the log was cut since. ``settled``: it was asked for, and the answer

@@ -352,7 +352,7 @@ class _PrefixSearch:
     """Walks over a scan's blocks, and over the records of those in which the prefix may end.
 
     ``by_schema``: a record may have another time than when it was scanned, or none, if the registry gives another
-    schema under its id by now. Which time is right nobody knows.
+    schema under its id by now. kretain cannot tell which time is right.
     """
 
     scan: EventScan

@@ -40,13 +40,11 @@ def _sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
     for one in command.get_params(ctx):
         if one.param_type_name == "argument":
             found["Arguments"].append((str(one.metavar), getattr(one, "help", None) or ""))
+        elif (row := one.get_help_record(ctx)) is not None:
+            found.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(row)
     if isinstance(command, TyperGroup):
         commands = {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
         found["Commands"] = [(name, one.get_short_help_str(_WIDEST)) for name, one in commands.items() if one]
-    for one in command.get_params(ctx):
-        row = one.get_help_record(ctx)
-        if one.param_type_name == "option" and row is not None:
-            found.setdefault(getattr(one, "rich_help_panel", None) or "Options", []).append(row)
     return {title: found[title] for title in sorted(found, key=lambda title: _LAST.get(title, 0))}
 
 

@@ -60,6 +60,7 @@ _UNDERSTOOD: Final = frozenset(
 )
 
 _HANDLERS: Final = (oauth_settings.HANDLER, "sasl.client.callback.handler.class")
+_JAAS: Final = "sasl.jaas.config"
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _SUBSTITUTES: Final = {
@@ -231,11 +232,13 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
     if mechanism == aws.MECHANISM or _means_aws(mechanism, text(*_HANDLERS) or ""):
         if protocol != "SASL_SSL":  # who reads a signature could use it for a quarter of an hour
             raise SettingsError("security.protocol: AWS credentials are used with SASL_SSL only: write that")
-        options = _jaas(given, text, mechanism)
-        oauth = oauth_settings.OAuthSettings(aws=aws.read_aws(bootstrap, options))
+        oauth = oauth_settings.OAuthSettings(aws=aws.read_aws(bootstrap, _jaas(given, mechanism or "") or {}))
     elif mechanism == "OAUTHBEARER":
         oauth = _oauth(given, text, ca)
-    kerberos = _kerberos(given, text) if mechanism == "GSSAPI" else None
+    kerberos = None
+    if mechanism == "GSSAPI":
+        options = _jaas(given, mechanism)
+        kerberos = kerberos_settings.read_kerberos(text, options, None if options is None else given[_JAAS].origin)
     algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
     if algorithm not in ("https", "", "none"):
         raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
@@ -281,7 +284,6 @@ def _check_tls_versions(key: str, setting: Setting) -> None:
 
 def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:
     mechanism = text(*_MECHANISM)
-    jaas = text("sasl.jaas.config")
     if mechanism is None:
         raise SettingsError(f"sasl.mechanism is missing: write one of {', '.join(_SASL_MECHANISMS)}")
     mechanism = mechanism.upper()
@@ -293,13 +295,12 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
     if mechanism in ("OAUTHBEARER", aws.MECHANISM, "GSSAPI"):
         return mechanism, None, None
     username, password = text("sasl.username"), text("sasl.password")
-    if jaas is not None:
-        origin = given["sasl.jaas.config"].origin
-        options = jaas_options(jaas, mechanism, origin)
+    if (options := _jaas(given, mechanism)) is not None:
         username, password = options.get("username"), options.get("password")
         if username is None or password is None:
+            origin = given[_JAAS].origin
             instead = "write sasl.username and sasl.password instead"
-            raise SettingsError(f"{origin}: sasl.jaas.config: username or password is missing; {instead}")
+            raise SettingsError(f"{origin}: {_JAAS}: username or password is missing; {instead}")
     if username is None or password is None:
         raise SettingsError("sasl.username and sasl.password are needed (or a Java client's sasl.jaas.config)")
     return mechanism, username, password
@@ -309,23 +310,17 @@ def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> oauth_set
     own, location = text("https.ca.pem"), text("https.ca.location")
     if own is None and location is not None and location != "probe":
         own = _pem_file(location, "https.ca.location")
-    return oauth_settings.read_oauth(text, _jaas(given, text, "OAUTHBEARER"), own, ca)
+    return oauth_settings.read_oauth(text, _jaas(given, "OAUTHBEARER") or {}, own, ca)
 
 
-def _jaas(given: Mapping[str, Setting], text: Any, mechanism: str | None) -> dict[str, str]:
-    jaas = text("sasl.jaas.config")
-    return {} if jaas is None else jaas_options(jaas, mechanism or "", given["sasl.jaas.config"].origin)
+def _jaas(given: Mapping[str, Setting], mechanism: str) -> dict[str, str] | None:
+    """Return the options of the login module, None if the file has none."""
+    found = given.get(_JAAS)
+    return jaas_options(found.value, mechanism, found.origin) if found is not None and found.value else None
 
 
 def _means_aws(mechanism: str | None, handler: str) -> bool:
     return (mechanism, handler.rpartition(".")[2]) in aws.HANDLERS
-
-
-def _kerberos(given: Mapping[str, Setting], text: Any) -> kerberos_settings.KerberosSettings:
-    if (jaas := text("sasl.jaas.config")) is None:
-        return kerberos_settings.read_kerberos(text, None, None)
-    origin = given["sasl.jaas.config"].origin
-    return kerberos_settings.read_kerberos(text, jaas_options(jaas, "GSSAPI", origin), origin)
 
 
 def _pem_file(path: str, setting: str) -> str:

@@ -13,6 +13,11 @@ _MODULES = {
     "GSSAPI": "Krb5LoginModule",
 }
 _SCRAM = "ScramLoginModule"
+_INSTEAD = {
+    "OAUTHBEARER": "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead",
+    "AWS_MSK_IAM": "take it out: AWS's default credentials are used",
+    "GSSAPI": "write sasl.kerberos.keytab and sasl.kerberos.principal instead",
+}
 
 
 def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
@@ -23,13 +28,7 @@ def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
     """
     module, rest = (*text.split(None, 1), "", "")[:2]
     where = f"{origin}: sasl.jaas.config"
-    instead = "write sasl.username and sasl.password instead"
-    if mechanism == "OAUTHBEARER":
-        instead = "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead"
-    elif mechanism == "AWS_MSK_IAM":
-        instead = "take it out: AWS's default credentials are used"
-    elif mechanism == "GSSAPI":
-        instead = "write sasl.kerberos.keytab and sasl.kerberos.principal instead"
+    instead = _INSTEAD.get(mechanism, "write sasl.username and sasl.password instead")
     if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
         raise SettingsError(f"{where}: it names no login module; {instead}")
     name = module.rpartition(".")[2]

@@ -52,6 +52,7 @@ _CLIENT_REFUSES: Final = 1_000
 fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
 
 _RIGHT: Final = {
+    "AWS": "may the AWS credentials connect",
     "OAUTHBEARER": "is the token for it",
     "GSSAPI": "do its clock and its keytab fit the Kerberos ticket",
 }
@@ -131,8 +132,8 @@ class Wire:
             if said in (NO_ANSWER, LATE):
                 said += f"{listener}?"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
-                right = _RIGHT.get(self._settings.mechanism or "", "are name and password right")
-                right = "may the AWS credentials connect" if self._settings.uses_aws else right
+                kind = "AWS" if self._settings.uses_aws else self._settings.mechanism or ""
+                right = _RIGHT.get(kind, "are name and password right")
                 said = f"it ended the connection{listener}"
                 said += f", and {right}?" if self._settings.mechanism else "?"
             if said == CONTROLLER:
