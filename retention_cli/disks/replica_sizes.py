@@ -47,6 +47,7 @@ class Sizes:
 
     segment_bytes: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[int, str, TopicPartition], ReplicaSeen] = field(default_factory=dict)
+    _first: set[tuple[int, str, TopicPartition]] = field(default_factory=set)
     _moving: set[tuple[int, TopicPartition]] = field(default_factory=set)
     _checks_ms: dict[int, int] = field(default_factory=dict)
     _delays_ms: dict[str, int] = field(default_factory=dict)
@@ -88,6 +89,8 @@ class Sizes:
                 at = (now_ms, start, end, replica.size_bytes)
                 row = seen_again(asked[tp].get(place), place, *at, self._sweeping(broker, tp))
                 self._seen[broker, path, tp] = row
+                if place not in asked[tp]:
+                    self._first.add((broker, path, tp))
                 found.setdefault(tp, []).append(row)
         for tp, rows in found.items():
             places = {row.place for row in rows}
@@ -150,6 +153,16 @@ class Sizes:
             for (broker, path, tp), row in self._seen.items()
             if row.fallen_bytes and broker == disk.broker and path in disk.dirs
         )
+
+    def may_leave_bytes(self, disk: Disk) -> int | None:
+        """Return how many bytes of swept files may still be on a disk, at most; None if a replica is seen first."""
+        total = 0
+        for tp in disk.replicas:
+            on = [(disk.broker, path, tp) for path in disk.dirs if (disk.broker, path, tp) in self._seen]
+            if not on or any(one in self._first for one in on):
+                return None
+            total += sum(self._seen[one].may_leave_bytes(self._now_ms, self._sweeping(disk.broker, tp)) for one in on)
+        return total
 
     def longest(self, brokers: Collection[int], topics: Collection[str]) -> tuple[int | None, int | None]:
         """Return the longest check interval of these brokers, and the longest delete delay of these topics (ms).

@@ -148,7 +148,15 @@ class DiskRun:
         if self.rules.percent is not None:
             over_ms, files = self.sizes.longest_leaving_ms(self._brokers()), self._files()
             self._stays = {
-                one.name: stays_bytes(one, remembered.memory, files, self.rules.reserved, wall_ms, over_ms)
+                one.name: stays_bytes(
+                    one,
+                    remembered.memory,
+                    files,
+                    self.rules.reserved,
+                    wall_ms,
+                    over_ms,
+                    self.sizes.may_leave_bytes(one),
+                )
                 for one in self.disks
             }
 

@@ -11,12 +11,14 @@ from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, DiskOutcome
 from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.disks.pending_deletes import stays, stays_by_scan
-from retention_cli.memory.disk import Growth, Look, growth, lowest
+from retention_cli.memory.disk import Growth, Look, growth, lowest, unchanged
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.settings import DiskRules
 
 _UNEXPLAINED: Final = ":unexplained"
 """Suffix of a disk's key in memory: looks at the bytes that no live replica explains, not at all used bytes."""
+_REPLICAS: Final = f"{_UNEXPLAINED}:replicas"
+"""Suffix of looks at how many replicas a disk has: inverted (``~``) if one of them was seen for the first time."""
 
 
 def look(
@@ -51,17 +53,26 @@ def stays_bytes(
     reserved: Mapping[str, int],
     now_ms: int,
     over_ms: int | None,
+    may_leave_bytes: int | None,
 ) -> int:
     """Remember the bytes that no live replica explains; return how many of them are known to stay (R6).
 
-    The smallest amount seen over more than ``over_ms`` belongs to other users of the disk, and stays; None if that
-    time is unknown. An inventory shows what stays, too (:func:`~retention_cli.disks.pending_deletes.stays`).
+    The smallest amount seen over more than ``over_ms`` (None if unknown) stays, without what brokers may have swept
+    since the last look. If a replica came or went within that time, its old files may be leaving, and nothing is known.
+    An inventory shows what stays, too (:func:`~retention_cli.disks.pending_deletes.stays`).
     """
     if isinstance(disk.room, Unknown):
         return 0
+    replicas = memory.disk(f"{disk.key}{_REPLICAS}")
+    count = Look(now_ms, ~len(disk.replicas) if may_leave_bytes is None else len(disk.replicas), disk.room.total_bytes)
     known = memory.disk(f"{disk.key}{_UNEXPLAINED}")
     now = Look(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
     scanned = stays_by_scan(disk, files, reserved, now_ms, known.looks)
-    ledger_bytes = None if over_ms is None else lowest(known.looks, now, over_ms)
+    ledger_bytes = None
+    if over_ms is not None and may_leave_bytes is not None and unchanged(replicas.looks, count, over_ms):
+        ledger_bytes = lowest(known.looks, now, over_ms)
+        if ledger_bytes is not None:
+            ledger_bytes = max(0, min(ledger_bytes, disk.unexplained_bytes - may_leave_bytes))
     known.add(now, lowest=True)
+    replicas.add(count, lowest=True)
     return stays(scanned, ledger_bytes, now_ms, over_ms)

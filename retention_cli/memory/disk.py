@@ -134,6 +134,18 @@ def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
     return min(one.used_bytes for one in (*counted, now))
 
 
+def unchanged(looks: Sequence[Look], now: Look, over_ms: int) -> bool:
+    """Return whether each look of the last ``over_ms`` has the amount of now, and so has the one before.
+
+    Of the one before an inverted amount (``~``, :mod:`retention_cli.disks.usage`) will do: what it says came earlier.
+    """
+    old = [one for one in looks if one.wall_ms < now.wall_ms - over_ms - _APART_MS]
+    since = [one for one in looks if one.wall_ms >= now.wall_ms - over_ms - _APART_MS]
+    if not old or any(one[1:] != now[1:] for one in since):
+        return False
+    return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))
+
+
 def pack(looks: Iterable[Look]) -> bytes:
     """Return looks, oldest first, as bytes. If there are too many they are thinned: the older, the farther apart."""
     return b"".join(_ROW.pack(*one) for one in _thinned(list(looks)))

@@ -20,7 +20,7 @@ from retention_cli.core.file_problems import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0

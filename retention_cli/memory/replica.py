@@ -15,7 +15,8 @@ No sweep deletes the active segment, though all of it may be dead if S is at the
 active, it is one dead segment in a trusted size, until the next check: code that counts bytes leaves room for one.
 
 Swept files leave the size at once, but the disk a little later (``file.delete.delay.ms``): so recent falls are
-remembered, too.
+remembered, too. A fall shows only what growth did not make up for. So what a broker *may* have swept since the last
+look is estimated as well, from the offsets below S.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from typing import Final, NamedTuple
 UNKNOWN_START: Final = -1
 """Up to where a replica was swept is unknown; or S has moved since it was first seen."""
 REPLICAS_AT_MOST: Final = 16
-_ROW: Final = struct.Struct("<10q")
+_ROW: Final = struct.Struct("<12q")
 ROW_BYTES: Final = _ROW.size
+ANY_BYTES: Final = 1 << 60
+"""More than any disk has: how much a broker may have swept is unknown."""
 _UNTOLD_DELAY_MS: Final = 3_600_000
 """Assumed if a topic's ``file.delete.delay.ms`` can't be read: long, so that less is trimmed."""
 
@@ -58,7 +61,8 @@ class ReplicaSeen(NamedTuple):
     ``place`` is its broker and log dir (:func:`place_of`), ``seen_ms`` our wall clock (Unix ms). ``since_ms`` is when
     it was first seen, :data:`UNKNOWN_START` if S has moved since. ``swept`` is the offset up to which its broker has
     certainly swept, :data:`UNKNOWN_START` if unknown. ``fallen_bytes`` left its size recently, between
-    ``fell_after_ms`` and ``fell_by_ms``; all three are 0 if none did.
+    ``fell_after_ms`` and ``fell_by_ms``; all three are 0 if none did. ``swept_bytes`` is how much its broker may have
+    swept by ``swept_by_ms`` of what may still be on the disk (an upper bound, :data:`ANY_BYTES` if unknown).
     """
 
     place: int
@@ -71,6 +75,8 @@ class ReplicaSeen(NamedTuple):
     fallen_bytes: int = 0
     fell_after_ms: int = 0
     fell_by_ms: int = 0
+    swept_bytes: int = 0
+    swept_by_ms: int = 0
 
     @property
     def clean(self) -> bool:
@@ -91,6 +97,20 @@ class ReplicaSeen(NamedTuple):
         wait_ms = sweeping.wait_ms
         over = now_ms >= self.fell_by_ms + delay_ms or (wait_ms is not None and now_ms >= self.fell_after_ms + wait_ms)
         return 0 if over else self.fallen_bytes
+
+    def may_leave_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
+        """Return how many bytes its broker may have swept that may still be on the disk, at most."""
+        delay_ms = _UNTOLD_DELAY_MS if sweeping.delay_ms is None else sweeping.delay_ms
+        return 0 if now_ms >= self.swept_by_ms + delay_ms else self.swept_bytes
+
+    def swept_until(self, log_start: int) -> int:
+        """Return how many bytes its broker has swept at most since its last certain sweep, with S at an offset."""
+        from_offset = max(0, self.swept)
+        if log_start <= from_offset:
+            return 0
+        if self.size_bytes == 0 or self.high_watermark <= from_offset:
+            return ANY_BYTES
+        return self.size_bytes * (log_start - from_offset) // (self.high_watermark - from_offset)
 
 
 def place_of(broker: int, path: str) -> int:
@@ -125,7 +145,10 @@ def seen_again(
     since_ms = before.since_ms if log_start == before.log_start else UNKNOWN_START
     swept = min(before.swept, log_start)  # S moves back if a trim is undone
     fallen, after_ms, by_ms = before.leaving_bytes(now_ms, sweeping), before.fell_after_ms, before.fell_by_ms
+    gone, gone_ms = before.may_leave_bytes(now_ms, sweeping), before.swept_by_ms
     fell = before.size_bytes - size_bytes
+    if more := max(fell, before.swept_until(log_start)):
+        gone, gone_ms = min(ANY_BYTES, gone + more), now_ms
     if fell > 0:
         live_bytes = before.size_bytes - before.dead_bytes
         share = live_bytes * (log_start - before.log_start) // max(1, before.high_watermark - before.log_start)
@@ -138,7 +161,8 @@ def seen_again(
         swept = log_start
     if not fallen:
         after_ms = by_ms = 0
-    return ReplicaSeen(place, now_ms, log_start, high_watermark, size_bytes, since_ms, swept, fallen, after_ms, by_ms)
+    at = (now_ms, log_start, high_watermark, size_bytes)
+    return ReplicaSeen(place, *at, since_ms, swept, fallen, after_ms, by_ms, gone, gone_ms if gone else 0)
 
 
 def begun_anew(packed: bytes, now_ms: int) -> bytes:

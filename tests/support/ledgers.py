@@ -59,7 +59,7 @@ def worst(seed: int) -> PartitionMemory:
     samples = [Sample(big(), big()) for _ in range(SAMPLES_AT_MOST)]
     blocks = [Block(big(), big(), big(), big(), big(), big()) for _ in range(BLOCKS_AT_MOST)]
     scan = EventScan("json:/some/long/pointer/into/a/value", big(), big(), EventMax(big(), big()), blocks, big())
-    replicas = pack_replicas(ReplicaSeen(*(big() for _ in range(10))) for _ in range(REPLICAS_AT_MOST))
+    replicas = pack_replicas(ReplicaSeen(*(big() for _ in range(12))) for _ in range(REPLICAS_AT_MOST))
     data_at = tuple(big() for _ in range(8))
     return PartitionMemory(
         pack(samples),

@@ -45,6 +45,7 @@ def remote_settings(jar: Path, remote: Path) -> dict[str, str]:
     }
 
 
+LOCAL_BYTES: Final = 4 * MIB
 pytestmark = pytest.mark.thorough
 
 
@@ -63,10 +64,13 @@ class Tiered(Filled):
         return sorted(int(one.stem) for one in Path(node.log_dirs[0]).glob(f"{self.topic_name}-0/*.log"))
 
     def settled(self) -> bool:
-        """Whether all is remote that is to be, and nothing of it is left here: the disk stays as full as it is."""
+        """Whether the broker deletes no further local segment, and has removed those that it deleted."""
         [node] = self.kafka.nodes
         files = list(Path(node.log_dirs[0]).glob(f"{self.topic_name}-0/*"))
-        return self.near()[0] > 0 and len(self.near()) <= 5 and not any(one.suffix == ".deleted" for one in files)
+        if any(one.suffix == ".deleted" for one in files):
+            return False
+        first, *others = sorted(one for one in files if one.suffix == ".log")
+        return int(first.stem) > 0 and sum(one.stat().st_size for one in others) < LOCAL_BYTES
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def far(tmp_path: Path) -> Iterator[Tiered]:
         topic = world.topic(
             "tiered",
             remote_storage_enable="true",
-            local_retention_bytes=str(4 * MIB),
+            local_retention_bytes=str(LOCAL_BYTES),
             segment_bytes=str(MIB),
             file_delete_delay_ms="1000",
         )

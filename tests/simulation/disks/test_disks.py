@@ -9,7 +9,6 @@ import pytest
 from tests.simulation.disks.sequences import run, sequence_of, told
 from tests.simulation.disks.world import DiskWorld
 from tests.simulation.kafka import HOUR, Tp
-from tests.simulation.scene import ViolationError
 
 FOUND = {
     61: "indexes of what was trimmed since the scan counted as somebody else's",
@@ -82,7 +81,7 @@ def test_lagging_follower_is_not_estimated() -> None:
         assert any("it lags, or is being filled" in why.text for why in held.reasons), held
 
 
-OPEN: Final[list[Any]] = [
+TWO_LOOKS: Final[list[Any]] = [
     *(("fill", 29), ("fill", 5), ("trim", 10, 14), ("produce", 18, 6, 7), ("fall_behind", 3), ("produce", 3, 29, 4)),
     *(("catch_up", 3), ("fill", 28), ("recreate", 28), ("trim", 9, 8), ("time", 4), ("fill", 22), ("time", 20)),
     *(("trim", 0, 0), ("time", 4), ("trim", 1, 25), ("time", 10), ("time", 4), ("time", 12)),
@@ -94,14 +93,12 @@ OPEN: Final[list[Any]] = [
 @pytest.mark.parametrize("first", range(2000, 2040, 20))
 def test_drawn_disk_sequence_breaks_no_rule(first: int) -> None:
     for seed in range(first, first + 20):
-        if seed != 2018:  # OPEN is what it comes to
-            run(told(seed))
+        run(told(seed))
 
 
-@pytest.mark.xfail(raises=ViolationError, strict=True, reason="open: by an estimate R6 takes more than the disks need")
-def test_open_disk_sequence_takes_no_more_than_the_disks_need() -> None:
-    """A replica falls behind, and its topic is made again: found on 2026-11-27, older than that."""
-    run(OPEN)
+def test_files_leaving_at_two_looks_of_another_operator_are_not_counted_as_bytes_that_stay() -> None:
+    """At the first look a deleted topic's files were leaving, at the second what the other operator had trimmed."""
+    run(TWO_LOOKS)
 
 
 @pytest.mark.thorough

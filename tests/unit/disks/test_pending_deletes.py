@@ -105,15 +105,36 @@ def test_disk_memory_keeps_the_lowest_of_close_looks() -> None:
     assert [one.used_bytes for one in memory.looks] == [70]
 
 
-def test_ledger_learns_staying_bytes_over_several_looks() -> None:
+@pytest.mark.parametrize(
+    ("looks", "known"),
+    [
+        ([(0, 300, 0), (4, 100, 0), (8, 250, 0)], [0, 0, 100]),
+        ([(0, 300, 0), (8, 250, 100)], [0, 150]),
+        ([(0, 300, 0), (8, 250, 1000)], [0, 0]),
+        ([(0, 300, None), (4, 250, 0), (8, 250, 0)], [0, 0, 250]),
+        ([(0, 300, 0), (8, 250, None), (12, 250, 0), (16, 250, 0)], [0, 0, 0, 250]),
+    ],
+    ids=["least of all", "less what may be swept", "all may be swept", "first look", "a replica came"],
+)
+def test_ledger_learns_staying_bytes_over_several_looks(looks: list[tuple[int, int, int | None]], known: list) -> None:
     """The first look knows nothing; when others' 100 were seen for longer than a check and a delay, they stay."""
     memory = Ledger(None)
     found = []
-    for minute, unexplained in ((0, 300), (4, 100), (8, 250)):
+    for minute, unexplained, may_leave in looks:
         disk = replace(DISK, room=Room(1000, 400 + unexplained, 400))
-        found.append(stays_bytes(disk, memory, (), {}, minute * MINUTE, 6 * MINUTE))
-    assert found == [0, 0, 100]
-    assert stays_bytes(DISK, memory, (), {}, 9 * MINUTE, None) == 0
+        found.append(stays_bytes(disk, memory, (), {}, minute * MINUTE, 6 * MINUTE, may_leave))
+    assert found == known
+    assert stays_bytes(DISK, memory, (), {}, 19 * MINUTE, None, 0) == 0
+
+
+def test_ledger_counts_nothing_as_staying_after_a_replica_left_the_disk() -> None:
+    memory = Ledger(None)
+    both = replace(DISK, replicas={ORDERS: 200, CLICKS: 200})
+    found = [
+        stays_bytes(disk, memory, (), {}, minute * MINUTE, 6 * MINUTE, 0)
+        for minute, disk in ((0, both), (8, both), (9, DISK), (12, DISK), (20, DISK))
+    ]
+    assert found == [0, 300, 0, 0, 300]
     assert memory.disk(DISK.key).looks == (), "looks at how full it is are others"
 
 

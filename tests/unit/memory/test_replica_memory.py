@@ -13,7 +13,16 @@ from retention_cli.memory import documents as docs
 from retention_cli.memory import replica as replica_memory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
+from retention_cli.memory.replica import (
+    ANY_BYTES,
+    REPLICAS_AT_MOST,
+    ReplicaSeen,
+    Sweeping,
+    pack,
+    place_of,
+    seen_again,
+    unpack,
+)
 from retention_cli.state import messages
 
 CHECK, DELAY = 300_000, 60_000
@@ -152,6 +161,35 @@ def test_size_with_dead_segments_is_never_clean_if_each_trim_looks_first(
         broker.step(what, amount)
 
 
+@pytest.mark.parametrize(
+    ("passes", "now", "bytes_"),
+    [
+        ([(0, 0, 100, 1000), (HOUR, 0, 200, 2000)], HOUR, 0),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1000)], HOUR, 400),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1600)], HOUR, 400),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 200)], HOUR, 800),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1600), (HOUR + 5, 40, 200, 1600)], HOUR + 5, 720),
+        ([(0, 0, 100, 1000), (HOUR, 40, 200, 1600)], HOUR + DELAY, 0),
+        ([(0, 0, 100, 1000), (HOUR, 150, 200, 500)], HOUR, 1500),
+        ([(0, 0, 0, 0), (HOUR, 0, 200, 500)], HOUR, 0),
+        ([(0, 0, 0, 0), (HOUR, 20, 200, 500)], HOUR, ANY_BYTES),
+    ],
+    ids=[
+        "log begins at 0",
+        "S moved, growth hides the sweep",
+        "S moved, not swept yet",
+        "size fell by more than S says",
+        "not swept yet for two passes: counted twice",
+        "delay is over",
+        "S beyond the last H: at the old records' size",
+        "first records",
+        "written and swept between two passes: any number",
+    ],
+)
+def test_swept_bytes_that_may_still_be_on_disk_are_bounded_by_s(passes: list, now: int, bytes_: int) -> None:
+    assert watched(*passes).may_leave_bytes(now, SWEEPING) == bytes_
+
+
 _rows = st.lists(
     st.builds(
         ReplicaSeen,
@@ -159,7 +197,7 @@ _rows = st.lists(
         *[st.integers(0, 5)] * 4,
         st.integers(-1, 3),
         st.integers(-1, 3),
-        *[st.integers(0, 3)] * 3,
+        *[st.integers(0, 3)] * 5,
     ),
     max_size=4,
     unique_by=lambda row: row.place,
