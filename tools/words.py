@@ -40,7 +40,7 @@ UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
         *("architecture", "clients", "connecting", "development", "disks"),
-        *("facts", "live-settings", "memory", "plan", "platforms", "policy", "rules"),
+        *("facts", "live-settings", "memory", "plan", "platforms", "policy"),
         *("security", "segments", "spark"),
         *("commands", "reasons"),
     )
