@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test test-all test-long simulate check bench bench-large dist generated clean
 
-help:  ## what there is
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(VENV)/.demo  ## make .venv with the kretain command in it
@@ -51,10 +51,10 @@ dist: $(VENV)/.dev  ## the wheel and the source package, into dist/
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 
-generated: $(VENV)/.dev  ## write completions/, man/ and docs/commands.md anew
+generated: $(VENV)/.dev  ## write completions/, man/ and docs/commands.md
 	$(BIN)/python -m kretain.completion.generated
 
-clean:  ## take .venv and caches away
+clean:  ## remove .venv and caches
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:

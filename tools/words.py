@@ -39,7 +39,7 @@ TICS: Final = {
 UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("architecture", "clients", "connecting", "development", "disks"),
+        *("clients", "connecting", "disks"),
         *("facts", "live-settings", "memory", "plan", "platforms", "policy"),
         *("security", "segments", "spark"),
         *("commands", "reasons"),
