@@ -39,9 +39,9 @@ TICS: Final = {
 UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("clients", "connecting", "disks"),
+        *("clients", "connecting"),
         *("facts", "live-settings", "memory", "plan", "platforms", "policy"),
-        *("security", "segments", "spark"),
+        *("security", "spark"),
         *("commands", "reasons"),
     )
 )
