@@ -40,7 +40,7 @@ UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
         *("clients", "connecting"),
-        *("facts", "live-settings", "memory", "plan", "platforms", "policy"),
+        *("facts", "live-settings", "plan", "platforms", "policy"),
         *("security", "spark"),
         *("commands", "reasons"),
     )
