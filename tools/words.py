@@ -40,8 +40,8 @@ UNCHECKED: Final = frozenset(
     f"docs/{name}.md"
     for name in (
         *("clients", "connecting"),
-        *("facts", "live-settings", "plan", "platforms", "policy"),
-        *("security", "spark"),
+        *("live-settings", "plan", "platforms", "policy"),
+        *("security",),
         *("commands", "reasons"),
     )
 )
