@@ -88,7 +88,8 @@ def helps() -> Iterator[tuple[str, str]]:
 def main(paths: list[str]) -> int:
     """Print the problems; return 1 if there are any."""
     single = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "cli/kretain/reasons.md")
-    every = (*(ROOT / one for one in single), *sorted((ROOT / "docs").glob("*.md")))
+    folders = (ROOT / "docs", ROOT / "docs/runbooks")
+    every = (*(ROOT / one for one in single), *(page for one in folders for page in sorted(one.glob("*.md"))))
     pages = [Path(one) for one in paths] or [one for one in every if str(one.relative_to(ROOT)) not in UNCHECKED]
     found = [one for page in pages for one in problems(page.name, page.read_text(encoding="utf-8"))]
     for name, text in () if paths else helps():

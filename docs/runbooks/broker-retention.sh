@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Moving a topic from the brokers' own retention to kretain, one step at a time, and back.
+# Move a topic from the brokers' own retention to kretain, one step at a time, and back.
 #
-#   broker-retention.sh check TOPIC                      is all ready? Changes nothing
+#   broker-retention.sh check TOPIC                      checks that all is ready; changes nothing
 #   broker-retention.sh first TOPIC [--yes]              trims one partition
-#   broker-retention.sh hand-over TOPIC MS [--yes]       from now on the brokers keep MS milliseconds (-1: for ever)
-#   broker-retention.sh back TOPIC FILE [--yes]          the brokers keep again what FILE says
+#   broker-retention.sh hand-over TOPIC MS [--yes]       the brokers then keep MS milliseconds (-1: forever)
+#   broker-retention.sh back TOPIC FILE [--yes]          restores the brokers' retention from FILE
 #
 #   --seen DAYS    how long kretain must have watched the groups; default 7
-#   --yes          don't ask
+#   --yes          answer every question with yes
 #
-# Cluster, policy and memory are those of kretain: KRETAIN_BOOTSTRAP_SERVER or KRETAIN_CONTEXT, KRETAIN_COMMAND_CONFIG,
+# Cluster, policy and memory are kretain's: KRETAIN_BOOTSTRAP_SERVER or KRETAIN_CONTEXT, KRETAIN_COMMAND_CONFIG,
 # KRETAIN_POLICY, KRETAIN_STATE_DIR. hand-over and back use Kafka's kafka-configs.sh, which needs
-# KRETAIN_BOOTSTRAP_SERVER. What was set is saved in RUNBOOK_DIR (the current folder). See broker-retention.md.
+# KRETAIN_BOOTSTRAP_SERVER. Former settings are saved in RUNBOOK_DIR (the current folder). See broker-retention.md.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -33,7 +33,7 @@ set -- $words
 what=${1:-} topic=${2:-} third=${3:-}
 case $what:$# in check:2 | first:2 | hand-over:3 | back:3) ;; *) wrong "check, first, hand-over or back, and a topic" ;; esac
 
-retention() { # prints the topic's retention.ms as it is now; -1: for ever
+retention() { # prints the topic's current retention.ms; -1: forever
     kretain advise "$topic" --output json |
         value '{"unlimited": -1}.get(*[d["topics"][0]["settings"]["retention.ms"]] * 2)'
 }
@@ -49,17 +49,17 @@ check() {
     run kretain advise "$topic"
     step "4. How long kretain has watched"
     since=$(kretain ledger show "$topic" --output json | value 'hours_since(d["since"])')
-    [ -n "$since" ] || stop 6 "It has not. Let kretain watch -p POLICY run dry, without --trim, for $seen days."
+    [ -n "$since" ] || stop 6 "It has not watched yet. Start kretain watch -p POLICY, without --trim, for $seen days."
     note "For $((since / 24)) days."
-    [ "$since" -ge "$((24 * seen))" ] || stop 6 "It should be $seen days: a group that was gone before is seen by nobody."
+    [ "$since" -ge "$((24 * seen))" ] || stop 6 "It should be $seen days: kretain cannot know a group that was gone before it watched."
     step "5. What it would trim"
     run kretain plan "$topic" --fail-on-hold || code=$?
     case $code in
     0) ;;
-    4) stop 4 "Partitions are on hold. Settle each reason above first, or leave the topic as it is." ;;
-    *) stop "$code" "There is no plan." ;;
+    4) stop 4 "Partitions are on hold. Resolve each reason above first, or leave the topic unchanged." ;;
+    *) stop "$code" "kretain plan failed." ;;
     esac
-    step "6. What it would come to"
+    step "6. What it would keep"
     run kretain forecast "$topic"
 }
 
@@ -79,16 +79,16 @@ hand_over() {
     here=$(kretain ledger show "$topic" --output json | value 'd["cluster"]["id"]')
     trims=$(kretain history --since 1d --output json |
         value 'sum(one["exit"] == 0 and one["cluster"] == a[0] for one in d["runs"])' "$here")
-    [ "$trims" -gt 0 ] || stop 6 "By this state directory no trim has worked within a day: let kretain watch --trim run first."
+    [ "$trims" -gt 0 ] || stop 6 "In this state directory no trim has worked within a day: start kretain watch --trim first."
     step "8. The brokers keep longer"
     now_ms=$(retention)
     if [ "$now_ms" = -1 ] || { [ "$third" != -1 ] && [ "$third" -lt "$now_ms" ]; }; then
-        stop 6 "They keep $now_ms ms now (-1: for ever), and $third is less: that would delete records."
+        stop 6 "They keep $now_ms ms now (-1: forever), and $third is less: that would delete records."
     fi
     save_settings "$topic" "$saves/$topic-retention-$now.txt" retention.ms
     sure "Set retention.ms of $topic to $third?"
     set_setting "$topic" "retention.ms=$third"
-    step "9. How it stands"
+    step "9. The result"
     run kretain policy check
     run kretain plan "$topic"
     note "To go back: broker-retention.sh back $topic $saves/$topic-retention-$now.txt"
@@ -100,12 +100,12 @@ back() {
     old=$(sed -n 's/^retention\.ms=//p' "$third")
     step "1. What the brokers would delete then"
     case $old in
-    '') note "As the brokers' default says (log.retention.hours and the like): what goes is unknown beforehand." ;;
-    -1) note "Nothing: they kept it for ever." ;;
+    '') note "The brokers' default applies again (log.retention.hours and others): kretain cannot tell what goes." ;;
+    -1) note "Nothing: they kept it forever." ;;
     *) run kretain plan "$topic" --no-policy --older-than "${old}ms" --unconsumed trim ;;
     esac
-    step "2. The brokers keep what they did"
-    sure "Set it? What is older goes within minutes, whoever has read it, and can't be undone."
+    step "2. Restore the brokers' retention"
+    sure "Set it? Older records go within minutes, read or not. This can't be undone."
     put_back "$third"
     run kretain policy check
 }
@@ -117,7 +117,7 @@ check)
     ;;
 first)
     first
-    note "Look at it; then let kretain watch --trim run, and: broker-retention.sh hand-over $topic MS"
+    note "Check the result. Then start kretain watch --trim, and: broker-retention.sh hand-over $topic MS"
     ;;
 hand-over) hand_over ;;
 back) back ;;

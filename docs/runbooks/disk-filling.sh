@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A broker's disk is filling now: trim what the policy allows, at once, and see what is in the way of more.
+# A broker's disk is filling: trim at once what the policy allows, and show what blocks more.
 #
 #   disk-filling.sh [--below PERCENT] [--keep DURATION] [--wait SECONDS] [--even-so] [--yes]
 #
 #   --below PERCENT   done once every disk is below it; default 85
-#   --keep DURATION   where the policy frees too little: trim what every consumer has read, but for the last 1h, say
-#   --wait SECONDS    how long brokers get to give the space back; default 900
-#   --even-so         go on though a broker or a log dir does not answer
-#   --yes             don't ask before a trim
+#   --keep DURATION   if the policy frees too little: also trim what every consumer has read, except the last DURATION (1h)
+#   --wait SECONDS    how long to wait for the space; default 900
+#   --even-so         continue although a broker or a log dir does not answer
+#   --yes             trim without asking
 #
-# Cluster, policy and memory are those of kretain: KRETAIN_BOOTSTRAP_SERVER or KRETAIN_CONTEXT, KRETAIN_COMMAND_CONFIG,
+# Cluster, policy and memory are kretain's: KRETAIN_BOOTSTRAP_SERVER or KRETAIN_CONTEXT, KRETAIN_COMMAND_CONFIG,
 # KRETAIN_POLICY, KRETAIN_STATE_DIR. Plans are saved in RUNBOOK_DIR (the current folder). See disk-filling.md.
 
 set -euo pipefail
@@ -31,23 +31,23 @@ done
 number --below "$below"
 number --wait "$wait"
 
-look() { # sets fullest, the fullest disk's percentage, and unknown, the brokers that don't tell
+look() { # sets fullest, the fullest disk's percentage, and unknown, the brokers that do not report it
     local disks code=0
     disks=$(kretain disk --quiet --output json) || code=$?
-    [ "$code" = 0 ] || [ "$code" = 5 ] || stop "$code" "The disks can't be read; kretain doctor says more."
+    [ "$code" = 0 ] || [ "$code" = 5 ] || stop "$code" "Cannot read the disks: see kretain doctor."
     unknown=$(value '", ".join(str(one["broker"]) for one in d["disks"] if one["used_bytes"] is None)' <<<"$disks")
     fullest=$(value 'max((int(100 * one["used_bytes"] / one["total_bytes"]) for one in d["disks"]
         if one["used_bytes"] is not None), default=0)' <<<"$disks")
     if [ -n "$unknown" ] && [ -z "$even_so" ]; then
-        stop 5 "How full the disks of broker $unknown are is unknown: see to that first, or give --even-so."
+        stop 5 "Disk usage of broker $unknown unknown: fix that first, or pass --even-so."
     fi
 }
 
 ends_if_below() {
-    note "The fullest disk that is known is at $fullest %, and should be below $below %."
+    note "The fullest known disk is at $fullest %, and should be below $below %."
     [ "$fullest" -lt "$below" ] || return 0
-    [ -z "$unknown" ] || stop 5 "That is so, but those of broker $unknown are unknown."
-    note "That is so: done."
+    [ -z "$unknown" ] || stop 5 "It is, but those of broker $unknown are unknown."
+    note "It is: done."
     exit 0
 }
 
@@ -57,18 +57,18 @@ trim() { # NAME FLAG…: plans, saves the plan, carries it out, and waits for th
     run kretain plan --out "$plan" --detailed-exitcode "$@" || code=$?
     case $code in
     3) ;;
-    0) note "There is nothing to trim." && return ;;
-    *) stop "$code" "There is no plan." ;;
+    0) note "Nothing to trim." && return ;;
+    *) stop "$code" "kretain plan failed." ;;
     esac
     code=0
     run kretain trim --plan "$plan" --wait-lock 2m ${yes:+--yes} "$@" || code=$?
     case $code in
     0) ;;
-    5) note "Not all of it could be trimmed: the report has what, and why." ;;
-    6) stop 6 "It was refused, and nothing was trimmed. The plan: kretain show $plan" ;;
-    *) stop "$code" "The trim ended early: kretain history has what was done." ;;
+    5) note "Not all of it could be trimmed: see the report." ;;
+    6) stop 6 "The trim was refused, and nothing was trimmed. The plan: kretain show $plan" ;;
+    *) stop "$code" "The trim ended early: kretain history shows what was done." ;;
     esac
-    note "Brokers give the space back at their next check, and a minute later: waiting for up to $wait s."
+    note "Brokers free the space a minute after their next check: waiting up to $wait s."
     until=$((SECONDS + wait))
     look
     while [ "$fullest" -ge "$below" ] && [ "$SECONDS" -lt "$until" ]; do
@@ -94,9 +94,9 @@ else
     code=0
     run kretain plan --consumed-after 1h --detailed-exitcode || code=$?
     case $code in
-    3) note "Nothing of that was trimmed: give --keep 1h, and it is." ;;
-    0) note "That is nothing." ;;
-    *) stop "$code" "There is no plan." ;;
+    3) note "Nothing of that was trimmed. To trim it, give --keep 1h." ;;
+    0) note "Nothing." ;;
+    *) stop "$code" "kretain plan failed." ;;
     esac
 fi
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Legal hold: nothing of a topic may go any more, by kretain or by the brokers, until it is lifted.
+# Legal hold: keep kretain and the brokers from deleting anything of a topic until the hold is lifted.
 #
 #   legal-hold.sh set TOPIC REASON [--yes]    writes the hold into the policy, and stops the brokers' own retention
-#   legal-hold.sh check TOPIC                 does it hold? Changes nothing
-#   legal-hold.sh lift TOPIC FILE [--yes]     takes it away; FILE is what set has saved
+#   legal-hold.sh check TOPIC                 verifies the hold; changes nothing
+#   legal-hold.sh lift TOPIC FILE [--yes]     lifts the hold; FILE is what set has saved
 #
-#   --policy-only   leave the brokers' settings as they are: somebody else sets them
-#   --yes           don't ask
+#   --policy-only   leave the brokers' settings unchanged
+#   --yes           answer every question with yes
 #
-# Cluster, policy and memory are those of kretain: KRETAIN_BOOTSTRAP_SERVER or KRETAIN_CONTEXT, KRETAIN_COMMAND_CONFIG,
-# KRETAIN_STATE_DIR. KRETAIN_POLICY names the policy file, which is changed. Without --policy-only Kafka's
-# kafka-configs.sh is used, which needs KRETAIN_BOOTSTRAP_SERVER. What was set is saved in RUNBOOK_DIR (the current
-# folder). See legal-hold.md.
+# Cluster, policy and memory are kretain's: KRETAIN_BOOTSTRAP_SERVER or KRETAIN_CONTEXT, KRETAIN_COMMAND_CONFIG,
+# KRETAIN_STATE_DIR. KRETAIN_POLICY names the policy file, which is changed. Without --policy-only it uses
+# Kafka's kafka-configs.sh, which needs KRETAIN_BOOTSTRAP_SERVER. Former settings are saved in RUNBOOK_DIR (the
+# current folder). See legal-hold.md.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -42,23 +42,23 @@ held_here() { # whether this runbook has written a hold of the topic into the po
     awk -v line="$begins" '{ sub(/^ +/, "") } $0 == line { found = 1 } END { exit !found }' "$policy"
 }
 
-holds() { # FILE: prints the hold of the topic by that policy, nothing where there is none
+holds() { # FILE: prints the hold of the topic by that policy, nothing without one
     kretain policy show "$topic" --policy "$1" --output json |
         value '[one["value"] or "" for one in d["settings"] if one["key"] == "hold"][0]'
 }
 
-replace() { # WANTED: puts stdin into the policy's place, if kretain reads it and the hold is then as it is wanted
+replace() { # WANTED: replaces the policy by stdin, if kretain reads it and its hold is WANTED
     local new=$policy.new is
     cp -p "$policy" "$new" # so that owner and mode stay
     cat >"$new"
-    is=$(holds "$new") || is="not to be read"
+    is=$(holds "$new") || is="unreadable"
     if [ "$is" != "$1" ]; then
         rm "$new"
-        stop 1 "By the new policy the hold would be: '$is'. The policy is as it was: change it by hand."
+        stop 1 "With the new policy the hold would be '$is'. The policy is unchanged: edit it by hand."
     fi
     cp -p "$policy" "$saves/$(basename "$policy")-$now"
-    mv "$new" "$policy" # at once: a policy is never half there
-    note "The policy as it was: $saves/$(basename "$policy")-$now"
+    mv "$new" "$policy" # at once: a policy is never incomplete
+    note "The former policy: $saves/$(basename "$policy")-$now"
 }
 
 with_hold() { # prints the policy with the hold as its last entry, which overrides all others
@@ -89,24 +89,24 @@ check() {
     loose=$(value '" ".join(str(one["partition"]) for one in d["partitions"] if one["topic"] == a[0] and not (
         one["action"] == "skip" or "G7" in [why["code"] for why in one["reasons"]]))' "$topic" <<<"$plan")
     [ -z "$loose" ] || stop 5 "Partitions $loose are not on hold."
-    note "Every partition is on hold, for kretain. Running trims and watches see it before their next batch."
+    note "Every partition is on hold in kretain. Running trims and watches see it before their next batch."
     step "Do the brokers keep it?"
     run kretain advise "$topic"
     loose=$(kretain advise "$topic" --output json | value '", ".join(
         key + "=" + str(is_) for key, is_ in d["topics"][0]["settings"].items()
         if (key in ("retention.ms", "retention.bytes") and is_ != "unlimited")
         or (key == "cleanup.policy" and "compact" in is_))')
-    [ -z "$loose" ] || stop 5 "No: $loose. The brokers go on deleting. See legal-hold.md: The brokers."
-    note "They delete nothing of it by age or size, and compact nothing."
+    [ -z "$loose" ] || stop 5 "No: $loose. The brokers still delete. See legal-hold.md: The brokers."
+    note "They delete nothing of it by age or size, and do not compact it."
 }
 
 case $what in
 set)
     step "1. The policy"
-    ! held_here || stop 6 "There is one already: legal-hold.sh check $topic"
+    ! held_here || stop 6 "The topic has a hold already: legal-hold.sh check $topic"
     last=$(sed -n 's/^\([A-Za-z.]*\):.*/\1/p' "$policy" | tail -n 1)
     if [ "$last" != topics ] || ! grep -q '^topics: *$' "$policy"; then
-        stop 6 "topics is not the last part of $policy, an entry a line: add one by hand, as the last: - {match: $topic, hold: …}"
+        stop 6 "topics is not the last part of $policy, with one entry per line. Add a last entry by hand: - {match: $topic, hold: …}"
     fi
     with_hold | tail -n 4
     sure "Add that to $policy?"
@@ -122,19 +122,19 @@ set)
     ;;
 check) check ;;
 lift)
-    step "1. What it would mean"
+    step "1. What the brokers would delete"
     [ "$(sed -n 1p "$third")" = "$topic" ] || stop 1 "$third is not of topic $topic."
-    held_here || stop 1 "There is no hold of $topic by this runbook in $policy: take it out by hand."
+    held_here || stop 1 "$policy has no hold of $topic by this runbook: remove the hold by hand."
     old=$(sed -n 's/^retention\.ms=//p' "$third")
     case $old in
-    '') note "The brokers' default counts again (log.retention.hours and the like): what is older goes within minutes." ;;
-    -1) note "The brokers kept it for ever, and will again: by its age nothing goes." ;;
+    '') note "The brokers' default applies again (log.retention.hours and others): older records go within minutes." ;;
+    -1) note "Nothing by age: the brokers kept it forever, and will again." ;;
     *)
         run kretain plan "$topic" --no-policy --older-than "${old}ms" --unconsumed trim
-        note "That is what the brokers delete within minutes, read or not. kretain goes by the policy again."
+        note "The brokers delete that within minutes, read or not. kretain uses the policy again."
         ;;
     esac
-    sure "Is it lifted by whoever has ordered it?"
+    sure "Has the person who ordered the hold lifted it?"
     step "2. The brokers"
     [ -n "$policy_only" ] || put_back "$third"
     step "3. The policy"

@@ -1,4 +1,4 @@
-# What the runbooks share. They source it; by itself it does nothing.
+# Functions that the runbooks share. They source this file; by itself it does nothing.
 # shellcheck shell=bash
 
 page=$(basename "$0" .sh).md
@@ -29,8 +29,8 @@ given() { # OPTION [VALUE]…: prints an option's value
     printf '%s' "$2"
 }
 
-number() { # OPTION VALUE: checks that it is a whole number
-    case $2 in '' | *[!0-9]*) wrong "$1: $2 is not a whole number" ;; esac
+number() { # OPTION VALUE: checks that it is an integer
+    case $2 in '' | *[!0-9]*) wrong "$1: $2 is not an integer" ;; esac
 }
 
 step() { printf '\n== %s\n' "$*"; }
@@ -50,10 +50,10 @@ run() { # shows a command, and runs it
     "$@"
 }
 
-sure() { # QUESTION: goes on only if the answer is yes
+sure() { # QUESTION: continues only if the answer is yes
     local answer
     if [ -n "$yes" ]; then return; fi
-    [ -t 0 ] || stop 6 "Not confirmed: there is no terminal to ask on. --yes answers."
+    [ -t 0 ] || stop 6 "Not confirmed: no terminal to ask on. Pass --yes to answer."
     read -r -p "$1 [y/N] " answer
     [ "$answer" = y ] || stop 6 "Not confirmed; nothing was changed."
 }
@@ -78,12 +78,12 @@ kafka() { # TOOL ARGUMENT…: runs one of Kafka's own tools against the cluster
     "$tool" --bootstrap-server "$KRETAIN_BOOTSTRAP_SERVER" ${config:+--command-config "$config"} "$@"
 }
 
-settings_of() { # TOPIC: prints the topic's own settings, key=value a line
+settings_of() { # TOPIC: prints the topic's own settings, one key=value per line
     kafka kafka-configs.sh --describe --entity-type topics --entity-name "$1" |
         sed -n 's/^ *\([a-z.]*\)=\(.*\) sensitive=.*$/\1=\2/p'
 }
 
-save_settings() { # TOPIC FILE KEY…: saves how these settings are set, so that put_back can set them so again
+save_settings() { # TOPIC FILE KEY…: saves these settings, so that put_back can restore them
     local topic=$1 file=$2 own key
     shift 2
     own=$(settings_of "$topic")
@@ -91,7 +91,7 @@ save_settings() { # TOPIC FILE KEY…: saves how these settings are set, so that
     for key in "$@"; do # a key alone: it was not set
         grep "^$key=" <<<"$own" >>"$file" || printf '%s\n' "$key" >>"$file"
     done
-    note "How it was set is in $file."
+    note "The former settings are in $file."
 }
 
 set_setting() { # TOPIC KEY=VALUE: a list of several values needs brackets

@@ -194,7 +194,7 @@ def test_group_runbook_leaves_a_live_group_alone(here: World, shell: Shell) -> N
     assert "for 0 h" in books.run(*arguments, check=6).out
     member = here.member(f"{topic}-slow", [topic])
     try:
-        assert "somebody is in it" in books.run(*arguments, "--idle", "0", check=6).out
+        assert "it has members" in books.run(*arguments, "--idle", "0", check=6).out
     finally:
         member.close()
     assert f"{topic}-slow" in groups_of(here)
@@ -364,7 +364,7 @@ def test_hold_runbook_reports_an_ineffective_hold(here: World, shell: Shell) -> 
     assert books.policy.read_text() == before
     books.policy.write_text(f"version: 1\ntopics:\n  - {{match: {topic}, retention.ms: 1h}}\n")
     before = books.policy.read_text()
-    assert "The policy is as it was" in books.run("legal-hold", "set", topic, "case", "--yes", check=1).out
+    assert "The policy is unchanged" in books.run("legal-hold", "set", topic, "case", "--yes", check=1).out
     assert books.policy.read_text() == before
     assert "retention.bytes" not in own_settings(here, topic)
     assert not list(books.policy.parent.glob("policy.yaml.new"))
@@ -397,7 +397,7 @@ def test_restore_runbook_brings_back_the_archive_and_nothing_else_changes(
 ) -> None:
     topic, books, gone = archived(here, shell, tmp_path / "archive")
     said = books.run("undo", topic).out
-    assert "It is whole" in said
+    assert "It is complete" in said
     assert "300" in said
     target = here.topic("restored")
     books.run("undo", topic, "--to", target, check=6)  # nobody has said yes
