@@ -34,6 +34,18 @@ TICS: Final = {
     r"\bsomebody\b": "name who",
     r"\beverybody\b": "every group, everyone",
     r"\bis (said|told)\b": "name who says it",
+    r"\banybody\b": "anyone, or name who",
+    r"\bwhole\b(?! (segment|number))": "complete",
+    r"\bwholly\b": "completely",
+    r"\b(is|are|was|were|be) (not |no longer )?there\b(?! (is|are|was|were|a|no)\b)": "exists",
+    r"\bbe had\b": "read, available",
+    r"\bat the most\b": "at most",
+    r"\bfor ever\b": "forever",
+    r"\blately\b": "recently",
+    r"\bbears? (it |them )?out\b": "confirm",
+    r"\bspeaks? of\b": "name, apply to",
+    r"\bstands? still\b": "does not move",
+    r"\b(in silence|without a word)\b": "without a message",
 }
 """What reads like a translation, and what to write instead."""
 UNCHECKED: Final = frozenset(
