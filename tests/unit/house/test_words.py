@@ -20,11 +20,12 @@ def words(*paths: Path) -> subprocess.CompletedProcess[str]:
     ("text", "found"),
     [
         ("First.\n\nThe group is told anew.\n", ["page.md:3: 'told': ", "page.md:3: 'anew': ", "'is told': "]),
+        ("The whole topic is there.\n\nBrokers delete whole segments.\n", ["'whole': complete", "'is there': exists"]),
         (f"- {'word ' * 30}word.\n", ["page.md:1: a sentence of 32 words"]),
         (f"| a | {'word ' * 31}|\n", ["page.md:1: a sentence of 31 words"]),
         (f"```sh\ntold {'word ' * 40}\n```\n\nThe broker deletes `whatever` it keeps. [x](told.md)\n", []),
     ],
-    ids=["tics", "item", "cell", "code"],
+    ids=["tics", "more-tics", "item", "cell", "code"],
 )
 def test_odd_words_and_long_sentences_outside_code_are_named(tmp_path: Path, text: str, found: list[str]) -> None:
     page = tmp_path / "page.md"
