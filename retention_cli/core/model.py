@@ -93,7 +93,7 @@ class EventPrefix(NamedTuple):
 
 
 class EventMax(NamedTuple):
-    """The largest event time that a partition's data ever had (R2), in Unix ms, and the record's offset.
+    """The newest event time that a partition's data ever had (R2), in Unix ms, and the record's offset.
 
     If it is not ``exact``, it is a safe lower bound: the largest that could be read.
     """

@@ -1,7 +1,7 @@
 """Event times read from records: what is remembered of them, and the prefix that is old enough (R2). Pure.
 
 Reading every record in each run would be too slow, and remembering every time would be too much. So a partition's
-records are divided into blocks of a thousand or more, and only each block's largest event time is kept. Blocks that
+records are divided into blocks of a thousand or more, and only each block's newest event time is kept. Blocks that
 are old enough are skipped; only the block in which the prefix ends is read again.
 
 The partition's memory knows which log a scan is of (:mod:`retention_cli.memory.partition`), and cuts it with the log.
@@ -43,7 +43,7 @@ class EventScan:
     """How far a partition's event times were read, from one source (and under one ceiling of G4, if there is one).
 
     ``start`` is the first offset covered: S when the scan began or was last continued. ``end`` is the next offset to
-    read. ``newest`` is the largest event time ever read, even if its record was deleted since. ``restarts`` counts how
+    read. ``newest`` is the newest event time ever read, even if its record was deleted since. ``restarts`` counts how
     often the scan started over because records were lost, or came back.
     """
 

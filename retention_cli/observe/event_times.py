@@ -82,7 +82,7 @@ def read_event_times(reading: Reading, facts: Mapping[TopicPartition, PartitionF
 
 def _from_stamps(reading: Reading, facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes) -> None:
     """Use MAX_TIMESTAMP if it is a data record's, otherwise the largest time known for certain."""
-    reading.progress("largest event times")
+    reading.progress("newest event times")
     answers = reading.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], reading.leaders)[0]
     silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
     if silent:  # brokers were seen to answer so right after a commit

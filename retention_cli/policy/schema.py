@@ -177,7 +177,7 @@ class EntryModel(StrictModel):
     ignore_future: v.Flag | None = Field(
         default=None,
         alias="retention.eventtime.ignore.future",
-        description="Look for the largest event time that is not in the future, by reading records (G4).",
+        description="Look for the newest event time that is not in the future, by reading records (G4).",
     )
     on_unreadable: v.HoldOrSkip | None = Field(
         default=None,
@@ -201,7 +201,7 @@ class EntryModel(StrictModel):
     max_ahead_ms: v.Milliseconds | None = Field(
         default=None,
         alias="retention.timestamp.max.ahead.ms",
-        description="How far ahead of now the largest event time may lie (G4). Default: 1h.",
+        description="How far ahead of now the newest event time may lie (G4). Default: 1h.",
     )
     retention_bytes: v.RetentionBytes | None = Field(
         default=None, alias="retention.bytes", description="Trim a partition that is larger (R5). -1 is none."

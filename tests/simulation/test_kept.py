@@ -304,7 +304,7 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
-    "the largest event time is of its source and timestamp type (M0)": (
+    "the newest event time is of its source and timestamp type (M0)": (
         "R2 @each",
         [
             ("source", 1),

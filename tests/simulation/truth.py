@@ -148,7 +148,7 @@ class Truth:
                 self.largest_event[key] = max(self.largest_event.get(key, 0), time_ms)
 
     def largest(self, source: str, tp: Tp, append_times: Iterable[bool]) -> int:
-        """Return the largest event time that was ever there under these settings (Unix ms)."""
+        """Return the newest event time that was ever there under these settings (Unix ms)."""
         return max(self.largest_event.get((tp, source, one and source != "header"), 0) for one in append_times)
 
     def forget_events(self, tp: Tp) -> None:

@@ -309,7 +309,7 @@ def _ledger(view: LedgerView) -> list[Part]:
                 Column("samples", "right"),
                 Column("oldest"),
                 Column("newest"),
-                Column("largest event time"),
+                Column("newest event time"),
                 Column("scanned to", "right"),
                 Column("groups"),
             ),

@@ -92,7 +92,7 @@ def markers(one: Explained) -> list[Marker]:
         ),
         None
         if newest is None or newest.offset is None or (start is not None and newest.offset < start)
-        else Marker("newest", newest.offset, f"the largest event time, {format_time(newest.time_ms)}"),
+        else Marker("newest", newest.offset, f"the newest event time, {format_time(newest.time_ms)}"),
         *(
             Marker(bound.code, bound.asked, _asked(bound, start) + before)
             for bound in one.weighed

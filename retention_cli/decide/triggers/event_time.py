@@ -49,7 +49,7 @@ class EventTime(Trigger):
             bound = offset_at(facts, newest.time_ms - keep_ms, settings, now_ms, data=True)
         if isinstance(bound, Unknown) or newest.exact:
             return bound
-        text = "the largest event time is at least that of the newest record that could be seen"
+        text = "the newest event time is at least that of the newest record that could be seen"
         return Bound(bound.offset, (*bound.notes, Reason(Code.R2, text)))
 
 

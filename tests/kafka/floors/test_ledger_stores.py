@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest, kafka: EmbeddedKafka, topics: None, tm
 
 
 def test_partition_memory_survives_a_reopen(store: Store) -> None:
-    """Samples (G3), the largest event time (R2), where data stands (look-ups), how far records were read (R2)."""
+    """Samples (G3), the newest event time (R2), where data stands (look-ups), how far records were read (R2)."""
     topic_id = new_topic_id()
     scan = EventScan("header:at", 0, 0)
     scan.add(7, 1_234)

@@ -192,7 +192,7 @@ def test_ignore_future_continues_once_the_bad_record_is_deleted(world: World) ->
 
 
 def test_ignore_future_works_after_the_stamp_was_read_from_a_header(world: World) -> None:
-    """G4: what a scan took for the largest event time, before the policy said to ignore the future, is read again."""
+    """G4: what a scan took for the newest event time, before the policy said to ignore the future, is read again."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     times = [*hours_ago(72, 60, 48, 2), NOW + 30 * DAY, *hours_ago(1)]
     world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
