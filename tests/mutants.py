@@ -42,8 +42,8 @@ MUTANTS: Final = (
     Mutant(
         "records: over Kerberos all is read at once",
         "brokers/records.py",
-        "return dict.fromkeys(starts, RequestFailedError(NO_KERBEROS, retriable=False))",
-        "return dict.fromkeys(starts, 2**62)",
+        "ended |= {tp: Ended(span.start, why) for tp, span in chunk.items()}",
+        "ended |= {tp: Ended(span.end) for tp, span in chunk.items()}",
     ),
     Mutant(
         "R2: a record may lose its event time",

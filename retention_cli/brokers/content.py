@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.records import SCAN, Range, UnreadableHeadersError, headers_of, read_messages
+from retention_cli.brokers.records import SCAN, Range, headers_of, read_messages
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TimestampType, TopicPartition
 
@@ -51,21 +51,16 @@ def read_whole(
     ``patience_s``, if the range's start was deleted, or if a record can't be read.
     """
 
-    def take(_: TopicPartition, messages: list[Any]) -> bool:
+    def take(_: TopicPartition, messages: list[Any]) -> None:
         for message in messages:
-            if message.offset() < span.end:
-                on_record(_record(message))
-        return bool(message.offset() + 1 >= span.end)
+            on_record(_record(message))
 
     def end_early(heard: float) -> RequestFailedError | None:
         late = time.monotonic() - heard > patience_s
         return RequestFailedError(f"no record came within {patience_s:g} s", retriable=True) if late else None
 
-    try:
-        end = read_messages(settings, {tp: span.start}, SCAN, take, end_early).get(tp, span.end)
-    except UnreadableHeadersError as error:
-        return RequestFailedError(str(error), retriable=False)
-    return min(end, span.end) if isinstance(end, int) else end
+    ended = read_messages(settings, {tp: span}, SCAN, take, end_early)[tp]
+    return ended.error or ended.offset
 
 
 def _record(message: Any) -> Record:

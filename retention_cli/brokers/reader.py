@@ -298,12 +298,12 @@ class ClusterReader:
         event_time: Mapping[str, record_columns.EventTimeOf],
         on_read: Callable[[int], None],
         stop: Callable[[], bool] = lambda: False,
-    ) -> dict[TopicPartition, record_columns.Ended]:
+    ) -> dict[TopicPartition, records.Ended]:
         """Read the data records of each range; see :func:`retention_cli.brokers.record_columns.read_columns`."""
         from retention_cli.brokers import record_columns
 
         if (missing := self._unreadable()) is not None:
-            return {tp: record_columns.Ended(span.start, missing) for tp, span in ranges.items()}
+            return {tp: records.Ended(span.start, missing) for tp, span in ranges.items()}
         return record_columns.read_columns(
             self.settings,
             ranges,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
-from retention_cli.brokers.records import OUT_OF_RANGE, Range, read_messages
+from retention_cli.brokers.records import Ended, Range, read_messages
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TopicPartition
 
@@ -40,18 +39,6 @@ class Columns(NamedTuple):
     sizes: Any
     tombstones: Any
     event_times: Any | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Every data record before ``offset`` was returned. ``error`` is why the range was not read to its end.
-
-    ``out_of_range``: the log has changed since its ends were read, and no longer has ``offset``.
-    """
-
-    offset: int
-    error: RequestFailedError | None = None
-    out_of_range: bool = False
 
 
 OnColumns = Callable[[TopicPartition, Columns], None]
@@ -86,27 +73,15 @@ def read_columns(
         How reading each partition ended. The columns of failed partitions are valid.
     """
     positions = {tp: one.start for tp, one in ranges.items()}
-    unknown: dict[TopicPartition, SchemaError] = {}
 
     def advance(tp: TopicPartition, to: int) -> None:
         to = min(max(to, positions[tp]), ranges[tp].end)
         on_read(to - positions[tp])
         positions[tp] = to
 
-    def take(tp: TopicPartition, messages: list[Any]) -> bool:
-        end = ranges[tp].end
-        last = messages[-1].offset()
-        if last >= end:
-            messages = [message for message in messages if message.offset() < end]
-        try:
-            columns = _columns(messages, event_time.get(tp.topic)) if messages else None
-        except SchemaError as error:
-            unknown[tp] = error
-            return True
-        if columns is not None:
-            on_columns(tp, columns)
-        advance(tp, last + 1)
-        return positions[tp] >= end
+    def take(tp: TopicPartition, messages: list[Any]) -> None:
+        on_columns(tp, _columns(messages, event_time.get(tp.topic)))
+        advance(tp, messages[-1].offset() + 1)
 
     def end_early(heard: float) -> RequestFailedError | None:
         if stop():
@@ -114,17 +89,10 @@ def read_columns(
         late = time.monotonic() - heard > patience_s
         return RequestFailedError(f"none of its records came for {patience_s:g} s", retriable=True) if late else None
 
-    starts = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
-    result = {tp: Ended(one.start) for tp, one in ranges.items()}
-    ended = read_messages(settings, starts, _FETCHING, take, end_early)
-    for tp in starts:
-        end = unknown.get(tp) or ended.get(tp, positions[tp])
-        if isinstance(end, RequestFailedError):
-            result[tp] = Ended(positions[tp], end, out_of_range=end.code == OUT_OF_RANGE)
-        else:
-            advance(tp, end)
-            result[tp] = Ended(positions[tp])
-    return result
+    ended = read_messages(settings, ranges, _FETCHING, take, end_early)
+    for tp, one in ended.items():
+        advance(tp, one.offset)
+    return ended
 
 
 def _columns(messages: list[Any], event_time: EventTimeOf | None) -> Columns:

@@ -33,8 +33,9 @@ SCAN: Final = {
     "queued.max.messages.kbytes": 65_536,
 }
 """How a consumer that reads long ranges fetches."""
-OUT_OF_RANGE: Final = "_AUTO_OFFSET_RESET"
+_OUT_OF_RANGE: Final = "_AUTO_OFFSET_RESET"
 """The error code where the log no longer has the next offset."""
+_NO_END: Final = 2**63 - 1
 _LARGEST_ANSWER: Final = 2**31 - 1
 """The largest answer that the protocol has. A batch comes whole, however large: topics set how large it may be."""
 
@@ -94,11 +95,23 @@ class Message(Protocol):
         """Return the record's value."""
 
 
-OnRecord = Callable[[TopicPartition, Message], bool | None]
-"""Called with one record; returns True if no more of the partition is needed."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every data record before ``offset`` was passed on, or is not needed. ``error`` is why the rest could not be read.
 
-OnRecords = Callable[[TopicPartition, list[Any]], bool]
-"""Called with a partition's next records; returns whether no more of it is needed."""
+    ``out_of_range``: the log has changed since its ends were read, and no longer has ``offset``.
+    """
+
+    offset: int
+    error: RequestFailedError | None = None
+    out_of_range: bool = False
+
+
+OnRecord = Callable[[TopicPartition, Message], bool | None]
+"""Called with one record; returns True if no more of the partition is needed. An error ends the reading of it."""
+
+OnRecords = Callable[[TopicPartition, list[Any]], bool | None]
+"""Called with a partition's next records; as :data:`OnRecord`."""
 
 EndEarly = Callable[[float], RequestFailedError | None]
 """Called before each poll with when something came last (``time.monotonic``); an error ends the reading of all that is
@@ -112,8 +125,12 @@ LOG_APPEND_TIME: Final = 2
 Headers = list[tuple[str, bytes | None]]
 
 
-class UnreadableHeadersError(Exception):
+class UnreadableHeadersError(RequestFailedError):
     """The client can't decode a record's headers: the name of one is not UTF-8."""
+
+    def __init__(self, offset: int) -> None:
+        text = f"the record at offset {offset:,} has a header whose name is not UTF-8"
+        super().__init__(text, retriable=False)
 
 
 _call_headers: Final = operator.methodcaller("headers")
@@ -132,9 +149,7 @@ def headers_of(message: Message) -> Headers | None:
     try:
         return _call_headers(message)  # type: ignore[no-any-return]
     except (SystemError, UnicodeDecodeError):
-        raise UnreadableHeadersError(
-            f"the record at offset {message.offset():,} has a header whose name is not UTF-8"
-        ) from None
+        raise UnreadableHeadersError(message.offset()) from None
 
 
 def note_epoch(epochs: dict[int, int], message: Message) -> None:
@@ -152,7 +167,6 @@ def search_records(
     If the very first data record is not older, the result is ``start`` itself: nothing before that record is data. A
     search that the deadline ends returns what it had read until then, or an error if that is nothing.
     """
-    position = {tp: search.start for tp, search in searches.items()}
     count = dict.fromkeys(searches, 0)
     found: dict[TopicPartition, Reached | RequestFailedError] = {}
     epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in searches}
@@ -169,22 +183,22 @@ def search_records(
             found[tp] = Reached(bound, stopped=False, timestamp=timestamp, record=offset)
             return True
         count[tp] += 1
-        position[tp] = offset + 1
         if count[tp] >= search.limit:
             stamp = timestamp if timestamp >= 0 else None
             found[tp] = Reached(offset + 1, stopped=True, timestamp=stamp, record=offset)
             return True
         return False
 
-    starts = {tp: search.start for tp, search in searches.items()}
+    # Up to a record behind the end: also what shows that there is none before it has a leader epoch to check (M1).
+    ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
     late = RequestFailedError("no record could be read in time", retriable=True)
-    ended = read_messages(settings, starts, _A_FEW, _one_by_one(on_record), _until(deadline, late))
-    for tp in [one for one in searches if one not in found]:
-        end = ended[tp]
-        if isinstance(end, int):
-            found[tp] = Reached(min(end, searches[tp].end), stopped=False)
+    for tp, end in read_messages(settings, ranges, _A_FEW, _one_by_one(on_record), _until(deadline, late)).items():
+        if tp in found:
+            continue
+        if end.error is None:
+            found[tp] = Reached(min(end.offset, searches[tp].end), stopped=False)
         else:  # at the deadline, the records that were read are older
-            found[tp] = Reached(position[tp], stopped=True) if end is late and count[tp] else end
+            found[tp] = Reached(end.offset, stopped=True) if end.error is late and count[tp] else end.error
     return {
         tp: one if isinstance(one, RequestFailedError) else replace(one, epochs=epochs[tp]) for tp, one in found.items()
     }
@@ -203,25 +217,13 @@ def read_ranges(
     Return None for each partition that was read to its range's end, or as far as ``on_record`` needed, and an error for
     the others; the deadline is one. ``scan`` is for long ranges: more is fetched at once.
     """
-    done: set[TopicPartition] = set()
-
-    def within(tp: TopicPartition, message: Message) -> bool:
-        end = ranges[tp].end
-        if message.offset() >= end or on_record(tp, message) or message.offset() + 1 >= end:
-            done.add(tp)
-        return tp in done
-
-    waiting = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
     late = RequestFailedError("there was no time to read its records", retriable=True)
     fetching = SCAN if scan else _A_FEW
-    ended = read_messages(settings, waiting, fetching, _one_by_one(within), _until(deadline, late))
-    result: dict[TopicPartition, RequestFailedError | None] = dict.fromkeys(ranges)
-    for tp in [one for one in waiting if one not in done]:
-        end = ended[tp]
-        if isinstance(end, RequestFailedError):
-            result[tp] = end
-        elif end < ranges[tp].end:  # the broker no longer leads, or the log was cut: the rest was not read
-            text = f"the log was read to {end:,}, and gave no more, though it went on to {ranges[tp].end:,}"
+    result: dict[TopicPartition, RequestFailedError | None] = {}
+    for tp, one in read_messages(settings, ranges, fetching, _one_by_one(on_record), _until(deadline, late)).items():
+        result[tp] = one.error
+        if one.error is None and one.offset < ranges[tp].end:  # the broker no longer leads, or the log was cut
+            text = f"the log was read to {one.offset:,}, and gave no more, though it went on to {ranges[tp].end:,}"
             result[tp] = RequestFailedError(text, retriable=True)
     return result
 
@@ -242,23 +244,24 @@ def _until(deadline: float | None, late: RequestFailedError) -> EndEarly:
 
 def read_messages(
     settings: ConnectionSettings,
-    starts: Mapping[TopicPartition, int],
+    ranges: Mapping[TopicPartition, Range],
     fetching: Mapping[str, int],
     on_records: OnRecords,
     end_early: EndEarly,
-) -> dict[TopicPartition, int | RequestFailedError]:
-    """Read partitions from their starts on; return the log end or the error of each that needed more.
+) -> dict[TopicPartition, Ended]:
+    """Read the data records of each range, in offset order, and return how each ended.
 
     ``fetching`` are the consumer's settings of how much it fetches.
     """
-    if settings.kerberos is not None:
-        return dict.fromkeys(starts, RequestFailedError(NO_KERBEROS, retriable=False))
-    ended: dict[TopicPartition, int | RequestFailedError] = {}
-    items = sorted(starts.items())
+    ended = {tp: Ended(span.start) for tp, span in ranges.items()}
+    items = sorted((tp, span) for tp, span in ranges.items() if span.start < span.end)
     for i in range(0, len(items), PARTITIONS_AT_ONCE):
         chunk = dict(items[i : i + PARTITIONS_AT_ONCE])
-        if (why := end_early(time.monotonic())) is not None:
-            ended |= dict.fromkeys(chunk, why)
+        why = end_early(time.monotonic())
+        if settings.kerberos is not None:
+            why = RequestFailedError(NO_KERBEROS, retriable=False)
+        if why is not None:
+            ended |= {tp: Ended(span.start, why) for tp, span in chunk.items()}
             continue
         # A new consumer for each: one that gets other topics looks up their leaders only once a second.
         with _consumer(settings, fetching) as consumer:
@@ -306,18 +309,18 @@ def _polled(consumer: Any) -> list[Any] | RequestFailedError:
 
 
 def _read_chunk(
-    consumer: Any, starts: Mapping[TopicPartition, int], on_records: OnRecords, end_early: EndEarly
-) -> dict[TopicPartition, int | RequestFailedError]:
+    consumer: Any, ranges: Mapping[TopicPartition, Range], on_records: OnRecords, end_early: EndEarly
+) -> dict[TopicPartition, Ended]:
     from confluent_kafka import TopicPartition as Assigned
 
-    ended: dict[TopicPartition, int | RequestFailedError] = {}
-    waiting = {tuple(tp): tp for tp in starts}
-    consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, start in starts.items()])
+    ended = {tp: Ended(span.start) for tp, span in ranges.items()}
+    waiting = {tuple(tp): tp for tp in ranges}
+    consumer.assign([Assigned(tp.topic, tp.partition, span.start) for tp, span in ranges.items()])
     heard = time.monotonic()
     while waiting:
         messages = end_early(heard) or _polled(consumer)
         if isinstance(messages, RequestFailedError):
-            return ended | dict.fromkeys(waiting.values(), messages)
+            return ended | {tp: Ended(ended[tp].offset, messages) for tp in waiting.values()}
         runs: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for message in messages:
             runs[message.topic(), message.partition()].append(message)
@@ -325,11 +328,10 @@ def _read_chunk(
         for place, run in runs.items():
             if (tp := waiting.get(place)) is None:
                 continue  # an error of the client's connections, which it recovers from; or more than was requested
-            end = next((number for number, message in enumerate(run) if message.error() is not None), len(run))
-            if end and on_records(tp, run[:end]):
-                finished = True
-            elif finished := end < len(run):
-                ended[tp] = _end(run[end])
+            try:
+                ended[tp], finished = _passed_on(tp, run, Range(ended[tp].offset, ranges[tp].end), on_records)
+            except RequestFailedError as error:
+                ended[tp], finished = Ended(ended[tp].offset, error), True
             if finished:
                 del waiting[place]
                 done.append(Assigned(*place))
@@ -339,11 +341,23 @@ def _read_chunk(
     return ended
 
 
-def _end(message: Any) -> int | RequestFailedError:
-    """Return the log end that a message which is no record says, or its error."""
+def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRecords) -> tuple[Ended, bool]:
+    """Pass on the messages that are records of a range; return how far that is, and whether reading has ended there."""
     from confluent_kafka import KafkaError
 
-    said = message.error()
+    reached, end = left
+    behind = next((number for number, message in enumerate(run) if message.error() is not None), len(run))
+    records = run[:behind]
+    if records:
+        reached = records[-1].offset() + 1
+        if reached > end:
+            records = [message for message in records if message.offset() < end]
+        if (records and on_records(tp, records)) or reached >= end:
+            return Ended(end), True
+    if behind == len(run):
+        return Ended(reached), False
+    said = run[behind].error()
     if said.code() == KafkaError._PARTITION_EOF:
-        return int(message.offset())
-    return RequestFailedError(client_problem(said), retriable=True, code=said.name())
+        return Ended(min(max(reached, run[behind].offset()), end)), True
+    failed = RequestFailedError(client_problem(said), retriable=True, code=said.name())
+    return Ended(reached, failed, out_of_range=failed.code == _OUT_OF_RANGE), True

@@ -275,12 +275,7 @@ def _read_new(
         nonlocal read
         add, source, ceiling, settings = adders[tp]
         note_epoch(epochs[tp], message)
-        try:
-            time_ms = _time_of(message, source, settings, reading.reader)
-        except SchemaError as error:
-            stopped[tp] = error
-            return True
-        add(message.offset(), time_ms, ceiling)
+        add(message.offset(), _time_of(message, source, settings, reading.reader), ceiling)
         read += 1
         if not read & 4095:
             reading.progress("event times in records", read, total)
@@ -292,7 +287,7 @@ def _read_new(
         for tp, error in reading.reader.read_ranges(ranges, reading.deadline, on_record, scan=True).items():
             if error is not None:
                 stopped[tp] = error
-            elif tp not in stopped:
+            else:
                 scans[tp].reached(ends[tp])
     finally:  # also after Ctrl-C: the next run continues from here
         for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
@@ -331,11 +326,7 @@ def _find_prefixes(
     while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
         def on_record(tp: TopicPartition, message: Message) -> bool:
-            try:
-                time_ms = _time_of(message, sources[tp], reading.settings[tp.topic], reading.reader)
-            except SchemaError as unknown:
-                searches[tp].gap_read(unknown)
-                return True
+            time_ms = _time_of(message, sources[tp], reading.settings[tp.topic], reading.reader)
             return searches[tp].take(message.offset(), time_ms)
 
         for tp, error in reading.read_proven(gaps, on_record).items():
@@ -457,18 +448,12 @@ def _time_of(message: Message, source: EventSource, settings: Settings, reader: 
     Raises:
         SchemaError: its schema can't be had; the text has the record's offset.
     """
-    match source.kind:
-        case "timestamp":
-            return read_time(source, _stamp_of(message, settings), None, None, None)
-        case "header":
-            try:
-                return read_time(source, 0, headers_of(message), None, None)
-            except UnreadableHeadersError:
-                return None
-        case "json":
-            return read_time(source, 0, None, message.value(), None)
+    schemas = reader.schemas if source.kind in ("avro", "protobuf") else None
     try:
-        return read_time(source, 0, None, message.value(), reader.schemas)
+        headers = headers_of(message) if source.kind == "header" else None
+        return read_time(source, _stamp_of(message, settings), headers, message.value(), schemas)
+    except UnreadableHeadersError:
+        return None
     except SchemaError as error:
         raise error.of_record(message.offset()) from None
 

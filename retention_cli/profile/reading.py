@@ -13,8 +13,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.record_columns import Columns, Ended
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.record_columns import Columns
+from retention_cli.brokers.records import Ended, Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.observe.record_times import read_time

@@ -98,8 +98,8 @@ MUTANTS: Final = (
     Mutant(
         "R2: a record whose schema is missing has no event time",
         "observe/event_times.py",
-        "            stopped[tp] = error\n            return True\n",
-        "            time_ms = None\n",
+        "        raise error.of_record(message.offset()) from None\n",
+        "        return None\n",
     ),
     Mutant(
         "R2: a marker's time counts",

@@ -492,7 +492,11 @@ class SimReader(ClusterReader):
                     return True
                 return bool(on_record(tp, Message(tp.topic, one))) or one.offset + 1 >= span.end
 
-            ended = self._read(tp, span.start, span.end, take)
+            ended: int | RequestFailedError | None
+            try:
+                ended = self._read(tp, span.start, span.end, take)
+            except RequestFailedError as error:
+                ended = error
             if isinstance(ended, int) and ended < span.end:
                 ended = RequestFailedError(f"the log was read to {ended}, and gave no more", retriable=True)
             found[tp] = ended if isinstance(ended, RequestFailedError) else None

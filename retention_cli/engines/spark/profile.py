@@ -15,8 +15,8 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.record_columns import STOPPED, Ended
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.record_columns import STOPPED
+from retention_cli.brokers.records import Ended, Range
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
@@ -49,7 +49,7 @@ PIECES: Final = pa.schema(
         ("hours", pa.binary()),
     ]
 )
-"""One row per piece of a partition read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
+"""One row per piece of a partition read for a profile (:class:`retention_cli.brokers.records.Ended`)."""
 
 
 class Cut(NamedTuple):

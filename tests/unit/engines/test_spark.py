@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.record_columns import Ended
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.records import Ended, Range
 from retention_cli.core.model import (
     EventMax,
     Floor,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import OnRecord, Range
 from retention_cli.brokers.schemas.registry import SchemaRegistry
 from retention_cli.brokers.security.registry_settings import RegistrySettings
@@ -31,6 +32,9 @@ MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 class Message:
     at: int
     raw: bytes | None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, -1
 
     def offset(self) -> int:
         return self.at
@@ -65,12 +69,16 @@ class Partition:
 
     def _read_ranges(
         self, ranges: Mapping[TopicPartition, Range], _deadline: object, on_record: OnRecord, **_: object
-    ) -> dict[TopicPartition, None]:
+    ) -> dict[TopicPartition, RequestFailedError | None]:
+        ended: dict[TopicPartition, RequestFailedError | None] = dict.fromkeys(ranges)
         for tp, part in ranges.items():
-            for at in range(part.start, part.end):
-                if at in self.records and on_record(tp, Message(at, self.records[at])):  # type: ignore[arg-type]
-                    break
-        return dict.fromkeys(ranges)
+            try:
+                for at in range(part.start, part.end):
+                    if at in self.records and on_record(tp, Message(at, self.records[at])):  # type: ignore[arg-type]
+                        break
+            except RequestFailedError as error:
+                ended[tp] = error
+        return ended
 
 
 @pytest.fixture
