@@ -102,26 +102,25 @@ class _Round:
             for name in batch:
                 self._waiting[name] = CommitsUnknown(name, str(reply), None, retriable=reply.retriable)
             return
-        rows = 0
-        for group in reply.groups:
-            rows += self._take(batch[0] if group.group is None else group.group, group)
+        for answer in reply.groups:
+            found = outcome_of(batch[0] if answer.group is None else answer.group, answer)
+            if isinstance(found, CommitsUnknown):
+                self._waiting[found.group] = found
+            elif self._waiting.pop(found.group, None) is not None:
+                self._on_group(found)
+        rows = sum(answer.rows for answer in reply.groups)
         self.batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
 
-    def _take(self, name: str, answer: GroupAnswer) -> int:
-        """Report a group, or keep its failure; return the number of rows in its answer."""
-        if answer.error_code == GROUP_ID_NOT_FOUND:
-            self._done(GroupCommits(name, {}))
-        elif (error := error_named(answer.error_code)) is not None:
-            self._waiting[name] = CommitsUnknown(name, str(error), None, retriable=error.retriable)
-        elif answer.failed is not None:
-            self._waiting[name] = _row_failure(name, answer, *answer.failed)
-        else:
-            self._done(GroupCommits(name, answer.commits, answer.no_position))
-        return answer.rows
 
-    def _done(self, commits: GroupCommits) -> None:
-        if self._waiting.pop(commits.group, None) is not None:
-            self._on_group(commits)
+def outcome_of(name: str, answer: GroupAnswer) -> GroupCommits | CommitsUnknown:
+    """Return the commits in a coordinator's answer about a group, or why they are unknown."""
+    if answer.error_code == GROUP_ID_NOT_FOUND:
+        return GroupCommits(name, {})
+    if (error := error_named(answer.error_code)) is not None:
+        return CommitsUnknown(name, str(error), None, retriable=error.retriable)
+    if answer.failed is not None:
+        return _row_failure(name, answer, *answer.failed)
+    return GroupCommits(name, answer.commits, answer.no_position)
 
 
 def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, code: int) -> CommitsUnknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, cast
@@ -56,11 +57,8 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     """
     found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, _LEFT_OUT) for one in wanted]
     work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
-    led: dict[int, list[TopicPartition]] = {}
-    homeless: list[TopicPartition] = []
     for number, one in enumerate(wanted):
-        if number == 0 or one.keys() != wanted[number - 1].keys():
-            led, homeless = by_leader(one, leaders)
+        led, homeless = by_leader(one, leaders)
         found[number].update(dict.fromkeys(homeless, _NO_LEADER))
         for leader, partitions in led.items():
             for cut in _slices(partitions, one, leaders):
@@ -123,12 +121,11 @@ async def epoch_ends(
     returns the highest earlier epoch that has records, and that epoch's end is returned, too.
     """
     found: dict[tuple[TopicPartition, int], Answer] = dict.fromkeys(wanted, _LEFT_OUT)
-    rounds: list[dict[TopicPartition, int]] = []
+    rounds: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    earlier: dict[TopicPartition, int] = Counter()
     for tp, epoch in wanted:  # a partition may be in a request only once
-        free = next((one for one in rounds if tp not in one), None)
-        if free is None:
-            rounds.append(free := {})
-        free[tp] = epoch
+        rounds[earlier[tp]][tp] = epoch
+        earlier[tp] += 1
 
     def on_reply(epochs: Mapping[TopicPartition, int], reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -144,7 +141,7 @@ async def epoch_ends(
                 is_known = row.end_offset >= 0 and named in (epoch, _UNNAMED)
                 found[tp, epoch] = failed or (Found(row.end_offset) if is_known else _NOT_FOUND)
 
-    for epochs in rounds:
+    for epochs in rounds.values():
         led, homeless = by_leader(epochs, leaders)
         found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
         work = {}

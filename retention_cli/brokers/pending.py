@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from retention_cli.brokers.commits import CommitsUnknown, takes_batches
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, outcome_of, takes_batches
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
+from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
 from retention_cli.brokers.wire.commit_answers import Answer, request
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.connections import Job, Wire
 from retention_cli.core.model import TopicPartition
 
 _UNSTABLE: Final = 88
@@ -64,17 +65,10 @@ def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | N
         return CommitsUnknown(name, str(reply), None)
     if len(reply.groups) != 1:
         return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
-    answer = reply.groups[0]
-    if answer.error_code == GROUP_ID_NOT_FOUND:
+    found, failed = outcome_of(name, reply.groups[0]), reply.groups[0].failed
+    if isinstance(found, GroupCommits):
         return None
-    if (error := error_named(answer.error_code)) is not None:
-        return CommitsUnknown(name, str(error), None)
-    if answer.failed is None:
-        return None
-    topic, partition, code = answer.failed
-    failed = error_named(code)
-    topics = answer.failed_topics if code == _UNSTABLE else None
-    return CommitsUnknown(name, f"{topic}-{partition}: {failed}", topics)
+    return found if failed is None or failed[2] == _UNSTABLE else replace(found, topics=None)
 
 
 async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[str]:

@@ -31,7 +31,6 @@ _MAX_DELTA: Final = 2**31 - 1
 
 LOG_APPEND_TIME: Final = 0x08
 DELETE_HORIZON: Final = 0x40
-_MARKED: Final = LOG_APPEND_TIME | DELETE_HORIZON
 
 
 class Stop(Enum):
@@ -102,8 +101,7 @@ def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
                 or largest < -1
             ):
                 return Stop.garbage
-            plain = attributes & _MARKED == 0 and 0 <= first <= largest
-            first_ms = first if plain else first_timestamp(attributes, first, largest)
+            first_ms = first_timestamp(attributes, first, largest)
             return Batch(offset, last, first_ms, largest if largest >= 0 else None, OVERHEAD + length)
     elif left > _MAGIC_AT and data[at + _MAGIC_AT] == 2:
         return Stop.torn

@@ -78,9 +78,6 @@ def length(data: bytes, position: int) -> tuple[int, int]:
 
 def string(data: bytes, position: int) -> tuple[str, int]:
     """Decode a COMPACT_STRING."""
-    size = data[position]
-    if 0 < size < 0x80 and position + size <= len(data):  # nearly all strings
-        return data[position + 1 : position + size].decode(), position + size
     size, position = length(data, position)
     end = position + size
     if end > len(data):
