@@ -14,6 +14,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.wire.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.grouping import by_key
 
 _ROWS_A_RESPONSE: Final = 20_000
 """The largest number of rows aimed at in a response: enough to be fast, few enough to take little memory."""
@@ -66,13 +67,10 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
         coordinators, errors = await find_coordinators(wire, list(waiting), deadline)
         for name, error in errors.items():
             waiting[name] = CommitsUnknown(name, str(error), None, retriable=error.retriable)
-        queues: dict[int, deque[str]] = {}
-        for name, broker in coordinators.items():
-            queues.setdefault(broker, deque()).append(name)
         reader = _Round(waiting, on_group, batch_size)
         work = {}
-        for broker, queue in queues.items():
-            work[broker] = reader.jobs(queue, batched=await takes_batches(wire, broker))
+        for broker, names in by_key((broker, name) for name, broker in coordinators.items()).items():
+            work[broker] = reader.jobs(deque(names), batched=await takes_batches(wire, broker))
         await wire.fan_out(work, reader.on_reply, in_flight=_IN_FLIGHT)
         batch_size = reader.batch_size
         late = time.monotonic() > deadline

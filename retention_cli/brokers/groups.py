@@ -20,6 +20,7 @@ from retention_cli.brokers.wire.protocol import (
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
 )
+from retention_cli.core.grouping import by_key, in_batches
 
 GroupKind = Literal["classic", "consumer", "share", "streams", "unknown"]
 
@@ -93,8 +94,7 @@ async def find_coordinators(
     found: dict[str, int] = {}
     errors: dict[str, RequestFailedError] = {}
     version = await _lowest_version(wire, deadline)
-    batches = [groups[i : i + 1000] for i in range(0, len(groups), 1000)] if version >= 4 else [[g] for g in groups]
-    for batch in batches:
+    for batch in in_batches(groups, 1000 if version >= 4 else 1):
         try:
             response = await wire.ask_any(functools.partial(_coordinator_request, batch, version), deadline)
         except BrokerError as error:
@@ -214,18 +214,15 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     coordinators, errors = await find_coordinators(wire, [group.name for group in groups], deadline)
     for name, error in errors.items():
         on_answer(name, error)
-    work: dict[int, list[Job[tuple[_Describer, list[str]]]]] = {}
-    for kind, describer in _DESCRIBERS.items():
-        by_broker: dict[int, list[str]] = {}
-        for group in groups:
-            if group.kind == kind and group.name in coordinators:
-                by_broker.setdefault(coordinators[group.name], []).append(group.name)
-        for broker, names in by_broker.items():
-            for i in range(0, len(names), _GROUPS_A_REQUEST):
-                batch = names[i : i + _GROUPS_A_REQUEST]
-                work.setdefault(broker, []).append(Job(describer.request(batch), (describer, batch)))
+    there = (one for one in groups if one.name in coordinators and one.kind in _DESCRIBERS)
+    alike = by_key(((coordinators[one.name], _DESCRIBERS[one.kind]), one.name) for one in there)
+    work = by_key(
+        (broker, Job(describer.request(batch), (describer, batch)))
+        for (broker, describer), names in alike.items()
+        for batch in in_batches(names, _GROUPS_A_REQUEST)
+    )
 
-    def on_reply(about: tuple[_Describer, list[str]], reply: Any | RequestFailedError) -> None:
+    def on_reply(about: tuple[_Describer, Sequence[str]], reply: Any | RequestFailedError) -> None:
         describer, names = about
         if isinstance(reply, RequestFailedError):
             for name in names:
@@ -243,7 +240,7 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
 
 
 class _Describer(NamedTuple):
-    request: Callable[[list[str]], Any]
+    request: Callable[[Sequence[str]], Any]
     topics: Callable[[Any], MembersRead | RequestFailedError]
 
 

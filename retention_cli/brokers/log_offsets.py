@@ -13,9 +13,11 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.wire import offset_answers
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import TopicPartition
 
 PARTITIONS_A_REQUEST: Final = 1_000
+"""How many partitions a request names at most."""
 
 Spec = Literal["earliest", "latest", "last-stable", "max-timestamp"] | int
 """The kind of look-up; a number is a time in Unix ms."""
@@ -99,7 +101,7 @@ _Slice = dict[str, list[tuple[int, int, int]]]
 
 
 def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leaders) -> Iterator[_Slice]:
-    for chunk in chunked(partitions):
+    for chunk in in_batches(partitions, PARTITIONS_A_REQUEST):
         cut: _Slice = {}
         for tp in chunk:
             spec = wanted[tp]
@@ -146,7 +148,7 @@ async def epoch_ends(
         found.update({(tp, epochs[tp]): _NO_LEADER for tp in homeless})
         work = {}
         for leader, tps in led.items():
-            parts = [{tp: epochs[tp] for tp in some} for some in chunked(tps)]
+            parts = [{tp: epochs[tp] for tp in some} for some in in_batches(tps, PARTITIONS_A_REQUEST)]
             work[leader] = [Job(_epoch_request(one, leaders), one) for one in parts]
         await wire.fan_out(work, on_reply)
     return found
@@ -181,13 +183,4 @@ def by_leader(
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     """Return the partitions by topic, as requests name them."""
-    found: dict[str, list[TopicPartition]] = {}
-    for tp in partitions:
-        found.setdefault(tp.topic, []).append(tp)
-    return found
-
-
-def chunked(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-    """Yield as many partitions at a time as one request should name."""
-    for i in range(0, len(partitions), PARTITIONS_A_REQUEST):
-        yield partitions[i : i + PARTITIONS_A_REQUEST]
+    return by_key((tp.topic, tp) for tp in partitions)

@@ -17,6 +17,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.librdkafka import NO_KERBEROS, quiet_client
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
@@ -255,8 +256,7 @@ def read_messages(
     """
     ended = {tp: Ended(span.start) for tp, span in ranges.items()}
     items = sorted((tp, span) for tp, span in ranges.items() if span.start < span.end)
-    for i in range(0, len(items), PARTITIONS_AT_ONCE):
-        chunk = dict(items[i : i + PARTITIONS_AT_ONCE])
+    for chunk in map(dict, in_batches(items, PARTITIONS_AT_ONCE)):
         why = end_early(time.monotonic())
         if settings.kerberos is not None:
             why = RequestFailedError(NO_KERBEROS, retriable=False)

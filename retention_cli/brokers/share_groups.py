@@ -18,6 +18,7 @@ from retention_cli.brokers.topic_configs import Values, read_values
 from retention_cli.brokers.wire.commit_answers import Commit
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
+from retention_cli.core.grouping import by_key
 
 _TOPIC: Final = "errors.deadletterqueue.topic.name"
 _COPY: Final = "errors.deadletterqueue.copy.record.enable"
@@ -36,10 +37,10 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
     for name, error in errors.items():
         on_group(CommitsUnknown(name, str(error), None))
     found_by_group: dict[str, GroupCommits | CommitsUnknown] = {}
-    work: dict[int, list[Job[str]]] = {}
-    for name, broker in coordinators.items():
-        wanted = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-        work.setdefault(broker, []).append(Job(DescribeShareGroupOffsetsRequest(groups=[wanted]), name))
+    group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+
+    def job(name: str) -> Job[str]:
+        return Job(DescribeShareGroupOffsetsRequest(groups=[group_class(group_id=name, topics=None)]), name)
 
     def on_reply(name: str, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -55,7 +56,7 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
         else:
             found_by_group[name] = _positions(name, answers[0].topics)
 
-    await wire.fan_out(work, on_reply)
+    await wire.fan_out(by_key((broker, job(name)) for name, broker in coordinators.items()), on_reply)
     # Behind the offsets: a letter that is written later points to what they still protect.
     pointing = await _pointing_letters(wire, list(found_by_group), deadline)
     for name, one in found_by_group.items():

@@ -12,6 +12,7 @@ from kafka.protocol.admin import DescribeConfigsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import TimestampType
 
 _TIERED: Final = "remote.storage.enable"
@@ -64,10 +65,10 @@ async def read_values(
     while waiting:
         found.update(dict.fromkeys(waiting, _LEFT_OUT))
         brokers = wire.brokers()
-        work: dict[int, list[Job[Sequence[str]]]] = {}
-        for number, start in enumerate(range(0, len(waiting), _NAMES_A_REQUEST)):
-            some = waiting[start : start + _NAMES_A_REQUEST]
-            work.setdefault(brokers[(number + turn) % len(brokers)], []).append(Job(_request(kind, some, keys), some))
+        work = by_key(
+            (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
+            for number, some in enumerate(in_batches(waiting, _NAMES_A_REQUEST), turn)
+        )
         await wire.fan_out(work, on_reply)
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
         turn += 1

@@ -9,8 +9,9 @@ from typing import Any
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Leaders, by_leader, by_topic, chunked
+from retention_cli.brokers.log_offsets import PARTITIONS_A_REQUEST, Leaders, by_leader, by_topic
 from retention_cli.brokers.wire.connections import Job, Wire
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import TopicPartition
 
 
@@ -47,7 +48,10 @@ async def read_open_transactions(wire: Wire, leaders: Leaders) -> dict[TopicPart
                     found[tp] = OpenTransaction(first.producer_id, first.last_timestamp)
 
     led, _ = by_leader(leaders, leaders)
-    work = {leader: [Job(_producers_of(some), None) for some in chunked(tps)] for leader, tps in led.items()}
+    work = {
+        leader: [Job(_producers_of(some), None) for some in in_batches(tps, PARTITIONS_A_REQUEST)]
+        for leader, tps in led.items()
+    }
     await wire.fan_out(work, on_producers)
     named = await _named(wire, {one.producer for one in found.values()}) if found else {}
     return {

@@ -1,11 +1,29 @@
-"""Group partitions that have the same reasons. Pure."""
+"""Group what belongs together: values by key, items in batches, partitions by their reasons. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from retention_cli.core.model import Reason, TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key. Keys and values keep their order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def in_batches(items: Sequence[V], most: int) -> Iterator[Sequence[V]]:
+    """Yield the items in order, at most so many at a time."""
+    for first in range(0, len(items), most):
+        yield items[first : first + most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +44,6 @@ def grouped(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[S
 
     ``rows`` must be in the order of their partitions.
     """
-    grouped: dict[tuple[Reason, ...], list[TopicPartition]] = {}
-    for tp, reasons in rows:
-        grouped.setdefault(reasons, []).append(tp)
-    found = [SameReasons(reasons, len(tps), len({tp.topic for tp in tps}), tps) for reasons, tps in grouped.items()]
+    places = by_key((reasons, tp) for tp, reasons in rows)
+    found = [SameReasons(reasons, len(tps), len({tp.topic for tp in tps}), tps) for reasons, tps in places.items()]
     return sorted(found, key=lambda one: (-one.count, one.places[0]))

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from retention_cli.core.codes import Code
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, above_ceiling, excess_bytes, mostly_others, named
@@ -88,9 +89,10 @@ def oldest_first(
     if found.dated is not None:
         segments = found.dated(segments, start, limit, above)
     result = water_level(segments, start, limit, above)
-    blockers: dict[int, list[Blocker]] = {}
-    for row in in_the_way(segments, result, limit):
-        blockers.setdefault(row.disk, []).append(_blocker(row, names[row.partition], allowed[row.partition]))
+    blockers = by_key(
+        (row.disk, _blocker(row, names[row.partition], allowed[row.partition]))
+        for row in in_the_way(segments, result, limit)
+    )
     outcomes = [
         DiskOutcome(
             disk=disk,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.disk import Disk, Room
@@ -47,12 +48,9 @@ def estimated_tails(
         now_ms: the time from which all cutoffs are calculated.
     """
     logs = {tp: _log(one, leading.get(tp), tp) for tp, one in facts.items()}
-    topics: dict[str, list[TopicPartition]] = {}
-    for tp in facts:
-        topics.setdefault(tp.topic, []).append(tp)
     found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {tp: {} for tp in facts}
     large: list[Disk] = []
-    for topic, tps in topics.items():
+    for topic, tps in by_key((tp.topic, tp) for tp in facts).items():
         most, together = settings[topic].max_bytes, settings[topic].max_topic_bytes
         if together is not None:
             held = _topic(topic, {tp: logs[tp] for tp in tps}, together, leading, sizes)

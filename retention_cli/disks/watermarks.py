@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from retention_cli.core.codes import Code
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, Usage, Watermark
 from retention_cli.disks.disk import Disk
 
@@ -61,10 +62,7 @@ def usages(
     """
     if not watermarks:
         return {}
-    on: dict[TopicPartition, list[Disk]] = {}
-    for disk in disks:
-        for tp in disk.replicas:
-            on.setdefault(tp, []).append(disk)
+    on = by_key((tp, disk) for disk in disks for tp in disk.replicas)
     return {tp: _usage(watermarks, on.get(tp, ()), replicas[tp]) for tp in tps}
 
 

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from retention_cli.core.certain import certain, or_unknown
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, ceiling_bytes
 from retention_cli.forecast.rates import Span
@@ -108,10 +109,7 @@ class R6:
     """How long until R6 comes to a record of a partition: on the first of the disks with a replica of it."""
 
     def __init__(self, queues: Iterable[tuple[Disk, Queue]]) -> None:
-        self._of: dict[TopicPartition, list[Queue]] = {}
-        for disk, queue in queues:
-            for tp in disk.replicas:
-                self._of.setdefault(tp, []).append(queue)
+        self._of = by_key((tp, queue) for disk, queue in queues for tp in disk.replicas)
 
     def deadline(self, tp: TopicPartition, age_ms: Span, now_ms: int) -> Maybe[Span]:
         """Return the span in which R6 takes a record of this age: never, if no disk with it has a ceiling."""

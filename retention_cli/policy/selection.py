@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.core.codes import Code
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import Settings
@@ -49,9 +50,7 @@ class Selection:
     @property
     def given(self) -> tuple[str, ...]:
         """The TOPIC and TOPIC:PARTITION arguments."""
-        parted: dict[str, list[str]] = {}
-        for one in sorted(self.partitions):
-            parted.setdefault(one.topic, []).append(f"{one.topic}:{one.partition}")
+        parted = by_key((one.topic, f"{one.topic}:{one.partition}") for one in sorted(self.partitions))
         return tuple(text for topic in self.topics for text in parted.get(topic, (topic,)))
 
     @property
@@ -63,11 +62,8 @@ class Selection:
     @property
     def parted(self) -> dict[str, list[int]]:
         """The topics of which some partitions alone are chosen, and these."""
-        found: dict[str, list[int]] = {}
-        for one in sorted(self.partitions):
-            if not matches(self.whole_topics, one.topic):
-                found.setdefault(one.topic, []).append(one.partition)
-        return found
+        parts = (one for one in sorted(self.partitions) if not matches(self.whole_topics, one.topic))
+        return by_key((one.topic, one.partition) for one in parts)
 
     def asks_for(self, tp: TopicPartition) -> bool:
         """Return whether a partition of a chosen topic is itself chosen: named alone, or its topic is as a whole."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
@@ -127,11 +128,8 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
 
 def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings) -> None:
     """Name the topics that are held because a setting marked ``cluster`` is unknown."""
-    held: dict[str, list[str]] = {}
-    for name, settings in managed.items():
-        for reason in () if settings.unsettled is None else settings.unsettled.reasons:
-            held.setdefault(reason.text, []).append(name)
-    for text, names in held.items():
+    unsettled = ((name, one.unsettled) for name, one in managed.items() if one.unsettled is not None)
+    for text, names in by_key((reason.text, name) for name, one in unsettled for reason in one.reasons).items():
         findings.problems.append(PolicyProblem(policy.source, None, "cluster", f"{_named(names)}: {text}"))
         findings.notes = [note for note in findings.notes if not text.startswith(note)]
 
@@ -173,11 +171,11 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
 
 def _unconfirmed(policy: Policy, topics: Sequence[str]) -> Iterable[PolicyProblem]:
     """Yield a problem for each entry that is the last to match topics with remote storage."""
-    by_entry: dict[int, list[str]] = {}
-    for name in topics:
-        last = max(number for number, entry in enumerate(policy.entries) if matches(entry.match, name))
-        by_entry.setdefault(last, []).append(name)
-    for number, names in by_entry.items():
+
+    def last_of(name: str) -> int:
+        return max(number for number, entry in enumerate(policy.entries) if matches(entry.match, name))
+
+    for number, names in by_key((last_of(name), name) for name in topics).items():
         text = (
             f"is not set to trim for {_named(names)}, with remote storage (remote.storage.enable): its rules also "
             f"delete what is remote. Set tiered: trim, or leave the topics out"

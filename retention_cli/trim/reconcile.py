@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import unread_below
 from retention_cli.plan.target import Target
@@ -147,9 +148,7 @@ def batches_of(
     targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, int | None]
 ) -> Iterator[dict[TopicPartition, Target]]:
     """Cut targets into batches, each with one request of bounded size per leader (broker id)."""
-    by_leader: dict[int | None, list[TopicPartition]] = {}
-    for tp in sorted(targets):
-        by_leader.setdefault(leaders[tp], []).append(tp)
+    by_leader = by_key((leaders[tp], tp) for tp in sorted(targets))
     longest = max((len(tps) for tps in by_leader.values()), default=0)
     for start in range(0, longest, PARTITIONS_A_LEADER):
         yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}

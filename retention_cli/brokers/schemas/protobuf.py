@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kafka.record.util import decode_varint
+
 from retention_cli.brokers.schemas.interface import Decoder, Schema
 from retention_cli.core.extras import avro
 
@@ -72,27 +74,16 @@ def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
 
 def _message_indexes(raw: bytes) -> tuple[list[int], int]:
     """Return which message of the file a value is (from outside in), and where it begins. Zigzag varints."""
-    count, at = _number(raw, 0)
+    count, at = decode_varint(raw, 0)
     if not 0 <= count <= _MOST_INDEXES:
         raise ValueError("it names no message")
     found = []
     for _ in range(count):
-        one, at = _number(raw, at)
+        one, at = decode_varint(raw, at)
         if one < 0:
             raise ValueError("it names no message")
         found.append(one)
     return found or [0], at
-
-
-def _number(raw: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while shift < 64:
-        byte = raw[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
-    raise ValueError("it names no message")
 
 
 def _at(found: Any, path: Sequence[str]) -> Any:

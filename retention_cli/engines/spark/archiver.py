@@ -24,6 +24,7 @@ from retention_cli.archive.writer import archive_range
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.units import timestamp
@@ -151,9 +152,7 @@ def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, 
 
     Partitions are assigned from the largest on, each to the task with the fewest records.
     """
-    by_leader: dict[int, list[ArchiveRequest]] = {}
-    for one in requests:
-        by_leader.setdefault(leaders.get(one.tp, _NO_LEADER), []).append(one)
+    by_leader = by_key((leaders.get(one.tp, _NO_LEADER), one) for one in requests)
     found: list[list[ArchiveRequest]] = []
     for _, some in sorted(by_leader.items()):
         count = min(TASKS_A_LEADER, len(some), -(-sum(one.records for one in some) // RECORDS_A_TASK)) or 1

@@ -18,6 +18,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import STOPPED
 from retention_cli.brokers.records import Ended, Range
 from retention_cli.core.extras import MissingPartError
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
@@ -137,9 +138,11 @@ class SparkReading:
             on_read(how.offset - piece.start)
 
         where = (profile.cluster_id, self.sender.connection(self.reader.settings), self.reader.timeout_s)
-        some = [slices[first : first + SLICES_A_JOB] for first in range(0, len(slices), SLICES_A_JOB)]
         failed = "Spark could not read the records"
-        jobs = [partial(run_tasks, self.sender.session, _task(where, one), PIECES, len(one), failed) for one in some]
+        jobs = [
+            partial(run_tasks, self.sender.session, _task(where, some), PIECES, len(some), failed)
+            for some in in_batches(slices, SLICES_A_JOB)
+        ]
         with closing(as_they_end(self.sender.session, jobs, JOBS_AT_ONCE, stop)) as done:
             for job in done:
                 if job.exception() is not None and stop():

@@ -32,6 +32,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import plain_name
+from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts, Unknown
 from retention_cli.core.units import parse_duration_ms, parse_time_ms
 from retention_cli.engines.spark.jobs import Row, ddl
@@ -223,10 +224,8 @@ class SlicedSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types
 
 def sliced(items: Iterable[T], broker_of: Callable[[T], int | None], most: int) -> list[list[T]]:
     """Return the items in slices of at most so many, all of one broker. Pure."""
-    found: dict[int | None, list[T]] = {}
-    for item in items:
-        found.setdefault(broker_of(item), []).append(item)
-    return [some[first : first + most] for some in found.values() for first in range(0, len(some), most)]
+    led = by_key((broker_of(item), item) for item in items)
+    return [list(some) for theirs in led.values() for some in in_batches(theirs, most)]
 
 
 @dataclass

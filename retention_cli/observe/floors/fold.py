@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, who
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
@@ -308,11 +309,8 @@ class FloorFold:
 
     def starts_to_ask(self) -> dict[int, list[TopicPartition]]:
         """Return where groups without a commit may start, by how far back (ms): ``start_at`` takes the answers (F2)."""
-        found: dict[int, list[TopicPartition]] = {}
-        for tp, one in sorted(self.irregular.items()):
-            if one.start is not None:
-                found.setdefault(one.start.back_ms, []).append(tp)
-        return found
+        places = sorted(self.irregular.items())
+        return by_key((one.start.back_ms, tp) for tp, one in places if one.start is not None)
 
     def start_at(self, tp: TopicPartition, offset: Maybe[int]) -> None:
         """Record the first offset that a group without a commit may read."""

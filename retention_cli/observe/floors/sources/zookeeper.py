@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.files import read_file
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.install import how_to_add
 from retention_cli.observe.floors.sources.interface import (
     MAX_OFFSET,
@@ -153,9 +154,8 @@ class _Tree:
     def _all(self, paths: Iterable[str], ask: Callable[[str], Any], none: Any) -> dict[str, Any]:
         """Return the answer for each path, ``none`` for one that does not exist."""
         found: dict[str, Any] = {}
-        every = list(paths)
-        for start in range(0, len(every), _AT_ONCE):
-            asked = [(path, ask(path)) for path in every[start : start + _AT_ONCE]]
+        for some in in_batches(list(paths), _AT_ONCE):
+            asked = [(path, ask(path)) for path in some]
             for path, answer in asked:
                 try:
                     found[path] = answer.get(timeout=max(0.0, self.deadline - time.monotonic()))
