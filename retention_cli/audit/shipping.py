@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +20,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.state_dir import StateError, open_file
 
 SHIPPED_NAME: Final = "audit.shipped"
@@ -59,7 +59,7 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
         with ClusterWriter(reader.settings, {topic}, reader.timeout_s) as writer:
             unsent = _unsent(log, _reached_by(folder, place))
             sent = False
-            while lines := list(islice(unsent, AT_ONCE)):
+            for lines in in_batches(unsent, AT_ONCE):
                 if sent and time.monotonic() > deadline:
                     return f"topic {topic} lacks lines after {MOST_S:g} s: the next trim goes on with them"
                 answers = writer.append_all(topic, [(one.run.encode("utf-8", "replace"), one.value) for one in lines])

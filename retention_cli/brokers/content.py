@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.records import SCAN, Range, headers_of, read_messages
+from retention_cli.brokers.records import CREATE_TIME, LOG_APPEND_TIME, SCAN, Range, headers_of, read_messages
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TimestampType, TopicPartition
 
-_TYPES: Final[dict[int, TimestampType]] = {1: "CreateTime", 2: "LogAppendTime"}
-"""confluent-kafka's numbers for timestamp types."""
+_TYPES: Final[dict[int, TimestampType]] = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -20,7 +20,7 @@ from kafka.protocol.consumer.group import (
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
-from retention_cli.brokers.metadata import deadline_after, read_metadata
+from retention_cli.brokers.metadata import read_metadata
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, error_named
 from retention_cli.core.commands import grant_line
@@ -168,7 +168,7 @@ class Candidate:
         wire = Wire(self.settings, REBALANCE_S + _REQUEST_S)
         wire.open()
         try:
-            found = wire.run(read_metadata, wire, (), deadline_after(_REQUEST_S)).cluster_id
+            found = wire.run(read_metadata, wire, (), time.monotonic() + _REQUEST_S).cluster_id
         except BaseException:
             wire.close()
             raise

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.wire import offset_answers
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.connections import LEFT_OUT, Job, Wire, error_named
 from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import TopicPartition
 
@@ -44,7 +44,6 @@ Leaders = Mapping[TopicPartition, PartitionMetadata]
 _NOT_FOUND: Final = NotFound()
 _UNNAMED: Final = -1
 """The epoch in the answer of brokers before 2.0, which don't return whose end it is."""
-_LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
 Wanted = Mapping[TopicPartition, Spec]
@@ -57,7 +56,7 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     Requests are not repeated: a leader that moved is an error (the broker checks the epoch).
     ``last-stable`` is read_committed, all others are read_uncommitted.
     """
-    found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, _LEFT_OUT) for one in wanted]
+    found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, LEFT_OUT) for one in wanted]
     work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
     for number, one in enumerate(wanted):
         led, homeless = by_leader(one, leaders)
@@ -78,7 +77,7 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
                 if (name, partition) not in answers:  # not asked for
                     continue
                 if error_code:
-                    answer: Answer = error_named(error_code) or _LEFT_OUT
+                    answer: Answer = error_named(error_code) or LEFT_OUT
                 elif offset < 0:
                     answer = _NOT_FOUND
                 else:
@@ -122,7 +121,7 @@ async def epoch_ends(
     The answer is ``NotFound`` if the log has no record of the epoch, unless it is the current one. The leader then
     returns the highest earlier epoch that has records, and that epoch's end is returned, too.
     """
-    found: dict[tuple[TopicPartition, int], Answer] = dict.fromkeys(wanted, _LEFT_OUT)
+    found: dict[tuple[TopicPartition, int], Answer] = dict.fromkeys(wanted, LEFT_OUT)
     rounds: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     earlier: dict[TopicPartition, int] = Counter()
     for tp, epoch in wanted:  # a partition may be in a request only once

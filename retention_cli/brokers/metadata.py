@@ -7,7 +7,6 @@ plan of 200,000 partitions would take 2 s longer. Partitions with the same leade
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -216,8 +215,3 @@ async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[s
 
 
 _OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
-
-
-def deadline_after(seconds: float) -> float:
-    """Return the time ``seconds`` from now, of ``time.monotonic``."""
-    return time.monotonic() + seconds

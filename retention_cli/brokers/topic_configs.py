@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.connections import LEFT_OUT, Job, Wire, error_named
 from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import TimestampType
 
@@ -22,7 +22,6 @@ _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "L
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
-_LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -63,7 +62,7 @@ async def read_values(
         found.update(dict.fromkeys(some, reply) if isinstance(reply, RequestFailedError) else _values(reply))
 
     while waiting:
-        found.update(dict.fromkeys(waiting, _LEFT_OUT))
+        found.update(dict.fromkeys(waiting, LEFT_OUT))
         brokers = wire.brokers()
         work = by_key(
             (brokers[number % len(brokers)], Job(_request(kind, some, keys), some))
@@ -84,7 +83,7 @@ async def read_broker_values(
     wire: Wire, brokers: Iterable[int], keys: Sequence[str]
 ) -> dict[int, Values | RequestFailedError]:
     """Return the named settings of each broker, or why they could not be read: only the broker itself has them."""
-    found: dict[int, Values | RequestFailedError] = dict.fromkeys(brokers, _LEFT_OUT)
+    found: dict[int, Values | RequestFailedError] = dict.fromkeys(brokers, LEFT_OUT)
     work = {broker: [Job(_request("broker", [str(broker)], keys), broker)] for broker in found}
 
     def on_reply(broker: int, reply: Any | RequestFailedError) -> None:

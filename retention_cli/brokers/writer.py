@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.librdkafka import quiet_client, without_secrets
+from retention_cli.brokers.records import LOG_APPEND_TIME
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.commands import grant_line
@@ -17,8 +18,6 @@ from retention_cli.core.commands import grant_line
 _FLUSH_S: Final = 0.25
 _NEW_TOPIC_MS: Final = 2_000
 """How long an unknown topic may be a new one that the broker has not learned of yet."""
-_LOG_APPEND_TIME: Final = 2
-"""confluent-kafka's TIMESTAMP_LOG_APPEND_TIME."""
 
 
 class Appended(NamedTuple):
@@ -124,7 +123,7 @@ class ClusterWriter:
                 results[number] = self._error(error, f"topic {topic} could not be written to", "WRITE", topic)
             else:
                 kind, stamp = message.timestamp()
-                broker_ms = stamp if kind == _LOG_APPEND_TIME else None
+                broker_ms = stamp if kind == LOG_APPEND_TIME else None
                 results[number] = Appended(message.partition(), message.offset(), broker_ms)
 
         deadline = time.monotonic() + self._timeout_s + 1  # the client gives up on its own before that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from retention_cli.core.model import Reason, TopicPartition
@@ -20,10 +21,11 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return found
 
 
-def in_batches(items: Sequence[V], most: int) -> Iterator[Sequence[V]]:
-    """Yield the items in order, at most so many at a time."""
-    for first in range(0, len(items), most):
-        yield items[first : first + most]
+def in_batches(items: Iterable[V], most: int) -> Iterator[list[V]]:
+    """Yield the items in order, at most so many at a time, as they arrive."""
+    waiting = iter(items)
+    while some := list(islice(waiting, most)):
+        yield some
 
 
 @dataclass(frozen=True, slots=True)

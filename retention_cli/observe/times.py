@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -18,6 +17,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range, Reached, Search
 from retention_cli.brokers.wire.work import Pending
 from retention_cli.core.codes import Code
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.decide.lookups import Lookups, Wanted, settled
 from retention_cli.memory.partition import Front
@@ -74,8 +74,7 @@ def look_up(
     ancient: list[Answered] = []
 
     def calls_to_make() -> Iterator[_Call]:
-        waiting = iter(asked)
-        while part := dict(islice(waiting, _PARTITIONS_A_CALL)):
+        for part in map(dict, in_batches(asked, _PARTITIONS_A_CALL)):
             wanted.update(part)
             ancient.extend(_before_1970(facts, part))
             yield _rounds(part)

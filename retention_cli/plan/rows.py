@@ -7,11 +7,12 @@ import io
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, Final
 
 from retention_cli.core.codes import Code
 from retention_cli.core.extras import arrow
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import COLUMNS, decision_of, schema
 
@@ -104,8 +105,8 @@ def tables_of(decisions: Iterable[Decision], rows: int = _ROWS_AT_A_TIME) -> Ite
     if isinstance(decisions, StoredDecisions):
         yield from decisions.tables(rows)
         return
-    pa, columns, waiting = arrow(), schema(COLUMNS), iter(decisions)
-    while some := list(islice(waiting, rows)):
+    pa, columns = arrow(), schema(COLUMNS)
+    for some in in_batches(decisions, rows):
         values: dict[str, Sequence[Any]] = dict(zip(Decision._fields, zip(*some, strict=True), strict=True))
         values["reasons"] = [[{"code": one.code, "text": one.text} for one in why] for why in values["reasons"]]
         arrays = [pa.array(values[one.field], kind) for one, kind in zip(COLUMNS, columns.types, strict=True)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.extras import arrow
+from retention_cli.core.grouping import in_batches
 from retention_cli.core.units import format_time, timestamp
 from retention_cli.profile.reading import Profile, TopicHours
 
@@ -120,6 +120,5 @@ def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[s
     """
     pa, wanted = arrow(), schema(about)
     with arrow("pyarrow.parquet").ParquetWriter(path, wanted, compression="zstd") as writer:
-        left = iter(rows)
-        while batch := list(islice(left, _ROWS_AT_ONCE)):
+        for batch in in_batches(rows, _ROWS_AT_ONCE):
             writer.write_table(pa.Table.from_pylist(batch, schema=wanted))

@@ -28,7 +28,6 @@ from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
-from retention_cli.brokers.metadata import deadline_after
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
@@ -590,7 +589,7 @@ def commit_raw(world: World, group: str, topic: str, offset: int, *, keep_ms: in
     with reader_for(world.bootstrap) as reader:
 
         async def ask() -> list[int]:
-            coordinators, _ = await find_coordinators(reader.wire, [group], deadline_after(30))
+            coordinators, _ = await find_coordinators(reader.wire, [group], time.monotonic() + 30)
             answer = await reader.wire.ask(request, coordinators[group])
             return [one.error_code for one in answer.topics[0].partitions]
 

@@ -57,6 +57,8 @@ _RIGHT: Final = {
     "GSSAPI": "do its clock and its keytab fit the Kerberos ticket",
 }
 
+LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
+
 T = TypeVar("T")
 J = TypeVar("J")
 

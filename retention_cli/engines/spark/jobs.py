@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from retention_cli.core.grouping import in_batches
 from retention_cli.engines.spark.session import SparkError, last_words
 
 T = TypeVar("T")
@@ -21,8 +21,7 @@ _ASKED_EVERY_S: Final = 0.25
 
 def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows as Arrow batches, as they arrive; none is empty."""
-    waiting = iter(rows)
-    while some := list(itertools.islice(waiting, ROWS_A_BATCH)):
+    for some in in_batches(rows, ROWS_A_BATCH):
         yield pa.RecordBatch.from_pylist(some, schema=schema)
 
 

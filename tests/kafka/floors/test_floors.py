@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ from kafka.protocol.api_message import ApiMessage
 from kretain.render.trim import question
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup, find_coordinators
-from retention_cli.brokers.metadata import OFFSETS_TOPIC, deadline_after
+from retention_cli.brokers.metadata import OFFSETS_TOPIC
 from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.observe.floors.fold import FloorFold
@@ -188,7 +189,7 @@ def heartbeat(reader: ClusterReader, group: str, epoch: int, request: Any) -> in
     """Send a member's heartbeat; return its epoch, the same while the coordinator is loading or moving."""
 
     async def beat() -> int:
-        coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
+        coordinators, errors = await find_coordinators(reader.wire, [group], time.monotonic() + 30)
         if errors:
             return epoch
         response = await reader.wire.ask(request, coordinators[group])
@@ -421,7 +422,7 @@ def test_commit_by_name_is_found_under_any_topic_id(world: World) -> None:
         request = OffsetFetchRequest(version=10, groups=[Group(group_id=group, topics=wanted)], require_stable=True)
 
         async def ask() -> list[int]:
-            coordinators, _ = await find_coordinators(reader.wire, [group], deadline_after(30))
+            coordinators, _ = await find_coordinators(reader.wire, [group], time.monotonic() + 30)
             answer = await reader.wire.ask(request, coordinators[group])
             return [one.committed_offset for one in answer.groups[0].topics[0].partitions]
 
@@ -458,7 +459,7 @@ def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned:
         async def join() -> tuple[str, int]:
             member, code = "", 79
             while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
-                coordinators, _ = await find_coordinators(wire, [group], deadline_after(30))
+                coordinators, _ = await find_coordinators(wire, [group], time.monotonic() + 30)
                 if group not in coordinators:
                     await wire.sleep(0.2)
                     continue

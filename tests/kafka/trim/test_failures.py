@@ -18,7 +18,6 @@ from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.brokers.metadata import deadline_after
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from tests.support.leaders import SETTINGS, epoch_now, leaders, move_leader
@@ -54,7 +53,7 @@ def coordinator_of(world: World, group: str) -> int:
 
     def known() -> bool:
         with reader_for(world.bootstrap) as reader:
-            found.update(reader.wire.run(find_coordinators, reader.wire, [group], deadline_after(30))[0])
+            found.update(reader.wire.run(find_coordinators, reader.wire, [group], time.monotonic() + 30)[0])
         return group in found
 
     wait_until(known, f"the coordinator of {group}")

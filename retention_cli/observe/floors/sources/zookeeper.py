@@ -154,7 +154,7 @@ class _Tree:
     def _all(self, paths: Iterable[str], ask: Callable[[str], Any], none: Any) -> dict[str, Any]:
         """Return the answer for each path, ``none`` for one that does not exist."""
         found: dict[str, Any] = {}
-        for some in in_batches(list(paths), _AT_ONCE):
+        for some in in_batches(paths, _AT_ONCE):
             asked = [(path, ask(path)) for path in some]
             for path, answer in asked:
                 try:
