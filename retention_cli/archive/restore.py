@@ -18,7 +18,6 @@ from retention_cli.archive.segment import records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import RESTORE, ClusterReader
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
@@ -294,21 +293,16 @@ def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resum
         RestoreRefusedError: the target is not empty, and neither ``append`` nor ``resumes`` is set.
     """
     leaders = {TopicPartition(wanted.target, number): one for number, one in target.partitions.items()}
-    earliest, latest = reader.list_offsets(
-        [dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders
-    )
     starts: dict[int, int] = {}
-    for tp in leaders:
-        start, end = earliest[tp], latest[tp]
-        if not isinstance(start, Found) or not isinstance(end, Found):
-            said = start if not isinstance(start, Found) else end
-            raise BrokerError(f"{tp}: its offsets can't be read: {said}")
-        if end.offset > start.offset and not resumes and not wanted.append:
+    for tp, there in reader.extents(leaders).items():
+        if isinstance(there, RequestFailedError):
+            raise BrokerError(f"{tp}: its offsets can't be read: {there}")
+        if there.end > there.start and not resumes and not wanted.append:
             raise RestoreRefusedError(
-                f"topic {wanted.target} is not empty ({tp} has offsets {start.offset:,} to {end.offset:,}), and no "
+                f"topic {wanted.target} is not empty ({tp} has offsets {there.start:,} to {there.end:,}), and no "
                 f"restore of this is under way there: choose an empty one, or add to it with --append"
             )
-        starts[tp.partition] = start.offset
+        starts[tp.partition] = there.start
     return starts
 
 

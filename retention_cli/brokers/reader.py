@@ -61,6 +61,13 @@ def _missing(apis: Mapping[int, str], offered: Mapping[int, object]) -> str:
     return ", ".join(name for key, name in apis.items() if offered and key not in offered)
 
 
+def _extent(start: log_offsets.Answer, end: log_offsets.Answer) -> records.Range | RequestFailedError:
+    if isinstance(start, log_offsets.Found) and isinstance(end, log_offsets.Found):
+        return records.Range(start.offset, end.offset)
+    failed = next((one for one in (start, end) if isinstance(one, RequestFailedError)), None)
+    return failed or RequestFailedError("the broker names none", retriable=False)
+
+
 class ClusterReader:
     """A connected, read-only view of a cluster. A context manager.
 
@@ -230,6 +237,13 @@ class ClusterReader:
     ) -> Pending[list[dict[TopicPartition, log_offsets.Answer]]]:
         """Begin to look up offsets. A few calls may be under way, each with a few requests in flight."""
         return self._wire.start(log_offsets.list_offsets, self._wire, wanted, leaders)
+
+    def extents(
+        self, leaders: log_offsets.Leaders, end: Literal["latest", "last-stable"] = "latest"
+    ) -> dict[TopicPartition, records.Range | RequestFailedError]:
+        """Return where each log begins and ends, or why that can't be read."""
+        starts, ends = self.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, end)], leaders)
+        return {tp: _extent(starts[tp], ends[tp]) for tp in leaders}
 
     def epoch_ends(
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: log_offsets.Leaders

@@ -199,20 +199,15 @@ def _topic(name: str, wanted: Wanted) -> TopicHours:
 
 def _find_ranges(reader: ClusterReader, profile: Profile, leaders: Leaders, *, last: bool) -> list[TopicPartition]:
     """Find the ranges to read; return the partitions to ask again, none if this was the last attempt."""
-    starts, highs = reader.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders)
     ranges: dict[TopicPartition, Range] = {}
     again = []
-    for tp in leaders:
-        start, high = starts[tp], highs[tp]
-        if isinstance(start, Found) and isinstance(high, Found):
-            ranges[tp] = Range(start.offset, max(start.offset, high.offset))
-            continue
-        failed = high if isinstance(start, Found) else start
-        if not last and isinstance(failed, RequestFailedError) and failed.retriable:
+    for tp, found in reader.extents(leaders).items():
+        if not isinstance(found, RequestFailedError):
+            ranges[tp] = Range(found.start, max(found))
+        elif found.retriable and not last:
             again.append(tp)
         else:
-            why = failed if isinstance(failed, RequestFailedError) else "the broker names none"
-            profile.unread.append(Unread(tp, f"its ends can't be read: {why}"))
+            profile.unread.append(Unread(tp, f"its ends can't be read: {found}"))
     profile.ranges.update(_from_time(reader, profile, ranges, leaders))
     return again
 

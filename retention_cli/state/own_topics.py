@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
@@ -66,16 +65,11 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
     if metadata is None:
         raise TopicMissingError(f"topic {topic} is not there, or may not be read: kretain init makes it")
     leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
-    starts, ends = reader.list_offsets(
-        [dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "last-stable")], leaders
-    )
     ranges: dict[TopicPartition, Range] = {}
-    for tp in leaders:
-        start, end = starts[tp], ends[tp]
-        if not isinstance(start, Found) or not isinstance(end, Found):
-            failed = next((one for one in (start, end) if isinstance(one, RequestFailedError)), "it names no end")
-            raise RequestFailedError(f"{tp} could not be read: {failed}", retriable=True)
-        ranges[tp] = Range(start.offset, end.offset)
+    for tp, there in reader.extents(leaders, "last-stable").items():
+        if isinstance(there, RequestFailedError):
+            raise RequestFailedError(f"{tp} could not be read: {there}", retriable=True)
+        ranges[tp] = there
     return OwnTopic(topic, metadata.topic_id, ranges)
 
 

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
-from retention_cli.observe.floors.sources.mirror_topics import Committed, Extent, Sync, parse_committed, parse_sync
+from retention_cli.observe.floors.sources.mirror_topics import Committed, Sync, parse_committed, parse_sync
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.observe.floors.sources.proof import Print, Run, out_of_range, proven_to
 from retention_cli.observe.floors.sources.replica import position_of
@@ -377,18 +378,18 @@ def test_invalid_connect_offset_message_is_refused(key: bytes | None, value: byt
 @pytest.mark.parametrize(
     ("extent", "sync", "committed", "position"),
     [
-        (Extent(0, 20), Sync(9, 4), 9, 10),
-        (Extent(0, 20), Sync(9, 4), 12, 10),
-        (Extent(0, 20), Sync(9, 4), 6, 7),
-        (Extent(7, 7), None, None, 7),
-        (Extent(7, 7), Sync(3, 3), 3, 7),
-        (Extent(12, 20), Sync(9, 4), 9, 10),
-        (Extent(0, 20), None, 9, "MirrorMaker 2 has no offset sync"),
-        (Extent(0, 20), Sync(9, 4), None, "MirrorMaker 2 has no committed offset"),
+        (Range(0, 20), Sync(9, 4), 9, 10),
+        (Range(0, 20), Sync(9, 4), 12, 10),
+        (Range(0, 20), Sync(9, 4), 6, 7),
+        (Range(7, 7), None, None, 7),
+        (Range(7, 7), Sync(3, 3), 3, 7),
+        (Range(12, 20), Sync(9, 4), 9, 10),
+        (Range(0, 20), None, 9, "MirrorMaker 2 has no offset sync"),
+        (Range(0, 20), Sync(9, 4), None, "MirrorMaker 2 has no committed offset"),
     ],
 )
 def test_copy_position_is_the_lower_of_both_sources(
-    extent: Extent, sync: Sync | None, committed: int | None, position: int | str
+    extent: Range, sync: Sync | None, committed: int | None, position: int | str
 ) -> None:
     found = position_of(extent, sync, committed)
     assert found == position if isinstance(position, int) else str(found).startswith(position)
@@ -397,15 +398,15 @@ def test_copy_position_is_the_lower_of_both_sources(
 @pytest.mark.parametrize(
     ("sync", "there", "said"),
     [
-        (Sync(9, 4), Extent(0, 5), None),
-        (Sync(9, 4), Extent(4, 5), None),
-        (Sync(9, 4), Extent(0, 4), "the copy of offset 9 is no longer there"),
-        (Sync(9, 4), Extent(5, 9), "the copy of offset 9 is no longer there"),
-        (Sync(20, 4), Extent(0, 9), "its offset sync is of offset 20"),
+        (Sync(9, 4), Range(0, 5), None),
+        (Sync(9, 4), Range(4, 5), None),
+        (Sync(9, 4), Range(0, 4), "the copy of offset 9 is no longer there"),
+        (Sync(9, 4), Range(5, 9), "the copy of offset 9 is no longer there"),
+        (Sync(20, 4), Range(0, 9), "its offset sync is of offset 20"),
     ],
 )
-def test_sync_counts_only_for_existing_records(sync: Sync, there: Extent, said: str | None) -> None:
-    found = out_of_range(Run(TP, Extent(0, 20), TP, there, sync))
+def test_sync_counts_only_for_existing_records(sync: Sync, there: Range, said: str | None) -> None:
+    found = out_of_range(Run(TP, Range(0, 20), TP, there, sync))
     assert found is None if said is None else str(found).startswith(said)
 
 
@@ -423,7 +424,7 @@ def test_sync_counts_only_for_existing_records(sync: Sync, there: Extent, said: 
 def test_copy_is_proven_up_to_its_first_missing_record(
     offsets: list[int], matched: int, whole: bool, proven: int
 ) -> None:
-    run = Run(TP, Extent(0, 20), TP, Extent(0, 20), Sync(9, 9))
+    run = Run(TP, Range(0, 20), TP, Range(0, 20), Sync(9, 9))
     assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, whole=whole) == proven
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
@@ -25,13 +24,6 @@ _LENGTH: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
 _OF_A_COPY: Final = frozenset({"cluster", "topic", "partition"})
-
-
-class Extent(NamedTuple):
-    """S, and H or the last stable offset, of a partition."""
-
-    start: int
-    end: int
 
 
 class Sync(NamedTuple):
@@ -113,20 +105,10 @@ def read_extents(
     metadata: ClusterMetadata,
     topics: Iterable[str],
     end: Literal["latest", "last-stable"] = "latest",
-) -> dict[TopicPartition, Extent | str]:
+) -> dict[TopicPartition, Range | str]:
     """Return where each partition of these topics begins and ends, or why that can't be read."""
-    leaders = metadata.places(sorted(set(topics)))
-    specs: tuple[Spec, ...] = ("earliest", end)
-    starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
-    found: dict[TopicPartition, Extent | str] = {}
-    for tp in leaders:
-        first, last = starts[tp], ends[tp]
-        if isinstance(first, Found) and isinstance(last, Found):
-            found[tp] = Extent(first.offset, last.offset)
-        else:
-            failed = next((one for one in (first, last) if isinstance(one, RequestFailedError)), "it names no end")
-            found[tp] = f"can't be read: {failed}"
-    return found
+    found = reader.extents(metadata.places(sorted(set(topics))), end)
+    return {tp: f"can't be read: {one}" if isinstance(one, RequestFailedError) else one for tp, one in found.items()}
 
 
 def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> dict[TopicPartition, Sync]:
@@ -196,7 +178,7 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
             raise SourceError(f"{tp} {extent}")
         if extent.start == extent.end:
             continue
-        reached = reader.read_whole(tp, Range(*extent), checked)
+        reached = reader.read_whole(tp, extent, checked)
         if isinstance(reached, RequestFailedError) or reached < extent.end:
             raise SourceError(f"{tp} can't be read to its end: {plain(str(reached))}")
         if invalid:

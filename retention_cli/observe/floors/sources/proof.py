@@ -19,7 +19,7 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Message, Range, UnreadableHeadersError, headers_of
 from retention_cli.core.model import TopicPartition
-from retention_cli.observe.floors.sources.mirror_topics import Extent, Sync
+from retention_cli.observe.floors.sources.mirror_topics import Sync
 from retention_cli.policy.shown import plain
 
 _AHEAD: Final = 1_000
@@ -34,9 +34,9 @@ class Run(NamedTuple):
     """What was copied of a partition: from its first record to that of its last sync."""
 
     tp: TopicPartition
-    extent: Extent
+    extent: Range
     copy: TopicPartition
-    there: Extent
+    there: Range
     sync: Sync
 
 

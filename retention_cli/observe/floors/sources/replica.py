@@ -15,10 +15,11 @@ from typing import Final
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Position, Reach, SourceError
-from retention_cli.observe.floors.sources.mirror_topics import Extent, Sync, read_committed, read_extents, read_syncs
+from retention_cli.observe.floors.sources.mirror_topics import Sync, read_committed, read_extents, read_syncs
 from retention_cli.observe.floors.sources.proof import Proof, Run
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
@@ -51,7 +52,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         raise SourceError(printable(str(error))[:_LONGEST]) from None
 
 
-def position_of(extent: Extent, sync: Sync | None, committed: int | None) -> int | str:
+def position_of(extent: Range, sync: Sync | None, committed: int | None) -> int | str:
     """Return where MirrorMaker 2 says that the copy of a partition stands, or why that is unknown.
 
     Args:
