@@ -31,6 +31,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.recall import Recall
+from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Observation, Request
@@ -229,9 +230,9 @@ class _Reading:
         tell_epochs(floors, epoch_ends)
         remembered.prove(epoch_ends, log_ends)
         for tp, cut in remembered.cuts.items():
-            floors.cut_at(tp, cut.offset, cut.epoch)
+            floors.cut_at(tp, (cut.offset, cut.epoch))
         for tp in remembered.doubts:
-            floors.cut_unknown(tp)
+            floors.cut_at(tp, CUT_UNKNOWN)
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:

@@ -192,34 +192,6 @@ def other_log(
     return found
 
 
-def epochs_of(
-    memories: Mapping[TopicPartition, PartitionMemory], leaders: Leaders, read: ReadEnds
-) -> list[tuple[TopicPartition, int]]:
-    """Return the leader epochs to ask about before these memories are used, and to prove them the next time.
-
-    If a partition's leader epoch has changed since the last pass, they are the one that proves its memory (M2) and, if
-    H has moved beyond the memory's, the one before the current. If it has not changed and an earlier epoch proves the
-    memory, newer records may be of that epoch: a pass that failed did not remember them.
-    """
-    wanted = []
-    for tp, one in memories.items():
-        now, end = leaders[tp].leader_epoch, read[tp].high_watermark
-        if one.leader_epoch == now and one.last_epoch in (None, now) and not one.earlier:
-            continue
-        if one.earlier:
-            wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
-        more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
-        if one.leader_epoch == now:
-            if more and one.last_epoch not in (None, now):
-                wanted.append((tp, one.last_epoch))
-            continue
-        if one.proving_epoch is not None and not one.is_blank:
-            wanted.append((tp, one.proving_epoch))
-        if now > 0 and more:
-            wanted.append((tp, now - 1))
-    return wanted
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What reading records takes.

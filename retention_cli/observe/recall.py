@@ -9,9 +9,9 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition import PartitionMemory, pending
 from retention_cli.memory.positions import LogNow, Logs
-from retention_cli.observe.lineage import Cut, EpochEnds, ReadEnds, epochs_of, prove
+from retention_cli.observe.lineage import Cut, EpochEnds, ReadEnds, prove
 from retention_cli.policy.settings import Settings
 
 
@@ -51,8 +51,30 @@ class Remembered:
             )
 
     def epochs_to_check(self, read: ReadEnds) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used (M2); H must have been read."""
-        return epochs_of(self.partitions, self.leaders, read)
+        """Return the leader epochs to ask about before anything remembered is used, and to prove it the next time.
+
+        H must have been read. If a partition's leader epoch has changed since the last pass, they are the one that
+        proves its memory (M2) and, if H has moved beyond the memory's, the one before the current. If it has not
+        changed and an earlier epoch proves the memory, newer records may be of that epoch: a pass that failed did not
+        remember them.
+        """
+        wanted = []
+        for tp, one in self.partitions.items():
+            now, end = self.leaders[tp].leader_epoch, read[tp].high_watermark
+            if one.leader_epoch == now and one.last_epoch in (None, now) and not one.earlier:
+                continue
+            if one.earlier:
+                wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
+            more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
+            if one.leader_epoch == now:
+                if more and one.last_epoch not in (None, now):
+                    wanted.append((tp, one.last_epoch))
+                continue
+            if one.proving_epoch is not None and not one.is_blank:
+                wanted.append((tp, one.proving_epoch))
+            if now > 0 and more:
+                wanted.append((tp, now - 1))
+        return wanted
 
     def prove(self, ends: EpochEnds, read: ReadEnds) -> None:
         """Keep what is proven to be of these logs (M2); S and H must have been read."""

@@ -26,7 +26,6 @@ from retention_cli.engines.spark.giant_tasks import (
     SHARE_REPORT,
     SLICE_REPORT,
     Giant,
-    Row,
     ShareReport,
     Slice,
     SliceReport,
@@ -35,7 +34,7 @@ from retention_cli.engines.spark.giant_tasks import (
     share_reader,
     slice_planner,
 )
-from retention_cli.engines.spark.jobs import ddl
+from retention_cli.engines.spark.jobs import Row, ddl
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import Sender, Sent
 from retention_cli.memory.group import GroupMemory

@@ -29,7 +29,7 @@ from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import TaskWork, check_clock, clock_since, failure_text
-from retention_cli.engines.spark.jobs import ArrowTask, batches_of
+from retention_cli.engines.spark.jobs import ArrowTask, Row, batches_of
 from retention_cli.engines.spark.session import scratch
 from retention_cli.engines.spark.shipping import Sent, from_bytes, reader_of, to_bytes
 from retention_cli.memory.interface import LogsOf
@@ -64,7 +64,6 @@ failure  why there is no plan (:func:`.cluster_task.failure_text`)
 """
 CLIENT: Final = "client"
 """In place of a run: what the client folds itself, consumers outside Kafka's groups."""
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from retention_cli.core.model import Floor, Maybe, Reason, TopicPartition
 from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
 from retention_cli.observe.floors.standing import (
-    CUT_UNKNOWN,
     Commits,
     EpochEnd,
     GoneCommit,
@@ -320,13 +319,12 @@ class FloorFold:
         """Record where a leader epoch ends, None if the leader does not know it."""
         self._at(*tp).ends[epoch] = end
 
-    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
-        """Record where the log was cut since the last pass, and which epoch ended there."""
-        self._at(*tp).cut = (cut, epoch)
+    def cut_at(self, tp: TopicPartition, cut: Maybe[tuple[int, int | None]]) -> None:
+        """Record where the log was cut since the last pass, and which epoch ended there.
 
-    def cut_unknown(self, tp: TopicPartition) -> None:
-        """Record that it is unknown whether the log was cut: commits without a leader epoch hold (M4)."""
-        self._at(*tp).cut = CUT_UNKNOWN
+        :data:`CUT_UNKNOWN` if that could not be asked: commits without a leader epoch hold (M4).
+        """
+        self._at(*tp).cut = cut
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""

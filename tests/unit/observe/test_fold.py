@@ -24,6 +24,7 @@ from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Consumer
 from retention_cli.observe.floors.sources.zookeeper import _position
+from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.policy.settings import FloorSource, GroupRules
 
 ORDERS0 = TopicPartition("orders", 0)
@@ -266,9 +267,9 @@ def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
     for number, (tp, epoch) in enumerate(asked):
         fold.epoch_ends_at(tp, epoch, (None, 3, 7)[number % 3])
     for tp in tps[::3]:
-        fold.cut_at(tp, 5, 1)
+        fold.cut_at(tp, (5, 1))
     for tp in tps[1::3]:
-        fold.cut_unknown(tp)
+        fold.cut_at(tp, CUT_UNKNOWN)
     return [asked, *(fold.floor(tp, start, end) for tp in tps for start, end in ((0, 6), (2, 20), (4, 4)))]
 
 
