@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -60,6 +61,7 @@ _KINDS: Final[Mapping[str, str]] = {
 
 _chosen: Final = [""]
 """The form of errors."""
+_LOG: Final = "log"
 
 
 def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -77,7 +79,23 @@ def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
 
 def for_scripts() -> bool:
     """Return whether errors are printed as JSON."""
-    return _chosen == ["json"]
+    return _chosen in (["json"], [_LOG])
+
+
+def log_as_json() -> None:
+    """Print every line on stderr as JSON from now on: programs read the log (docs/watch.md, The log as JSON)."""
+    _chosen[:] = [_LOG]
+
+
+def is_json_log() -> bool:
+    """Return whether stderr is a log of JSON lines."""
+    return _chosen == [_LOG]
+
+
+def log_line(event: str, **facts: object) -> str:
+    """Return a line of a log of JSON lines: the time, what kind of line it is, and what it says."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False)
 
 
 def code_of(error: BaseException) -> str:
@@ -98,4 +116,6 @@ def is_ours(kind: type[BaseException]) -> bool:
 def error_line(exit_code: int, code: str, text: str, hint: str | None = None) -> str:
     """Return an error as JSON in one line."""
     told = {"exit": exit_code, "code": code, "text": text, "hint": CODES[code][1] if hint is None else hint}
+    if is_json_log():
+        return log_line("error", **told)
     return json.dumps({"error": told}, ensure_ascii=False)

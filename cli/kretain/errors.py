@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from kretain.error_codes import code_of, error_line, for_scripts, is_ours
+from kretain.error_codes import code_of, error_line, for_scripts, is_json_log, is_ours, log_line
 from kretain.reach import complete
 from retention_cli.core.errors import Refusal
 from retention_cli.core.printable import printable
@@ -153,7 +153,9 @@ def tell_error(exit_code: int, code: str, text: str, hint: str | None = None) ->
 def tell(line: str, *, end: str = "\n") -> None:
     """Print a line to stderr, wrapped at words in a terminal, unbroken in a pipe."""
     line = printable(complete(line))
-    if sys.stderr.isatty():
+    if is_json_log():
+        line = log_line("note", text=line)
+    elif sys.stderr.isatty():
         import shutil
         import textwrap
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +15,7 @@ from retention_cli.core.model import Reason
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.state.memories import Kind
 from retention_cli.trim.batches import StopError
+from retention_cli.watch.log import Say
 
 ALONE: Final = 0
 """The term of an instance that is not elected."""
@@ -41,7 +41,7 @@ class Leadership:
     """
 
     group: str
-    say: Callable[[str], None]
+    say: Say
     candidate: Candidate | None = field(default=None, init=False)
     _told_alone: bool = field(default=False, init=False)
 

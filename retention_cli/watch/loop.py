@@ -18,6 +18,7 @@ from retention_cli.core.units import format_bytes
 from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, kind_of
 from retention_cli.watch.leader import Leadership
+from retention_cli.watch.log import Say
 from retention_cli.watch.one_pass import Passed
 
 JITTER: Final = 0.1
@@ -114,7 +115,7 @@ class Loop:
     interval_s: float
     trims: bool
     ending: Ending
-    say: Callable[[str], None]
+    say: Say
     publish: Callable[[], None]
     on_report: Callable[[TrimReport], None] = lambda _report: None
     passes: int | None = None
@@ -171,14 +172,15 @@ class Loop:
                 self.board.fail("shipping")
         for text in self._folded.notes(_notes(passed)):
             self.say(text)
-        self.say(pass_line(self._number, passed, seconds, trims=self.trims))
+        line = pass_line(self._number, passed, seconds, trims=self.trims)
+        self.say(line, "pass", **pass_facts(self._number, passed, seconds))
         self._failures = 0
         if (wrong := self._wrong_with(passed)) is not None:
             self._failed(*wrong)
             return
         self.board.succeed(time.time())
-        if (line := self._folded.good()) is not None:
-            self.say(line)
+        if (again := self._folded.good()) is not None:
+            self.say(again, "recovered")
 
     def _wrong_with(self, passed: Passed) -> tuple[str, str] | None:
         """Return what went wrong in a pass that was made, its kind and text; None if it has succeeded."""
@@ -205,7 +207,7 @@ class Loop:
     def _failed(self, kind: str, text: str) -> None:
         self.board.fail(kind)
         if (line := self._folded.error(text)) is not None:
-            self.say(f"failed: {line}")
+            self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)
 
     def _publish(self) -> None:
         try:
@@ -214,7 +216,7 @@ class Loop:
             if kind_of(error) is None:
                 raise
             self.board.fail("textfile")
-            self.say(f"failed: {' '.join(str(error).split())}")
+            self.say(f"failed: {' '.join(str(error).split())}", "failed", kind="textfile")
 
     def _wait(self, seconds: float) -> None:
         """Wait; end at once when asked to, or when this instance has just become the leader."""
@@ -225,7 +227,7 @@ class Loop:
             time.sleep(min(_LOOK_S, left))
             self.board.tick()
             if (leads := self.board.leads()) != self._led:
-                self.say("leads now" if leads else "does not lead any more")
+                self.say("leads now" if leads else "does not lead any more", "leader", leads=leads)
                 self._led = leads
                 if leads:
                     return
@@ -252,6 +254,35 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
     if not trims:
         rest.append("dry")
     return f"pass {number:,}: {'; '.join([*_doing(passed), *rest])}; {seconds:.1f} s"
+
+
+def pass_facts(number: int, passed: Passed, seconds: float) -> dict[str, object]:
+    """Return what a pass did as the keys of a JSON line (docs/watch.md, The log as JSON)."""
+    totals, report = passed.plan.totals, passed.report
+    trimmed = {} if report is None else {"run": report.run, "trimmed": _counts(report)}
+    return {
+        "pass": number,
+        "cluster_id": passed.plan.cluster_id,
+        "seconds": round(seconds, 3),
+        "planned": {"partitions": totals.trim, "records": totals.records, "bytes": totals.size_bytes},
+        "keep": totals.keep,
+        "hold": totals.hold,
+        "skip": totals.skip,
+        "holds": dict(passed.measured.holds),
+        "not_trimmed": None if passed.hold is None else {"code": passed.hold.code, "text": passed.hold.text},
+        **trimmed,
+    }
+
+
+def _counts(report: TrimReport) -> dict[str, int | None]:
+    return {
+        "partitions": report.count("trimmed"),
+        "records": report.trimmed.records,
+        "bytes": report.trimmed.size_bytes,
+        "held": report.count("held"),
+        "failed": report.count("failed"),
+        "unverified": report.count("unverified"),
+    }
 
 
 def _doing(passed: Passed) -> list[str]:

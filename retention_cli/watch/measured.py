@@ -42,6 +42,7 @@ class Measured:
     """Values of one plan. ``holds`` counts held partitions by reason code; a partition may have several.
 
     ``disks`` is the share of each log dir's volume in use, by broker and dir; ``ceiling`` R6's, None if it is off.
+    ``records`` and ``size_bytes`` are what the plan would trim; ``size_bytes`` is None if a size is unknown.
     """
 
     actions: Mapping[str, int]
@@ -49,6 +50,8 @@ class Measured:
     groups: Groups
     disks: Mapping[tuple[str, str], float]
     ceiling: float | None
+    records: int
+    size_bytes: int | None
 
 
 def measured(plan: Plan, groups: Groups, percent: float | None) -> Measured:
@@ -65,6 +68,8 @@ def measured(plan: Plan, groups: Groups, percent: float | None) -> Measured:
         groups,
         _usage(plan.disks),
         None if percent is None else percent / 100,
+        totals.records,
+        totals.size_bytes,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from retention_cli import __version__
 from retention_cli.core.extras import prometheus
 from retention_cli.core.printable import printable
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from retention_cli.watch.board import Board
 
 _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "build_info": ("Version of kretain and of Python; always 1.", ("version", "python")),
     "last_success_timestamp_seconds": ("When a pass last did all it should.", ()),
     "plan_timestamp_seconds": ("When the last plan was made.", ()),
     "pass_duration_seconds": ("How long the last pass took.", ()),
@@ -21,6 +24,8 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "trimmed_bytes_total": ("Bytes trimmed by this process, as far as known.", ()),
     "failures_total": ("What went wrong, by kind.", ("kind",)),
     "partitions": ("Managed partitions by what the last plan decided.", ("action",)),
+    "trimmable_records": ("Records that the last plan would trim.", ()),
+    "trimmable_bytes": ("Bytes that the last plan would trim; absent if a size is unknown.", ()),
     "holds": ("Partitions on hold in the last plan, by reason code.", ("code",)),
     "group_lag_records": ("Unread records of the partitions whose floor this consumer sets.", ("group",)),
     "group_seconds_to_loss": (
@@ -60,6 +65,7 @@ class _Collector:
     def collect(self) -> Iterator[Any]:
         now, cluster = self._board, printable(self._board.cluster)
         found: dict[str, Mapping[Any, float | None]] = {
+            "build_info": {(__version__, platform.python_version()): 1},
             "last_success_timestamp_seconds": {(): now.last_success_s},
             "plan_timestamp_seconds": {(): now.planned_s},
             "pass_duration_seconds": {(): now.pass_s},
@@ -72,6 +78,8 @@ class _Collector:
         if (values := now.measured) is not None:
             found |= {
                 "partitions": _by_label(values.actions),
+                "trimmable_records": {(): values.records},
+                "trimmable_bytes": {(): values.size_bytes},
                 "holds": _by_label(values.holds),
                 "group_lag_records": _by_label(values.groups.lag),
                 "group_seconds_to_loss": values.groups.loss,

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from kretain.error_codes import is_json_log, log_as_json, log_line
 from kretain.errors import Deeds, Exit, UsageError, tell
 from kretain.flows.inventory import InventoryOption
 from kretain.flows.trims import exit_codes
 from kretain.options import rules
-from kretain.options.common import Common, duration_ms, now_ms, option, single_command, size_bytes
+from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 
 if TYPE_CHECKING:
     from retention_cli.trim.report import TrimReport
     from retention_cli.watch.board import Board
 
-METRICS = "Metrics and health"
+METRICS = "Metrics, health and log"
+
+
+@dataclass(frozen=True, slots=True)
+class OutFlags(OptionGroup):
+    """Where metrics, health and the log go."""
+
+    listen: Annotated[
+        str,
+        option(
+            "--listen",
+            metavar="HOST:PORT",
+            panel=METRICS,
+            help="Serve /metrics, /healthz and /readyz here, or off.",
+        ),
+    ] = "127.0.0.1:9308"
+    textfile: Annotated[
+        Path | None,
+        option("--textfile", metavar="FILE", panel=METRICS, help="Write metrics to this .prom file for node_exporter."),
+    ] = None
+    log_format: Annotated[
+        Literal["text", "json"],
+        option(
+            "--log-format",
+            metavar="FORMAT",
+            panel=METRICS,
+            help="Write the log as text, or as one JSON object per line.",
+            show_default=False,
+        ),
+    ] = "text"
 
 
 @single_command
@@ -53,19 +85,7 @@ def watch(
             help="Elect the one instance that trims by this Kafka group.",
         ),
     ] = "kretain-watch",
-    listen: Annotated[
-        str,
-        option(
-            "--listen",
-            metavar="HOST:PORT",
-            panel=METRICS,
-            help="Serve /metrics, /healthz and /readyz here, or off.",
-        ),
-    ] = "127.0.0.1:9308",
-    textfile: Annotated[
-        Path | None,
-        option("--textfile", metavar="FILE", panel=METRICS, help="Write metrics to this .prom file for node_exporter."),
-    ] = None,
+    out: OutFlags = OutFlags(),
 ) -> Exit:
     """Plan every few minutes; with --trim, carry out each plan. Serves metrics.
 
@@ -92,6 +112,8 @@ def watch(
     from retention_cli.watch.one_pass import Passes
     from retention_cli.watch.policy_file import PolicyFile
 
+    if out.log_format == "json":
+        log_as_json()
     if interval < 1000:
         raise UsageError("--interval: must be a second at least")
     if not standby_group or len(standby_group) > 200 or not standby_group.isprintable():
@@ -100,7 +122,7 @@ def watch(
         raise UsageError("--max-records and --max-bytes limit what --trim trims: give it, too")
     if max_bytes is not None and max_bytes < 1:
         raise UsageError("--max-bytes: must be a byte at least")
-    where = _address(listen)
+    where = _address(out.listen)
     settings = resolve(common)
     if settings.policy is None:
         raise UsageError("watch needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
@@ -128,16 +150,16 @@ def watch(
     with ExitStack() as stack:
         stack.enter_context(ending.heard())
         stack.enter_context(closing(leadership))
-        publish = _publisher(board, textfile)
+        publish = _publisher(board, out.textfile)
         publish()
         if where is not None:
             from retention_cli.watch.server import Server
 
             server = stack.enter_context(closing(Server(*where, board)))
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
-            _say(f"metrics and health on http://{host}:{server.port}/metrics, /healthz, /readyz")
+            _say(f"metrics and health on http://{host}:{server.port}/metrics, /healthz, /readyz", "started")
         does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
-        _say(f"{does} every {format_duration(interval)}")
+        _say(f"{does} every {format_duration(interval)}", "started")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
         Loop(
             make=passes.make,
@@ -150,21 +172,25 @@ def watch(
             publish=publish,
             on_report=lambda report: _note(common.deeds, report),
         ).run()
-        _say(f"{ending.signal} received, stopped")
+        _say(f"{ending.signal} received, stopped", "stopped")
     return Exit.DONE
 
 
-def _say(text: str) -> None:
+def _say(text: str, event: str = "note", /, **facts: object) -> None:
     """Print a line of the log, with its time."""
+    from retention_cli.core.printable import printable
     from retention_cli.core.units import timestamp
 
-    tell(f"{timestamp(now_ms())[:19]}Z {text}")
+    if is_json_log():
+        print(log_line(event, text=printable(text), **facts), file=sys.stderr, flush=True)
+    else:
+        tell(f"{timestamp(now_ms())[:19]}Z {text}")
 
 
-def _quiet(text: str) -> None:
+def _quiet(text: str, event: str = "note", /, **facts: object) -> None:
     """Print errors alone."""
-    if text.startswith("failed: "):
-        _say(text)
+    if event == "failed":
+        _say(text, event, **facts)
 
 
 def _note(deeds: Deeds, report: TrimReport) -> None:

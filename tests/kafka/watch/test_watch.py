@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import platform
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from retention_cli import __version__
 from retention_cli.brokers import election
 from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.groups import ListedGroup
@@ -50,6 +52,9 @@ def test_dry_watch_deletes_nothing_and_exports_a_plans_metrics(here: World) -> N
             lag[name] = lag.get(name, 0) + row["high_watermark"] - max(row["min_commit"], row["log_start"])
     assert lag
     assert {key[1]: n for key, n in found.items() if key[0] == "kretain_group_lag_records"} == lag
+    assert found["kretain_trimmable_records",] == 7
+    assert found["kretain_trimmable_bytes",] == plan["totals"]["bytes"]
+    assert found["kretain_build_info", platform.python_version(), __version__] == 1
     assert found["kretain_leader",] == 0
     assert found["kretain_policy_valid",] == 1
     assert found["kretain_trimmed_records_total",] == 0

@@ -37,7 +37,7 @@ def labels() -> dict[str, set[str]]:
     board.succeed(1.0)
     groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
     board.cluster, board.pass_s, board.planned_s = "c", 0.1, 2.0
-    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8)
+    board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8, 5, 100)
     text = generate_latest(registry_of(board)).decode()  # type: ignore[no-untyped-call]
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
     return {one.name: set(one.labels) for family in families for one in family.samples}
@@ -108,6 +108,15 @@ def test_every_alert_has_a_summary_and_severity_and_only_grouped_labels() -> Non
         named = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule)))
         grouped = {name for names in re.findall(r"by \(([^)]*)\)", rule["expr"]) for name in names.split(", ")}
         assert named <= grouped, rule["alert"]
+
+
+def test_every_alert_links_to_its_section_of_the_watch_page() -> None:
+    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    sections = {one.lower() for one in re.findall(r"^### (Kretain\w+)$", page, re.MULTILINE)}
+    alerts = {rule["alert"].lower() for rule in alert_rules()}
+    assert sections == alerts
+    for rule in alert_rules():
+        assert rule["annotations"]["runbook_url"].endswith(f"/watch/#{rule['alert'].lower()}")
 
 
 def test_watch_page_lists_exactly_the_real_metrics_and_error_kinds() -> None:
