@@ -51,7 +51,8 @@ class ConfigError(Exception):
 class Resolved:
     """A command's settings from all sources, and where each came from.
 
-    ``typed`` is what the user types to confirm a trim, instead of ``y``: the name of a context that says so.
+    ``context`` is the context that the address is from, None if it is from elsewhere. ``typed`` is what the user types
+    to confirm a trim, instead of ``y``: the name of a context that says so.
     """
 
     connection: dict[str, Setting]
@@ -60,6 +61,13 @@ class Resolved:
     timeout_s: float
     origins: list[tuple[str, str, str]]
     typed: tuple[str, ...] = ()
+    context: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The cluster's context, else its address."""
+        bootstrap = self.connection.get("bootstrap.servers")
+        return self.context or ("" if bootstrap is None else bootstrap.value)
 
     def settings(self) -> ConnectionSettings:
         """Return the connection settings that the keys specify.
@@ -152,6 +160,8 @@ def resolve(
         bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
     ):  # a file given for this run is used as it is; else -b, the variable or the context
         connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
+    address = connection.get("bootstrap.servers")
+    own = address is not None and where in (address.origin, file_origin if bootstrap is None else "")
     if common.no_policy and common.policy is not None and common.given_by.get("policy", "flag") == "flag":
         raise UsageError("--policy names a policy file, and --no-policy wants none: leave one of them out")
     policy, policy_origin = (None, "--no-policy") if common.no_policy else pick("policy", common.policy)
@@ -164,6 +174,7 @@ def resolve(
         timeout_s=DEFAULT_TIMEOUT_S if timeout is None else _timeout_ms(timeout, timeout_origin) / 1000,
         origins=origins,
         typed=(where.partition(" ")[2],) if "confirm" in context else (),
+        context=where.partition(" ")[2] or None if own else None,
     )
     if chosen is None:
         picked = ((bootstrap, bootstrap_origin), (file, file_origin), (policy, policy_origin), (state, state_origin))

@@ -25,10 +25,12 @@ from retention_cli.policy.schema import (
     FloorModel,
     GroupsModel,
     LimitsModel,
+    NotifyModel,
     WatermarkModel,
     keys_of,
 )
 from retention_cli.policy.settings import AuditRules, DiskRules, FloorSource, GroupRules, Limits
+from retention_cli.policy.webhook import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 
 _ENABLE: Final = "retention.commitoffset.enable"
@@ -41,6 +43,7 @@ _MAPPINGS: Final[dict[str, type[BaseModel]]] = {
     "limits": LimitsModel,
     "disks": DisksModel,
     "audit": AuditModel,
+    "notify": NotifyModel,
 }
 _MODELS: Final[Models] = {
     (): FileModel,
@@ -163,9 +166,14 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         scan_records=model.scan_records,
         disks=_disks(model.disks),
         audit=AuditRules(model.audit.max_bytes, model.audit.topic),
+        notify=_notify(model.notify, Path(document.source).absolute().parent),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
     )
+
+
+def _notify(model: NotifyModel | None, folder: Path) -> NotifyRules:
+    return NotifyRules() if model is None else NotifyRules(model.url, tuple(dict.fromkeys(model.events)), folder)
 
 
 def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource:

@@ -24,6 +24,7 @@ from retention_cli.policy.settings import (
     Settings,
     event_source,
 )
+from retention_cli.policy.webhook import NotifyRules
 
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""
@@ -116,6 +117,7 @@ class Policy:
     scan_records: int = DEFAULT_SCAN_RECORDS
     disks: DiskRules = field(default_factory=DiskRules)
     audit: AuditRules = field(default_factory=AuditRules)
+    notify: NotifyRules = field(default_factory=NotifyRules)
     entries: tuple[Entry, ...] = ()
     one_off: OneOff = field(default_factory=OneOff)
     state: Literal["local", "cluster"] = "local"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from retention_cli.policy import values as v
 from retention_cli.policy.settings import (
@@ -21,6 +21,7 @@ from retention_cli.policy.settings import (
     SOURCE_KINDS,
     SourceKind,
 )
+from retention_cli.policy.webhook import EVENTS, Event, read_webhook
 
 _OF_REPLICA = frozenset({"source_alias", "remote_topics", "connect_offsets", "offset_syncs", "offset_syncs_location"})
 
@@ -98,6 +99,15 @@ class AuditModel(StrictModel):
     topic: v.AuditTopic | None = Field(
         default=None, description="Copy each line to this topic of the cluster that the log is about."
     )
+
+
+class NotifyModel(StrictModel):
+    """Where to post what kretain did (docs/watch.md, Notifications)."""
+
+    url: Annotated[str, BeforeValidator(read_webhook), WithJsonSchema({"type": "string", "minLength": 1})] = Field(
+        description="Post to this webhook: https://…, or env:NAME or file:PATH, which have the URL."
+    )
+    events: list[Event] = Field(default=list(EVENTS), description="Post only these events. Default: all.")
 
 
 class WatermarkModel(StrictModel):
@@ -354,6 +364,7 @@ class FileModel(StrictModel):
     limits: LimitsModel = Field(default_factory=LimitsModel)
     disks: DisksModel = Field(default_factory=DisksModel)
     audit: AuditModel = Field(default_factory=AuditModel)
+    notify: NotifyModel | None = Field(default=None, description="Post to Slack or another webhook.")
     floors: list[FloorModel] = Field(
         default=[], description="Consumers outside Kafka's groups, which count as groups do (F7)."
     )

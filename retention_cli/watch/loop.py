@@ -19,6 +19,7 @@ from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, kind_of
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.log import Say
+from retention_cli.watch.notify import Held, Notice, amount, of_report, partitions
 from retention_cli.watch.one_pass import Passed
 
 JITTER: Final = 0.1
@@ -106,6 +107,7 @@ class Loop:
         say: prints a line of the log.
         publish: called after each pass with nothing, to write the textfile; raises what :func:`kind_of` knows.
         on_report: called with the report of each trim.
+        notify: called with what may be posted to the policy's webhook.
         passes: end after so many; None: never.
     """
 
@@ -118,8 +120,11 @@ class Loop:
     say: Say
     publish: Callable[[], None]
     on_report: Callable[[TrimReport], None] = lambda _report: None
+    notify: Callable[[Notice], None] = lambda _notice: None
     passes: int | None = None
     _folded: Folded = field(default_factory=Folded)
+    _held: Held = field(default_factory=Held)
+    _lost: bool = False
     _failures: int = 0
     _number: int = 0
     _led: bool | None = None  # as last told: it may change within a pass, too
@@ -175,12 +180,24 @@ class Loop:
         line = pass_line(self._number, passed, seconds, trims=self.trims)
         self.say(line, "pass", **pass_facts(self._number, passed, seconds))
         self._failures = 0
+        self._notify(passed)
         if (wrong := self._wrong_with(passed)) is not None:
             self._failed(*wrong)
             return
         self.board.succeed(time.time())
         if (again := self._folded.good()) is not None:
             self.say(again, "recovered")
+
+    def _notify(self, passed: Passed) -> None:
+        """Post what a pass did; failures once in a row. An instance that stands by leaves holds to the leader."""
+        held = self._held.look(passed.plan.decisions, passed.plan.created_at_ms, passed.plan.cluster_id)
+        if held is not None and (not self.trims or self.board.leads()):
+            self.notify(held)
+        found = [] if passed.report is None else of_report(passed.report)
+        for notice in found:
+            if notice.event != "failed" or not self._lost:
+                self.notify(notice)
+        self._lost = any(notice.event == "failed" for notice in found)
 
     def _wrong_with(self, passed: Passed) -> tuple[str, str] | None:
         """Return what went wrong in a pass that was made, its kind and text; None if it has succeeded."""
@@ -206,8 +223,11 @@ class Loop:
 
     def _failed(self, kind: str, text: str) -> None:
         self.board.fail(kind)
-        if (line := self._folded.error(text)) is not None:
+        line = self._folded.error(text)
+        if line is not None:
             self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)
+        if line == text:  # the first in a row
+            self.notify(Notice("refused" if kind == "refused" else "failed", text, self.board.cluster, {"kind": kind}))
 
     def _publish(self) -> None:
         try:
@@ -287,7 +307,7 @@ def _counts(report: TrimReport) -> dict[str, int | None]:
 
 def _doing(passed: Passed) -> list[str]:
     totals, report = passed.plan.totals, passed.report
-    planned = f"{_amount(totals.records, totals.size_bytes)} of {_partitions(totals.trim)}"
+    planned = f"{amount(totals.records, totals.size_bytes)} of {partitions(totals.trim)}"
     if report is None:
         if not totals.trim:
             said = ["nothing to trim"]
@@ -296,7 +316,7 @@ def _doing(passed: Passed) -> list[str]:
             return [f"would trim {planned}"]
         return [f"did not trim {planned}: {passed.hold.text}"]
     done = report.trimmed
-    said = [f"trimmed {_amount(done.records, done.size_bytes)} of {_partitions(report.count('trimmed'))}"]
+    said = [f"trimmed {amount(done.records, done.size_bytes)} of {partitions(report.count('trimmed'))}"]
     for word in ("failed", "unverified"):
         if number := report.count(word):
             reason = next((row.reasons[0].text for row in report.rows if row.outcome == word and row.reasons), "")
@@ -334,12 +354,3 @@ def _by_code(decisions: Sequence[Decision]) -> str:
             codes[one.reasons[0].code] = codes.get(one.reasons[0].code, 0) + 1
     most = sorted(codes.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join([*(f"{code} {n:,}" for code, n in most[:_NAMED]), *(["…"] if len(most) > _NAMED else [])])
-
-
-def _amount(records: int, size_bytes: int | None) -> str:
-    about = "" if size_bytes is None else f" ({format_bytes(size_bytes)})"
-    return f"{records:,} record{'' if records == 1 else 's'}{about}"
-
-
-def _partitions(number: int) -> str:
-    return f"{number:,} partition{'' if number == 1 else 's'}"

@@ -16,6 +16,7 @@ from typing import Final
 from retention_cli.core.model import Reason
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
+from retention_cli.policy.webhook import NotifyRules
 from retention_cli.trim.batches import StopError
 
 SETTLES_S: Final = 5.0
@@ -48,6 +49,11 @@ class PolicyFile:
     """Whether the file was right when it was last read."""
     _good: Selection | None = None
     _before: tuple[str, float] | None = field(default=None)
+
+    @property
+    def notify(self) -> NotifyRules:
+        """Where the last valid policy posts to."""
+        return NotifyRules() if self._good is None else self._good.policy.notify
 
     def look(self) -> Look:
         """Read the file at the beginning of a pass.

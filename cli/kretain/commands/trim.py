@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import InventoryOption, check_one
+from kretain.flows.notices import notified
 from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
@@ -76,7 +77,8 @@ def trim(
         check_saved(saved, today, now_ms(), how.max_age)
     given = InventoryOption(how.inventory, today.policy, whole=not how.dry_run)
     engine = planner(shared, given)
-    with shared, settings.reader() as reader:
+    noted = notified(today.policy.notify, settings.name, dry_run=how.dry_run)
+    with shared, noted as post, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
             check_cluster(saved, reader.metadata([]).cluster_id)
@@ -118,6 +120,7 @@ def trim(
                 progress=progress,
             )
             report = carry_out(job)
+            post(report)
             late: list[Reason] = []
             with common.deeds.behind(common.verbose):
                 late = waited(reader, report, selection, how.wait_at_most, progress) if how.wait else []

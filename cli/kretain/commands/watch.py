@@ -109,6 +109,7 @@ def watch(
     from retention_cli.watch.board import Board
     from retention_cli.watch.leader import Leadership
     from retention_cli.watch.loop import Loop
+    from retention_cli.watch.notify import Notifier
     from retention_cli.watch.one_pass import Passes
     from retention_cli.watch.policy_file import PolicyFile
 
@@ -130,6 +131,7 @@ def watch(
     policy.look()  # a broken policy ends it here, before anything else
     settings.settings()
 
+    notifier = Notifier(settings.name, _say)
     ending, leadership = Ending(), Leadership(standby_group, _say)
     board = Board(interval / 1000, lambda: trim and leadership.term() is not None, lambda: policy.valid)
     passes = Passes(
@@ -150,6 +152,7 @@ def watch(
     with ExitStack() as stack:
         stack.enter_context(ending.heard())
         stack.enter_context(closing(leadership))
+        stack.enter_context(closing(notifier))
         publish = _publisher(board, out.textfile)
         publish()
         if where is not None:
@@ -171,6 +174,7 @@ def watch(
             say=_quiet if common.quiet else _say,
             publish=publish,
             on_report=lambda report: _note(common.deeds, report),
+            notify=lambda notice: notifier.post(policy.notify, notice),
         ).run()
         _say(f"{ending.signal} received, stopped", "stopped")
     return Exit.DONE

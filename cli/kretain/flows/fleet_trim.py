@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kretain.errors import Exit, RefusedError, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
+from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log, within_limits
 from kretain.options import rules
@@ -143,7 +144,12 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
 
     policy = member.selection().policy
     inventory = inventory_view(inventory_paths(policy), whole=not how.flags.dry_run)
-    with shown_by_name(quiet=how.common.quiet) as watch, watch(member.name) as progress, member.reader() as reader:
+    with (
+        notified(policy.notify, member.name, dry_run=how.flags.dry_run) as post,
+        shown_by_name(quiet=how.common.quiet) as watch,
+        watch(member.name) as progress,
+        member.reader() as reader,
+    ):
         check_cluster(plan, reader.metadata([]).cluster_id)
         with closing(member.memories(reader, policy.state)) as memories:
             job = TrimJob(
@@ -165,7 +171,9 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
                 on_report=keep,
                 progress=progress,
             )
-            report = shipped(job, carry_out(job))
+            report = carry_out(job)
+            post(report)
+            report = shipped(job, report)
             memories.save(now_ms())
     for note in () if how.common.quiet else memories.notes:
         warn(f"{member.name}: {note.text}")

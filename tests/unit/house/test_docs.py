@@ -34,6 +34,7 @@ from retention_cli.policy.schema import (
     FloorModel,
     GroupsModel,
     LimitsModel,
+    NotifyModel,
     keys_of,
 )
 from retention_cli.reports import offsets as offset_rows
@@ -237,6 +238,7 @@ def test_policy_page_documents_exactly_the_real_keys() -> None:
         *(f"groups.{key}" for key in keys_of(GroupsModel)),
         *keys_of(LimitsModel),
         *(f"audit.{key}" for key in keys_of(AuditModel)),
+        *(f"notify.{key}" for key in keys_of(NotifyModel)),
         *keys_of(DisksModel),
         *keys_of(EntryModel),
         *keys_of(FloorModel),

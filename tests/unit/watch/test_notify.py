@@ -1,0 +1,182 @@
+"""Posts to a webhook: what they say, and that a webhook that fails costs one line (docs/watch.md, Notifications)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.webhook import EVENTS, NotifyRules
+from retention_cli.trim.report import TrimReport, row_of
+from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier, body, of_report
+from tests.support.webhook import Webhook
+
+SECRET = "s3cr3t"
+
+
+def posted(rules: NotifyRules, *notices: Notice) -> tuple[list[str], float]:
+    """Post; return the lines about what failed, and how long posting took without the wait at the end (s)."""
+    lines: list[str] = []
+    notifier = Notifier("prod", lines.append)
+    began = time.monotonic()
+    for notice in notices:
+        notifier.post(rules, notice)
+    took = time.monotonic() - began
+    notifier.close()
+    assert SECRET not in "".join(lines) + repr(rules)
+    return lines, took
+
+
+def decision(topic: str, partition: int, action: str, *codes: str) -> Decision:
+    return Decision(
+        topic,
+        "id",
+        partition,
+        action,  # type: ignore[arg-type]
+        0,
+        9,
+        9,
+        None,
+        None,
+        None,
+        0,
+        0,
+        0,
+        None,
+        None,
+        tuple(Reason(code, "why") for code in codes),
+        leader_epoch=0,
+    )
+
+
+def report(*outcomes: str) -> TrimReport:
+    rows = [
+        row_of(TopicPartition("t", number), outcome, 7, 7, records=7 if outcome == "trimmed" else 0, size_bytes=None)  # type: ignore[arg-type]
+        for number, outcome in enumerate(outcomes)
+    ]
+    return TrimReport("run-1", "cluster-id", "broker:9092", rows)
+
+
+def test_webhook_gets_sentence_and_facts_of_asked_events() -> None:
+    with Webhook() as hook:
+        notices = of_report(report("trimmed", "trimmed", "failed", "unchanged"))
+        lines, _ = posted(NotifyRules(hook.url, ("trimmed",)), *notices)
+    assert lines == []
+    assert hook.bodies == [
+        {
+            "text": "kretain, prod: trimmed 14 records of 2 partitions, run run-1",
+            "event": "trimmed",
+            "cluster": "prod",
+            "cluster_id": "cluster-id",
+            "run": "run-1",
+            "partitions": 2,
+            "records": 14,
+            "bytes": None,
+        }
+    ]
+    assert [one.event for one in notices] == ["trimmed", "failed"]
+    assert notices[1].text == "1 partition failed, run run-1"
+    assert of_report(report("unchanged", "held", "would-trim")) == []
+
+
+def test_webhook_that_never_answers_delays_nothing_and_costs_one_line_each() -> None:
+    with Webhook(status=None) as hook:
+        began = time.monotonic()
+        lines, took = posted(NotifyRules(hook.url), *[Notice("failed", "x")] * 6)
+        assert took < 1
+        assert time.monotonic() - began < TIMEOUT_S + 2
+    assert lines[:2] == ["not posted (failed): the webhook is too slow"] * 2, "four are under way"
+    assert set(lines[2:]) <= {"not posted (failed): not read within 5 s (timeout)"}
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("http://127.0.0.1:1/s3cr3t", "Connection refused"),
+        ("env:KRETAIN_TEST_NO_HOOK", "the variable KRETAIN_TEST_NO_HOOK is not set"),
+        ("file:nothing-here", "No such file or directory"),
+        ("file:not-a-url", "is not a webhook's URL: write https://…, env:NAME or file:PATH"),
+    ],
+)
+def test_webhook_that_cannot_be_used_costs_one_line_without_its_url(url: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "not-a-url").write_text(f"slack/{SECRET}\n")
+    lines, _ = posted(NotifyRules(url, folder=tmp_path), Notice("failed", "x"))
+    [found] = lines
+    assert found.startswith("not posted (failed): ")
+    assert line in found
+
+
+def test_refused_post_names_the_status() -> None:
+    with Webhook(status=403) as hook:
+        assert posted(NotifyRules(hook.url), Notice("held", "x"))[0] == [
+            "not posted (held): the webhook answered HTTP 403"
+        ]
+
+
+def test_url_is_read_from_a_variable_or_a_file_beside_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Webhook() as hook:
+        (tmp_path / "hook").write_text(hook.url + "\n")
+        monkeypatch.setenv("HOOK", hook.url)
+        for url in ("file:hook", "env:HOOK", hook.url):
+            text = f"version: 1\nnotify: {{url: '{url}'}}\ntopics: [{{match: t, retention.ms: 1d}}]\n"
+            rules = parse_policy(text, str(tmp_path / "policy.yaml"), "").notify
+            assert rules.events == EVENTS
+            assert posted(rules, Notice("refused", "too much"))[0] == []
+    assert hook.events() == ["refused"] * 3
+    assert posted(NotifyRules(), Notice("failed", "x"))[0] == []
+
+
+@pytest.mark.parametrize(
+    "notify",
+    [
+        "{url: 'ftp://h/s3cr3t'}",
+        "{url: 'https://me:s3cr3t@h/'}",
+        "{url: 'hooks.slack.com/s3cr3t'}",
+        "{url: 'https://h/ s3cr3t'}",
+        "{url: 'https://h:99999999/s3cr3t'}",
+        "{url: ['https://h/s3cr3t']}",
+        "{url: 'env:'}",
+        "https://h/s3cr3t",
+        "{url: 'https://h/s3cr3t', events: [everything]}",
+        "{url: 'https://h/s3cr3t', event: held}",
+        "{events: [held]}",
+    ],
+)
+def test_invalid_notify_is_a_policy_problem_that_never_shows_the_url(notify: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        parse_policy(f"version: 1\nnotify: {notify}\ntopics: [{{match: t}}]\n", "p.yaml", "")
+    assert error.value.lines[0].startswith("p.yaml:2: ")
+    assert SECRET not in str(error.value)
+
+
+def test_slack_gets_text_alone_without_markup_of_others() -> None:
+    notice = Notice("held", "group <!channel> & \x1b[2J", "id", {"partitions": 1})
+    found = body("https://hooks.slack.com/services/x", "prod", notice)
+    assert list(found) == ["text"]
+    assert "&lt;!channel&gt; &amp; " in str(found["text"])
+    assert "\x1b" not in str(found["text"])
+    assert body("https://example.com/x", "prod", notice)["partitions"] == 1
+    assert len(str(body("https://example.com/x", "prod", Notice("failed", "x" * 9_999))["text"])) == 2_000
+
+
+def test_hold_is_posted_once_after_a_day_without_a_break() -> None:
+    held = Held()
+    first = [decision("a", 0, "hold", "F2"), decision("b", 0, "hold", "F4", "F2"), decision("c", 0, "keep")]
+    assert held.look(first, 0, "id") is None
+    assert held.look(first[1:], DAY_MS // 2, "id") is None
+    notice = held.look(first, DAY_MS, "id")
+    assert notice is not None
+    assert notice.text == "1 partition on hold for a day: b (1); F4 1; kretain why CODE says what to do"
+    assert notice.facts == {"partitions": 1, "holds": {"F4": 1}}
+    assert held.look(first, DAY_MS + 1, "id") is None
+    later = held.look(first, 2 * DAY_MS, "id")
+    assert later is not None
+    assert "a (1)" in later.text
+    assert held.look([], 3 * DAY_MS, "id") is None
+    assert held.look(first, 3 * DAY_MS + 1, "id") is None
