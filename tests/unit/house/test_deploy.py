@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import promql_parser
 import pytest
@@ -187,7 +188,18 @@ def test_manifest_has_a_valid_command_and_mounts_its_volumes(name: str) -> None:
 # -- the chart ----------------------------------------------------------------------------
 
 HELM = DEPLOY / "helm"
-RENDERED = {"defaults": (), "all": ("--values", str(HELM / "all.yaml"))}
+RENDERED: dict[str, tuple[str, ...]] = {
+    "defaults": (),
+    "all": ("--values", str(HELM / "all.yaml")),
+    "trim": ("--values", str(HELM / "trim.yaml")),
+}
+DELETES = {"defaults": set[str](), "all": {"prod-kretain-watch"}, "trim": {"prod-kretain-trim"}}
+REFUSED = {
+    "watch.enabled=true,watch.trim=true,watch.replicas=2": "watch.replicas: several that trim share the audit log",
+    "watch.enabled=true,watch.trim=true,trim.enabled=true": "trim.enabled and watch.trim both trim",
+    "wacth.enabled=true": "Additional property wacth is not allowed",
+}
+"""Values that the chart refuses, and why."""
 HELM_MODULE = "helm.sh/helm/v3/cmd/helm@v3.17.4"
 
 
@@ -200,12 +212,15 @@ def test_chart_renders_what_kubernetes_and_kretain_accept(name: str) -> None:
     """By the schemas of Kubernetes; each command line parses, and each volume, claim and label is there."""
     found = rendered(name)
     for one in found:
-        kubernetes_validate.validate(one, "1.30", strict=True)
+        if one["kind"] != "PodMonitor":  # of the Prometheus operator
+            kubernetes_validate.validate(one, "1.30", strict=True)
     named = {(one["kind"], one["metadata"]["name"]) for one in found}
     pods = templates(found)
-    [policy] = [one for one in found if one["kind"] == "NetworkPolicy"]
+    selects = [one["spec"]["podSelector"]["matchLabels"] for one in found if one["kind"] == "NetworkPolicy"]
     for _name, pod in pods:
-        assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        assert all(one.items() <= pod["metadata"]["labels"].items() for one in selects)
+        account = pod["spec"]["serviceAccountName"]
+        assert account == "default" or ("ServiceAccount", account) in named
         container = volumes_are_mounted(pod)
         parse(container["args"])  # the image's entry point is the command
         assert container["securityContext"]["readOnlyRootFilesystem"]
@@ -216,8 +231,54 @@ def test_chart_renders_what_kubernetes_and_kretain_accept(name: str) -> None:
             if "persistentVolumeClaim" in volume:
                 assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in named
     deletes = {name for name, pod in pods if {"trim", "--trim"} & set(pod["spec"]["containers"][0]["args"])}
-    expected = set() if name == "defaults" else {"prod-kretain-trim", "prod-kretain-watch"}
-    assert deletes == expected, "a chart that is installed as it is deletes nothing"
+    assert deletes == DELETES[name], "a chart with its defaults deletes nothing"
+    for part, pod in pods:
+        [state] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "state"]
+        assert "persistentVolumeClaim" in state or part not in deletes, "the audit log of a trim outlives its pod"
+
+
+def test_chart_with_its_defaults_needs_nothing_that_a_bare_cluster_lacks() -> None:
+    """Neither a volume, a Secret nor the kinds of an operator."""
+    kinds = {one["kind"] for one in rendered("defaults")}
+    assert kinds == {"NetworkPolicy", "ServiceAccount", "ConfigMap", "CronJob"}
+    [(_name, pod)] = templates(rendered("defaults"))
+    assert all(one.keys() <= {"name", "configMap", "emptyDir"} for one in pod["spec"]["volumes"])
+    claims = [one for one in rendered("trim") if one["kind"] == "PersistentVolumeClaim"]
+    assert [one["spec"]["accessModes"] for one in claims] == [["ReadWriteOnce"]]
+
+
+def test_chart_pod_monitor_selects_the_pods_of_watch_and_their_port() -> None:
+    [monitor] = [one for one in rendered("all") if one["kind"] == "PodMonitor"]
+    [pod] = [pod for name, pod in templates(rendered("all")) if name == "prod-kretain-watch"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    [port] = [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]]
+    [container] = pod["spec"]["containers"]
+    assert port in {one["name"] for one in container["ports"]}
+    assert "annotations" not in pod["metadata"], "scraped once"
+    [spread] = pod["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert {one["name"] for one in container["env"]} == {"KRETAIN_WEBHOOK"}
+
+
+def test_chart_values_schema_knows_every_value_and_refuses_others() -> None:
+    schema = json.loads((HELM / "kretain" / "values.schema.json").read_text())
+    defaults = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
+    check = jsonschema.Draft7Validator(schema)
+    check.check_schema(schema)
+    for given in (
+        defaults,
+        *({**defaults, **yaml.safe_load((HELM / f"{name}.yaml").read_text())} for name in ("all", "trim")),
+    ):
+        assert list(check.iter_errors(given)) == []
+    assert schema["properties"].keys() - defaults.keys() == {"global"}, "global is Helm's own"
+    wrong_ones: list[dict[str, Any]] = [
+        {"wacth": {}},
+        {"watch": {"replica": 2}},
+        {"state": {"accessModes": ["RWX"]}},
+        {"trim": {"enabled": "yes"}},
+    ]
+    for wrong in wrong_ones:
+        assert not check.is_valid({**defaults, **wrong})
 
 
 def test_chart_policy_is_valid_and_its_version_current() -> None:
@@ -234,7 +295,12 @@ def test_committed_chart_output_equals_what_helm_renders(tmp_path: Path) -> None
     subprocess.run(["go", "install", HELM_MODULE], env=environ, check=True, timeout=900)
     helm = str(tmp_path / "helm")
     subprocess.run([helm, "lint", str(HELM / "kretain")], check=True, timeout=60)
-    for name, values in RENDERED.items():
-        command = [helm, "template", "prod", str(HELM / "kretain"), *values]
+    for values, why in REFUSED.items():
+        command = [helm, "template", "prod", str(HELM / "kretain"), "--set", values]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert refused.returncode != 0
+        assert why in refused.stderr
+    for name, files in RENDERED.items():
+        command = [helm, "template", "prod", str(HELM / "kretain"), *files]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         assert shown == (HELM / "rendered" / f"{name}.yaml").read_text()
