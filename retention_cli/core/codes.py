@@ -46,4 +46,5 @@ class Code(StrEnum):
     F7 = "F7"
     F8 = "F8"
     F9 = "F9"
+    F10 = "F10"
     M4 = "M4"

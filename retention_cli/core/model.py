@@ -198,10 +198,11 @@ class PartitionFacts(NamedTuple):
     not a transaction marker. ``newest`` is maxEventTime, None if the partition has no data record and none is
     remembered. ``event_prefix`` is R2's bound if event times are read from records. ``samples`` are the ledger's,
     oldest first. ``stamped_below`` is for G3: below it, timestamps are producers', even if the topic is LogAppendTime
-    now. ``clock`` is unknown if this machine's clock and the brokers' differ (G8). ``size_bytes`` is the leader
-    replica's size on disk. ``usage`` is for R7, None if no watermark is reached; ``tails`` are R5's bounds, by the
-    policy's key. ``segment_bases`` are the base offsets of the leader's segments from an inventory, sorted.
-    ``leader_epoch`` is the one in which all of this was read, None if unknown.
+    now. ``clock`` is unknown if this machine's clock and the brokers' differ (G8). ``watched_since_ms`` is since when
+    kretain has watched the cluster's groups (F10), None if not before now. ``size_bytes`` is the leader replica's size
+    on disk. ``usage`` is for R7, None if no watermark is reached; ``tails`` are R5's bounds, by the policy's key.
+    ``segment_bases`` are the base offsets of the leader's segments from an inventory, sorted. ``leader_epoch`` is the
+    one in which all of this was read, None if unknown.
     """
 
     topic: TopicFacts
@@ -217,6 +218,7 @@ class PartitionFacts(NamedTuple):
     samples: Maybe[Sequence[Sample]] = ()
     stamped_below: Maybe[int] = 0
     clock: Unknown | None = None
+    watched_since_ms: int | None = None
     size_bytes: Maybe[int] = NO_SIZE
     usage: Maybe[Usage | None] = None
     tails: Mapping[str, Maybe[Tail]] = _NOTHING

@@ -14,11 +14,13 @@ from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import Int64
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.watched import Watched
 
 PARTITIONS_A_DOCUMENT: Final = 32
 """Keeps a message below 500 kB in practice, and below a broker's limit at worst."""
 _GROUP: Final = "group:"
 _DISK: Final = "disk:"
+_WATCHED: Final = "watched:"
 _TOPIC_KEY: Final = re.compile(r"([A-Za-z0-9_-]{22})(?:/(\d{1,6}))?", re.ASCII)
 
 
@@ -61,7 +63,7 @@ class DiskDocument:
     disk: DiskMemory
 
 
-Document = TopicDocument | GroupDocument | DiskDocument
+Document = TopicDocument | GroupDocument | DiskDocument | Watched
 
 
 def topic_key(topic_id: str, partition: int) -> str:
@@ -88,6 +90,16 @@ def disk_key(name: str) -> str:
 def disk_of(key: str) -> str | None:
     """Return the disk that a key names, None if it names none."""
     return key.removeprefix(_DISK) if key.startswith(_DISK) else None
+
+
+def watched_key(name: str) -> str:
+    """Return the key of what is remembered of looks at groups (:attr:`.watched.Watched.key`)."""
+    return _WATCHED + name
+
+
+def watched_of(key: str) -> str | None:
+    """Return the looks that a key names, None if it names none."""
+    return key.removeprefix(_WATCHED) if key.startswith(_WATCHED) else None
 
 
 def partitions_of(key: str) -> tuple[str, range] | None:

@@ -219,7 +219,7 @@ class Ledger(LedgerRows):
             self._heads[name] = head._replace(seen_ms=max(seen, head.seen_ms))
         written = [*sorted({topic_id for topic_id, _ in (*changed, *self._taken)}), *groups, *judged]
         self._groups, self._judged, self._taken = {}, {}, {}
-        self._touched = {}
+        self._touched, self._looks = {}, {}
         return written
 
     def forget_group(self, name: str) -> bool:
@@ -301,13 +301,13 @@ class Ledger(LedgerRows):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        waiting = bool(looked or self._groups or self._judged or self._taken or self._ages.changed)
+        waiting = bool(looked or self._groups or self._judged or self._taken or self._ages.changed or self._looks)
         return waiting or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
-        self._taken = {}
+        self._taken, self._looks = {}, {}
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._heads = self._stored_heads()
@@ -380,12 +380,15 @@ class Ledger(LedgerRows):
             self._put_group(name, self._heads[name], document)
         for name, seen in touched.items():
             self._touch_group(name, seen)
+        for look, is_anew in self._looks.values():
+            (self._put_look if is_anew else self._merge_look)(look)
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
         keys = {docs.topic_key(*key) for key in (*changed, *self._taken)} | grown
         keys.update(map(docs.group_key, (*groups, *judged)), map(docs.disk_key, disks))
+        keys.update(map(docs.watched_key, self._looks))
         self._mark(keys, touched)
 
 

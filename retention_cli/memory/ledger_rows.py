@@ -23,6 +23,7 @@ from retention_cli.memory.ledger_file import LedgerFile
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import NOTHING, Logs, Positions
 from retention_cli.memory.shared_cache import SharedCache
+from retention_cli.memory.watched import Watched, as_text, from_text, watched_since
 
 SEEN_AGAIN_MS: Final = 3_600_000
 """An unchanged group is sent again at most once an hour, so it counts that much longer once it is gone."""
@@ -65,6 +66,7 @@ class LedgerRows(LedgerFile):
         self._judged: dict[str, bytes] = {}
         self._touched: dict[str, int] = {}
         self._present: set[str] = set()
+        self._looks: dict[str, tuple[Watched, bool]] = {}
         self._heads: dict[str, Head] = {}
         self._outdated = False  # what was read is not what the file has
         super().__init__(folder, known_id)
@@ -154,6 +156,34 @@ class LedgerRows(LedgerFile):
     def _is_stale(self, disk: str, before_ms: int) -> bool:
         looks = (self._stored_disk(disk) or DiskMemory()).looks
         return not looks or looks[-1].wall_ms < before_ms
+
+    # -- since when groups are watched --------------------------------------------------------
+
+    def watched_since(self, scope: str, ignored: Collection[str], now_ms: int) -> int | None:
+        """Return since when the groups of a scope have been watched (F10, Unix ms); None if they are not."""
+        with self._errors():
+            known = {**self._stored_looks(), **{key: one for key, (one, _) in self._looks.items()}}
+        return watched_since(known.values(), scope, ignored, now_ms)
+
+    def saw_all(self, scope: str, ignored: tuple[str, ...], now_ms: int) -> None:
+        """Note that all groups of a scope were read, but for the ignored ones (F10)."""
+        since_ms = self.watched_since(scope, ignored, now_ms)
+        one = Watched(scope, ignored, now_ms if since_ms is None else since_ms, now_ms)
+        with self._errors():
+            before = self._stored_looks().get(one.key)
+        if before is None or not before.is_fresh(now_ms, one.since_ms):
+            self._looks[one.key] = one, before is not None and not before.is_current(now_ms)
+
+    def _stored_looks(self) -> dict[str, Watched]:
+        rows = self.db.execute("SELECT key, value FROM about WHERE substr(key, 1, 8) = 'watched:'")
+        return {docs.watched_of(key) or "": from_text(value) for key, value in rows}
+
+    def _put_look(self, one: Watched) -> None:
+        self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.watched_key(one.key), as_text(one)))
+
+    def _merge_look(self, one: Watched) -> None:
+        before = self._stored_looks().get(one.key)
+        self._put_look(one if before is None else one.merged(before))
 
     # -- groups, as they are read and judged -----------------------------------------------
 
@@ -282,6 +312,7 @@ class LedgerRows(LedgerFile):
         partitions = self.db.execute("SELECT topic_id, partition FROM partitions")
         disks = self.db.execute("SELECT name FROM disks")
         keys = {docs.group_key(name) for (name,) in groups} | {docs.disk_key(name) for (name,) in disks}
+        keys |= {docs.watched_key(name) for name in self._stored_looks()}
         return keys | {docs.topic_key(*key) for key in partitions}
 
     def _document(self, key: str) -> docs.Document | None:
@@ -292,6 +323,8 @@ class LedgerRows(LedgerFile):
         if (disk := docs.disk_of(key)) is not None:
             looks = self._stored_disk(disk)
             return None if looks is None else docs.DiskDocument(disk, looks)
+        if (watched := docs.watched_of(key)) is not None:
+            return self._stored_looks().get(watched)
         if (named := docs.partitions_of(key)) is None:
             return None
         topic_id, numbers = named
@@ -328,6 +361,8 @@ class LedgerRows(LedgerFile):
             case docs.DiskDocument():
                 disk = self._stored_disk(document.name) or DiskMemory()
                 self._put_disk(document.name, disk.merged(document.disk))
+            case Watched():
+                self._merge_look(document)
 
     def _mark(self, keys: Iterable[str], touched: Mapping[str, int] | None = None) -> None:
         """Note which documents have changed, if there are others to send them to. Part of each transaction.

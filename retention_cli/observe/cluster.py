@@ -324,7 +324,7 @@ class _Reading:
         now_ms, groups = request.clock_ms(), request.groups
         if request.clock is not None:
             groups = by_wrong_clock(groups, now_ms)
-        recall = Recall(self.memory, groups, now_ms)
+        recall = Recall(self.memory, groups, now_ms, clock_is_right=request.clock is None)
         with_rows = request.with_rows and self.again is None
         groups_of = GroupReader(self.reader, scopes, recall, self.progress, self.listener, with_rows=with_rows)
         return groups_of.read(metadata, request.patience_s, request.outside)
@@ -358,6 +358,7 @@ class _Reading:
         no_size: Unknown,
     ) -> dict[TopicPartition, PartitionFacts]:
         facts = {}
+        watched_since_ms = self.memory.watched_since(*self.request.groups.watched, self.request.clock_ms())
         for tp, (log_start, high_watermark, last_stable_offset) in log_ends.items():
             topic, metadata = self.topics[tp.topic], self.partitions[tp]
             unsized = topic.unsized
@@ -369,6 +370,7 @@ class _Reading:
                 last_stable_offset=last_stable_offset,
                 floor=floors.floor(tp, log_start, high_watermark),
                 clock=self.request.clock,
+                watched_since_ms=watched_since_ms,
                 size_bytes=sizes.get(tp, no_size) if unsized is None else unsized,
                 has_leader=metadata.leader is not None,
                 leader_epoch=metadata.leader_epoch,

@@ -259,6 +259,7 @@ class Policy:
         source = value("retention.eventtime.source", None)
         return Settings(
             consumed_after_ms=consumed_after,
+            watch_first_ms=self.groups.watch_first_ms,
             forced_age_ms=None if forced == -1 else forced,
             forced_age_guarded="retention.ms" in found and found["retention.ms"].place == "--older-than",
             event_time_ms=value("retention.max.eventtime.ms", None),

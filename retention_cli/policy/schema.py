@@ -76,6 +76,11 @@ class GroupsModel(StrictModel):
     remember: v.Milliseconds = Field(
         default=DEFAULT_REMEMBER_MS, description="How long a group that is gone still counts (F6). Default: 30d."
     )
+    watch_first: v.Milliseconds | None = Field(
+        default=None,
+        alias="watch.first",
+        description="Hold R1 until kretain has watched the cluster's groups for this long (F10). Default: off.",
+    )
 
 
 class LimitsModel(StrictModel):

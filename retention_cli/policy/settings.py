@@ -88,9 +88,11 @@ class Settings:
     settings are unknown: the topic is then held. ``max_bytes`` and ``max_topic_bytes`` are R5's.
     ``of_audit``: the audit log is copied to this topic (G5).
     ``whole_segments`` rounds bounds down to a segment's base offset (``granularity: segment``).
+    ``watch_first_ms`` is how long groups must have been watched before R1 trims (F10).
     """
 
     consumed_after_ms: int | None = None
+    watch_first_ms: int | None = None
     forced_age_ms: int | None = None
     forced_age_guarded: bool = False
     event_time_ms: int | None = None
@@ -158,6 +160,7 @@ class GroupRules:
     whose commits' leader epochs say nothing (F5). ``offsets_hidden``: the provider hides the offsets topic (F9).
     ``start`` has how far back (ms) groups start where they have no commit (F2), by name; None: nobody can tell.
     ``scope`` is the prefix of the groups that this user may describe, None if it must be all groups (F8).
+    ``watch_first_ms`` is how long groups must have been watched before R1 trims (F10), None if not at all.
     """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
@@ -171,6 +174,13 @@ class GroupRules:
     offsets_hidden: bool = False
     scope: str | None = None
     start: tuple[tuple[str, int | None], ...] = ()
+    watch_first_ms: int | None = None
+
+    @property
+    def watched(self) -> tuple[str, tuple[str, ...]]:
+        """The groups that kretain sees by these rules (F10): the prefix of their names, and the patterns left out."""
+        shares = ("\x01share",) if self.share == "ignore" else ()
+        return self.scope or "", (*sorted({*self.ignore}), *shares)
 
 
 @dataclass(frozen=True, slots=True)

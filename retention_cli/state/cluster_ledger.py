@@ -24,6 +24,7 @@ from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.watched import Watched
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC, Stored
 from retention_cli.state.state_topic import Extent, StateTopic
@@ -320,6 +321,8 @@ def covers(theirs: docs.Document, mine: docs.Document) -> bool:
         return known and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
     if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
         return theirs.disk.covers(mine.disk)
+    if isinstance(theirs, Watched) and isinstance(mine, Watched):
+        return theirs.merged(mine) == theirs
     return False
 
 
@@ -338,3 +341,5 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
             return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))
         case docs.DiskDocument():
             return replace(document, disk=DiskMemory())
+        case Watched():
+            return replace(document, since_ms=0, last_ms=0)

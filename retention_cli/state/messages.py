@@ -6,6 +6,7 @@ key                   value
 ``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
 ``group:NAME``        a consumer group: its commits that counted, those that are gone, those that are refused
 ``disk:NAME``         a broker's disk: how much of it was in use, and when
+``watched:KEY``       since when the cluster's groups have been watched
 ``clock``             only a stamp, by which a trim compares clocks (G8)
 ====================  =================================================================================
 
@@ -32,11 +33,14 @@ from retention_cli.memory.documents import (
     group_key,
     group_of,
     partitions_of,
+    watched_key,
+    watched_of,
 )
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.interface import Int64
 from retention_cli.memory.replica import ROW_BYTES
 from retention_cli.memory.samples import SAMPLE_BYTES
+from retention_cli.memory.watched import Watched
 
 T = TypeVar("T")
 VERSION: Final = 4
@@ -70,6 +74,7 @@ _ADAPTERS: Final[Mapping[type[Document], TypeAdapter[Document]]] = {
     TopicDocument: TypeAdapter(TopicDocument),
     GroupDocument: TypeAdapter(GroupDocument),
     DiskDocument: TypeAdapter(DiskDocument),
+    Watched: TypeAdapter(Watched),
 }
 
 
@@ -114,6 +119,8 @@ def _kind_of(key: str) -> type[Document]:
         return GroupDocument
     if disk_of(key) is not None:
         return DiskDocument
+    if watched_of(key) is not None:
+        return Watched
     if partitions_of(key) is None:
         raise DocumentError("its key is none that this kretain knows")
     return TopicDocument
@@ -140,3 +147,6 @@ def _check(key: str, document: Document) -> None:
         case DiskDocument(name=name, disk=disk):
             if disk_key(name) != key or len(disk.packed) % LOOK_BYTES:
                 raise DocumentError("it is about another disk, or its looks are cut short")
+        case Watched():
+            if watched_key(document.key) != key:
+                raise DocumentError("it is about looks at other groups")

@@ -49,7 +49,8 @@ class Cutter:
         """Return the partitions of these topics."""
         ids = json.dumps(sorted(topic_ids)).replace("'", "''")
         rows = f"SELECT p.* FROM json_each('{ids}') CROSS JOIN whole.partitions p ON p.topic_id = value"  # noqa: S608
-        return self._part([f"INSERT INTO partitions {rows}"])
+        looks = "INSERT INTO about SELECT * FROM whole.about WHERE substr(key, 1, 8) = 'watched:'"
+        return self._part([f"INSERT INTO partitions {rows}", looks])
 
     def _part(self, statements: Iterable[str], mine: Callable[[str], bool] = bool) -> Handed:
         memory = self._memory

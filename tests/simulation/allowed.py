@@ -13,6 +13,7 @@ from tests.simulation.truth import LOGS_CHANGE, REMEMBER_MS, YEAR_2000_MS, Readi
 HIDES_READERS = ("a group went back", "a group came", "a member came", "offsets were deleted", "a group was deleted")
 """What no client can see of groups between its last read and a delete: it excuses what they had yet to read alone."""
 CLOCK_SLACK_MS = 60_000
+PAUSE_MS = 48 * HOUR
 
 
 def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
@@ -100,7 +101,10 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
     guarded = rules.unconsumed == "hold"
     if rules.consumed_h is not None:
         yield (
-            ancient or _unread(truth, reading, tp, log, gone) or _not_before("R1", gone, now - rules.consumed_h * HOUR)
+            ancient
+            or _unwatched(truth, reading)
+            or _unread(truth, reading, tp, log, gone)
+            or _not_before("R1", gone, now - rules.consumed_h * HOUR)
         )
     if rules.forced_h is not None:
         yield ancient or _not_before("R4", gone, now - rules.forced_h * HOUR)
@@ -119,6 +123,22 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
             or unread
             or _event_time(truth, rules, tp, gone, switched=_switched(truth, reading, tp))
         )
+
+
+def _unwatched(truth: Truth, reading: Reading) -> str | None:
+    """Return why R1 waits: this memory has not seen all groups for long enough, without a long pause (F10)."""
+    since = truth.kafka.now_ms
+    for look in sorted(reading.memory.looks, reverse=True):
+        if since - look > PAUSE_MS + CLOCK_SLACK_MS:
+            break
+        since = min(since, look)
+    watched_ms = truth.kafka.now_ms - since
+    if reading.rules.watch_h is None or watched_ms + CLOCK_SLACK_MS >= reading.rules.watch_h * HOUR:
+        return None
+    if reading.memory.clock_was_off:
+        truth.residues["our clock was wrong when all groups were listed"] += 1
+        return None
+    return f"F10: groups have been watched for {watched_ms / HOUR:.1f} h"
 
 
 def _ancient(truth: Truth, log: Partition) -> str | None:

@@ -80,14 +80,28 @@ MUTANTS: Final = (
     Mutant(
         "R1 without the floor",
         "decide/triggers/consumed.py",
-        "return floor if floor.offset < old.offset else old",
-        "return old",
+        "bound = floor if floor.offset < old.offset else old",
+        "bound = old",
     ),
     Mutant(
         "R1 without the age",
         "decide/triggers/consumed.py",
-        "return floor if floor.offset < old.offset else old",
-        "return floor",
+        "bound = floor if floor.offset < old.offset else old",
+        "bound = floor",
+    ),
+    Mutant(
+        "F10 never holds",
+        "decide/triggers/consumed.py",
+        "    if settings.watch_first_ms is None:\n",
+        "    if True:\n",
+        rules="R1 watched",
+    ),
+    Mutant(
+        "F10: a pause does not matter",
+        "memory/watched.py",
+        "now_ms <= self.last_ms + PAUSE_MS",
+        "now_ms",
+        rules="R1 watched",
     ),
     Mutant(
         "R2 an hour early",

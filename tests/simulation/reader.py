@@ -155,6 +155,7 @@ class SimReader(ClusterReader):
         self.clock = clock
         self.on_commits: Callable[[str], None] = lambda _group: None
         self.on_ends: Callable[[tuple[str, int]], None] = lambda _tp: None
+        self.on_list: Callable[[], None] = lambda: None
         self._kafka = kafka
         self._hub = hub
         self._configs_asked = 0
@@ -247,6 +248,7 @@ class SimReader(ClusterReader):
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         listed: list[groups.ListedGroup] = self._sim.run(groups.list_groups, sorted(brokers), self._until(patience_s))
+        self.on_list()
         return listed
 
     def group_rights(self, names: Sequence[str]) -> dict[str, bool]:

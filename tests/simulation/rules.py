@@ -18,7 +18,7 @@ class Rules:
     name an old leader epoch (F5). ``require`` groups must have committed (F4); with ``hidden`` the offsets topic may be
     (F9), with ``scope`` the user sees the groups of a prefix alone, and the last group has another name (F8). ``start`` has
     the hours by which groups start back that have no commit (F2). ``avro``: event times are read by schemas that may be
-    missing, and records without one are passed over.
+    missing, and records without one are passed over. ``watch_h``: groups must have been watched for so long (F10).
     """
 
     consumed_h: int | None = None
@@ -39,6 +39,7 @@ class Rules:
     hidden: bool = False
     scope: str | None = None
     start: dict[str, int] = field(default_factory=dict, hash=False)
+    watch_h: int | None = None
 
     @property
     def source(self) -> str:
@@ -52,6 +53,7 @@ class Rules:
             "stale.epochs": list(self.stale),
             "require": list(self.require),
             "offsets.topic": "hidden" if self.hidden else None,
+            "watch.first": None if self.watch_h is None else f"{self.watch_h}h",
             "start": {name: f"{hours}h" for name, hours in self.start.items()},
             "scope": None if self.scope is None else f"{self.scope}*",
         }

@@ -47,6 +47,7 @@ def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
 
     reader.on_commits = functools.partial(world.truth.read, reading)
     reader.on_ends = reading.ends_read
+    reader.on_list = lambda: reading.memory.looks.append(world.kafka.now_ms)
     return reading, reader
 
 

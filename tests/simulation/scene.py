@@ -44,6 +44,7 @@ RULES: Final[dict[str, Rules]] = {
     "R1 start": Rules(consumed_h=1, start={"g1": 24, "g2": 1}),
     "R1 hidden": Rules(consumed_h=1, require=("g0",), hidden=True),
     "R1 tenant": Rules(consumed_h=1, require=("g0",), hidden=True, scope="g"),
+    "R1 watched": Rules(consumed_h=1, watch_h=2),
     "R3 G2 tenant": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, require=("g0",), scope="g"),
 }
 MANAGED: Final = "a"

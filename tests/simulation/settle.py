@@ -43,6 +43,8 @@ def settle(world: World) -> None:
     mine = {row.tp: row for row in one.saved.decisions}
     for row in wanted.decisions:
         own = mine[row.tp]
+        if any(reason.code == "F10" for reason in own.reasons):
+            raise ViolationError(f"{row.tp}: groups have been watched for long enough: {own}")
         if row.action != "trim" or _says_truly(world, own):
             continue
         if one.memory.clock_was_off and "G3" in {own.limited_by, *(reason.code for reason in own.reasons)}:

@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 class MemoryTruth:
     """What a state directory (or the shared topic) may be expected to know of groups.
 
-    ``widths``: how many partitions topics (by id) had when a group was first seen.
+    ``widths``: how many partitions topics (by id) had when a group was first seen. ``looks``: when all groups were listed.
     """
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
@@ -51,6 +51,7 @@ class MemoryTruth:
     glimpsed: dict[tuple[str, str, int, tuple[int, int | None]], Seen] = field(default_factory=dict)
     saved: dict[tuple[str, str, int], int] = field(default_factory=dict)
     widths: dict[str, dict[str, int]] = field(default_factory=dict)
+    looks: list[int] = field(default_factory=list)
     clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from retention_cli.core.codes import Code
-from retention_cli.core.model import INFINITE_MS, Maybe, PartitionFacts, TopicFacts, Unknown
-from retention_cli.core.units import format_duration
+from retention_cli.core.model import INFINITE_MS, Maybe, PartitionFacts, TopicFacts, Unknown, known
+from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.policy.settings import Settings
 
@@ -30,7 +30,7 @@ class Consumed(Trigger):
         return () if facts.floor.offset <= facts.log_start else (now_ms - settings.consumed_after_ms,)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R1's bound; unknown also if T is longer than the forced retention (R1)."""
+        """Return R1's bound; unknown also if T is longer than the forced retention (R1), or while R1 waits (F10)."""
         after_ms = settings.consumed_after_ms
         if after_ms is None:
             return NotAsked()
@@ -45,7 +45,25 @@ class Consumed(Trigger):
         old = offset_at(facts, now_ms - after_ms, settings, now_ms)
         if isinstance(old, Unknown):
             return old
-        return floor if floor.offset < old.offset else old
+        bound = floor if floor.offset < old.offset else old
+        waits = watched_first(facts, settings, now_ms)
+        return bound if waits is None or bound.offset <= (known(facts.log_start) or 0) else waits
+
+
+def watched_first(facts: PartitionFacts, settings: Settings, now_ms: int) -> Unknown | None:
+    """Return why R1 must wait until kretain has watched the cluster's groups for long enough (F10), else None."""
+    if settings.watch_first_ms is None:
+        return None
+    since_ms = now_ms if facts.watched_since_ms is None else facts.watched_since_ms
+    until_ms = since_ms + settings.watch_first_ms
+    if facts.watched_since_ms is not None and until_ms <= now_ms:
+        return None
+    return Unknown.because(
+        Code.F10,
+        f"kretain has watched this cluster's groups since {format_time(since_ms // 1000 * 1000)}: R1 holds until "
+        f"{format_time(-until_ms // 1000 * -1000)} (groups.watch.first: {format_duration(settings.watch_first_ms)}). "
+        f"Until then run kretain plan every day, or kretain watch: a pause of more than 2 days starts this over",
+    )
 
 
 def live_retention(topic: TopicFacts) -> Maybe[int]:

@@ -97,12 +97,13 @@ class ShareReport:
 
     ``run`` names the run of the task. ``read`` are the groups whose commits were read, ``gone`` the positions of those
     that are gone (F6). ``widths`` and ``born`` are when topics and groups were first seen (F2), by topic id and number
-    of partitions, and by group.
+    of partitions, and by group. ``whole``: all groups of the share were read (F10).
     """
 
     run: str
     read: Sequence[str]
     gone: Sequence[tuple[str, dict[str, list[Commit]]]]
+    whole: bool = False
     widths: Sequence[tuple[str, int, int]] = ()
     born: dict[str, int] = field(default_factory=dict)
 
@@ -185,9 +186,8 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
     fold = groups.read(reader.metadata([OFFSETS_TOPIC]))
     run = f"{share}:{uuid.uuid4().hex}"
     yield from floors_rows(fold, giant.slices, run)
-    report = ShareReport(
-        run, sorted(seen), [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in fold.gone]
-    )
+    gone = [(group, {topic: [*some] for topic, some in rows.items()}) for group, rows in fold.gone]
+    report = ShareReport(run, sorted(seen), gone, not fold.failed)
     mine = -1 - share
     if memory.on_disk:
         for name, read in memory.reads:

@@ -92,6 +92,8 @@ class GroupReader:
             fold, doubt = self._read_once(reader.metadata([OFFSETS_TOPIC]), deadline)
         if doubt is not None:
             fold.fail_all(doubt.reason)
+        if not fold.failed:
+            self.recall.saw_all()
         fold_outside(fold, metadata, self.recall, reader, self.listener, outside)
         return fold
 

@@ -23,6 +23,7 @@ class Recall:
     memory: Ledger
     rules: GroupRules
     now_ms: int
+    clock_is_right: bool = True
 
     @property
     def since_ms(self) -> int:
@@ -42,6 +43,11 @@ class Recall:
                     as_before.setdefault(topic, [*rows]).append((partition, *commit))
             commits = {**commits, **as_before}
         return self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
+
+    def saw_all(self) -> None:
+        """Remember that every group that counts was listed and read (F10)."""
+        if self.clock_is_right:
+            self.memory.saw_all(*self.rules.watched, self.now_ms)
 
     def without_stale_epochs(self, name: str, commits: Commits) -> Commits:
         """Return a group's commits without their leader epochs (``groups.stale.epochs``, F5).

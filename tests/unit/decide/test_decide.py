@@ -184,6 +184,38 @@ def test_guard_that_lowers_a_bound_is_named(
     )
 
 
+@pytest.mark.parametrize(
+    ("since", "log", "expected"),
+    [
+        (None, Log(0, [OLD] * 5, None, 3), ("hold", None)),
+        (NOW, Log(0, [OLD] * 5, None, 3), ("hold", None)),
+        (NOW - 24 * HOUR + 1, Log(0, [OLD] * 5, None, 3), ("hold", None)),
+        (NOW - 24 * HOUR, Log(0, [OLD] * 5, None, 3), ("trim", 3)),
+        (None, Log(0, [OLD] * 5, None, 0), ("keep", None)),
+        (None, Log(0, [NEW] * 5, None, 3), ("keep", None)),
+    ],
+)
+def test_r1_waits_until_groups_have_been_watched(since: int | None, log: Log, expected: tuple[str, int | None]) -> None:
+    """F10. Where there is nothing to trim, nothing waits."""
+    waiting = replace(R1, watch_first_ms=24 * HOUR)
+    facts = log.facts(waiting)._replace(watched_since_ms=since)
+    decision = decide(facts, waiting, NOW)
+    assert (decision.action, decision.trim_to) == expected
+    assert [reason.code for reason in decision.reasons] == (["F10"] if expected[0] == "hold" else [])
+    assert decide(facts, replace(R1, watch_first_ms=None), NOW).action == ("keep" if expected[0] == "keep" else "trim")
+
+
+def test_r7_waits_with_r1_until_groups_have_been_watched() -> None:
+    """F10: a full disk shortens R1's time, and not the watch."""
+    waiting = replace(R1, watch_first_ms=24 * HOUR)
+    full = Usage("1:/d", 95.0, Watermark(90.0, 0.5, 0))
+    log = Log(0, [NOW - 18 * HOUR] * 5, None, 3)
+    pressed = log.facts(R1, lookups={NOW - 12 * HOUR: LookUp(5)})._replace(usage=full)
+    assert decide(pressed, replace(waiting, watch_first_ms=None), NOW).trim_to == 3
+    found = decide(pressed, waiting, NOW)
+    assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["F10"])
+
+
 def test_keep_decision_names_the_guard_that_prevented_a_trim() -> None:
     chosen = replace(R4, forced_age_guarded=True)
     decision = decide(Log(0, [OLD] * 5, None, 0).facts(chosen), chosen, NOW)

@@ -123,6 +123,8 @@ def message(head: object, body: object) -> bytes:
         ("group:a", {**GROUP, "group": "eJw="}),
         ("disk:1:/e", DISK),
         ("disk:1:/d", {**DISK, "disk": {"packed": "AAAA"}}),
+        ("watched:a", {"scope": "", "ignored": [], "since_ms": 1, "last_ms": 2}),
+        ("watched:a", {"scope": "", "ignored": "", "since_ms": 1, "last_ms": "2"}),
     ],
 )  # fmt: skip
 def test_invalid_document_is_refused(key: str, body: object) -> None:
