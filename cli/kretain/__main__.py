@@ -15,6 +15,7 @@ from typing import Any, Final
 from kretain.system import stdio
 
 _AGAIN_S: Final = 0.05
+_QUIET: Final = frozenset({"-q", "--quiet", "-h", "--help", "help"})
 _sending = threading.Lock()
 
 
@@ -60,6 +61,10 @@ def main() -> None:
         os._exit(code)
 
     atexit.register(leave)  # registered first, so called last: after threads and all other handlers
+    from kretain.render import progress
+
+    if len(sys.argv) > 1 and "_KRETAIN_COMPLETE" not in os.environ and not _QUIET.intersection(sys.argv):
+        progress.begin()  # before the slow imports
     from kretain.app import app
 
     try:
@@ -74,6 +79,8 @@ def main() -> None:
             tell_error(code, "output", f"the result could not be printed: {why}")
             raise SystemExit(code) from None
         raise
+    finally:
+        progress.still()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from kretain.errors import UsageError, tell
 from kretain.options.common import Common
 from kretain.reach import reaches
+from kretain.render.progress import doing
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
 from retention_cli.brokers.security.client_files import Setting, masked, read_properties, translate
@@ -107,9 +108,11 @@ class Resolved:
         policy = self.load()
         return "local" if policy is None else policy.state
 
-    def reader(self) -> ClusterReader:
-        """Return an unopened reader of the cluster."""
-        return ClusterReader(self.settings(), self.timeout_s, elsewhere=settings_of)
+    def reader(self, *, patient: bool = False) -> ClusterReader:
+        """Return an unopened reader of the cluster; a ``patient`` one waits for a broker that restarts."""
+        settings = self.settings()
+        doing(f"connecting to {settings.bootstrap}")
+        return ClusterReader(settings, self.timeout_s, elsewhere=settings_of, patient=patient)
 
 
 def config_path() -> Path:

@@ -76,6 +76,7 @@ class ClusterReader:
         timeout_s: the time-out of a request, and of waiting for a coordinator or leader that moves.
         clock: the clock that callers wait and time out by.
         elsewhere: knows other clusters; None if there are no contexts.
+        patient: keep trying a cluster that refuses connections until the time-out.
     """
 
     def __init__(
@@ -84,12 +85,14 @@ class ClusterReader:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         clock: Clock = SYSTEM,
         elsewhere: Elsewhere | None = None,
+        *,
+        patient: bool = False,
     ) -> None:
         self.settings = settings
         self.timeout_s = timeout_s
         self.clock = clock
         self._elsewhere = elsewhere
-        self._wire = Wire(settings, timeout_s)
+        self._wire = Wire(settings, timeout_s, patient=patient)
         self._unsettled: set[str] = set()
         self._schemas: SchemaRegistry | None = None
 

@@ -17,6 +17,7 @@ import typer
 from kretain.completion.quick import QuickCommand
 from kretain.errors import Exit
 from kretain.options.common import guarded, new_app, option, prose
+from kretain.render.progress import still
 
 app = new_app()
 
@@ -43,6 +44,7 @@ def demo(
 
       kretain demo --keep
     """
+    still()
     raise typer.Exit(int(guarded(lambda: _run(keep=keep), verbose)))
 
 

@@ -102,6 +102,7 @@ def watch(
       kretain watch -p policy.yaml --listen off --textfile /var/lib/node_exporter/kretain.prom
     """
     from kretain.config import resolve
+    from kretain.render.progress import still
     from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.core.units import format_duration
     from retention_cli.policy.settings import OneOff
@@ -135,7 +136,7 @@ def watch(
     ending, leadership = Ending(), Leadership(standby_group, _say)
     board = Board(interval / 1000, lambda: trim and leadership.term() is not None, lambda: policy.valid)
     passes = Passes(
-        reader=settings.reader,
+        reader=lambda: settings.reader(patient=True),
         memories=settings.memories,
         inventory=lambda selection: InventoryOption(None, selection.policy).view(),
         policy=policy,
@@ -149,6 +150,7 @@ def watch(
         uninterrupted=ending.uninterrupted,
         progress=board.tick,
     )
+    still()
     with ExitStack() as stack:
         stack.enter_context(ending.heard())
         stack.enter_context(closing(leadership))

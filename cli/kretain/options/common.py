@@ -23,6 +23,7 @@ import typer
 from kretain.completion.complete import complete_contexts
 from kretain.completion.quick import QuickCommand, QuickGroup
 from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, tell_error, worst
+from kretain.render import progress as moving
 from kretain.system import stdio
 from kretain.system.signals import ended_after
 from retention_cli.core.progress import Progress
@@ -210,9 +211,7 @@ class Common:
 
     def progress(self) -> contextlib.AbstractContextManager[Progress]:
         """Return a context manager whose progress is drawn in a terminal, but not with ``--quiet``."""
-        from kretain.render.progress import shown
-
-        return shown(quiet=self.quiet)
+        return moving.shown(quiet=self.quiet)
 
 
 class OptionGroup:
@@ -263,6 +262,7 @@ def command(
             if mine["verbose"]:
                 _tell_variables(ctx)
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
+            (moving.still if common.quiet else moving.begin)()
             raise typer.Exit(
                 int(guarded(lambda: function(common, **values), common.verbose, common.deeds, common.deadline))
             )

@@ -1,69 +1,66 @@
-"""Progress on stderr: a bar in a terminal, nothing in a pipe, and nothing for work of less than a second."""
+"""Progress on stderr: lines that keep moving in a terminal, nothing in a pipe.
+
+The first line appears before Kafka's client is imported, so nothing slow may be imported here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Final, NamedTuple
 
+from kretain import BEGAN
+from kretain.system import stdio
 from retention_cli.core.printable import printable
 from retention_cli.core.progress import Progress, silent
 
-_QUIET_SECONDS = 1.0
+FIRST_S: Final = 0.1
+"""No line before the process has run this long (s): most commands without a cluster are done by then."""
+EVERY_S: Final = 0.1
+_BAR: Final = 20
+_MOST_LINES: Final = 15
+_WORKING: Final = "working"
 
 
-@contextlib.contextmanager
-def shown(*, quiet: bool) -> Iterator[Progress]:
-    """Yield a progress that draws its reports if stderr is a terminal and ``quiet`` is false."""
-    with _bar(quiet=quiet) as bar:
-        yield silent if bar is None else functools.partial(bar.report, "")
+class _Task(NamedTuple):
+    phase: str
+    done: int
+    total: int | None
+    began: float
 
 
-@contextlib.contextmanager
-def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
-    """Yield a function that returns, for a cluster's name, a context manager with a progress line of its own."""
-    with _bar(quiet=quiet) as bar:
-        if bar is None:
-            yield lambda _name: contextlib.nullcontext(silent)
-            return
-        late = threading.Timer(_QUIET_SECONDS, bar.draw)  # a cluster that does not answer reports no progress
-        late.daemon = True
-        late.start()
-        try:
-            yield bar.named
-        finally:
-            late.cancel()
-
-
-@contextlib.contextmanager
-def _bar(*, quiet: bool) -> Iterator[_Bar | None]:
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    bar = _Bar()
-    try:
-        yield bar
-    finally:
-        bar.close()
-
-
-class _Bar:
-    """Draws the latest report of each name. Nothing is imported or drawn within the first second."""
+class _Screen:
+    """Lines at the end of what the terminal shows, one per name; erased before anything else is written there."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._lock = threading.Lock()
-        self._live: Any = None
-        self._latest: dict[str, tuple[str, int, int | None]] = {}
-        self._tasks: dict[str, Any] = {}
-        self._closed = False
+        self._lock = threading.RLock()
+        self._tasks: dict[str, _Task] = {}
+        self._lines = 0
+        self._frame = 0
+        self._hidden = False
+        """stdout has its result: draw nothing until there is more to wait for."""
+        self._in_line = False
+        """A question waits in the last line."""
+        self._ended = threading.Event()
+        utf8 = (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
+        self._frames = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if utf8 else "|/-\\"
+
+    def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
+        before = self._tasks.get(name)
+        began = before.began if before is not None and before.phase == phase else time.monotonic()
+        self._tasks[name] = _Task(phase, done, total, began)
+        self._hidden = False
 
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[Progress]:
+        """Yield the progress of one of several clusters, which has a line of its own."""
+
         def report(phase: str, done: int = 0, total: int | None = None) -> None:
             self.report(name, f"{name}: {phase}", done, total)
 
@@ -72,56 +69,121 @@ class _Bar:
             yield report
         finally:
             with self._lock:
-                self._latest.pop(name, None)
-                if (task := self._tasks.pop(name, None)) is not None and not self._closed:
-                    self._live.remove_task(task)
+                self._tasks.pop(name, None)
 
-    def report(self, name: str, phase: str, done: int = 0, total: int | None = None) -> None:
-        phase = printable(phase)
-        with self._lock:
-            before, self._latest[name] = self._latest.get(name), (phase, done, total)
-            if before is not None and before[0] != phase and name in self._tasks:  # it has its own rate and end
-                self._live.reset(self._tasks[name])
-        if self._live is not None or time.monotonic() - self._began >= _QUIET_SECONDS:
-            self.draw(name)
+    def run(self) -> None:
+        """Draw until the end."""
+        self._ended.wait(FIRST_S - (time.monotonic() - BEGAN))
+        while not self._ended.is_set():
+            self._draw()
+            self._ended.wait(EVERY_S)
 
-    def draw(self, *names: str) -> None:
-        """Draw the latest reports of these names, of all by default."""
+    def end(self) -> None:
+        """Erase the lines, and draw no more."""
+        self._ended.set()
+        self._erase()
+
+    def make_room(self, number: int, some: bytes) -> None:
+        """Erase the lines before something is written to a terminal (:data:`stdio.before_write`)."""
+        if number == 1 and not os.isatty(1):
+            return
         with self._lock:
-            if self._closed:
+            self._erase()
+            self._hidden = self._hidden or number == 1
+            self._in_line = not some.endswith(b"\n")
+
+    def _erase(self) -> None:
+        with self._lock:
+            if self._lines:
+                self._write(self._erasing())
+            self._lines = 0
+
+    def _erasing(self) -> str:
+        return "\r" + "\x1b[A" * (self._lines - 1) + "\x1b[J"
+
+    def _draw(self) -> None:
+        with self._lock:
+            if self._hidden or self._in_line or self._ended.is_set():
                 return
-            if self._live is None:
-                self._open()
-            for name in self._latest.keys() & names if names else self._latest:
-                phase, done, total = self._latest[name]
-                if name not in self._tasks:
-                    self._tasks[name] = self._live.add_task(phase, total=None)
-                self._live.update(self._tasks[name], description=phase, completed=done, total=total)
+            columns, rows = shutil.get_terminal_size()
+            shown = [one for name, one in list(self._tasks.items()) if name] or [*self._tasks.values()]
+            most = max(1, min(rows - 2, _MOST_LINES))
+            self._frame += 1
+            frame = self._frames[self._frame % len(self._frames)]
+            now = time.monotonic()
+            lines = [f"{frame} {_text(one, now)}"[: columns - 1] for one in shown[:most]]
+            if len(shown) > most:
+                lines[-1] = f"{frame} and {len(shown) - most + 1:,} more"
+            # Without automatic wrapping, so that a wide character can't make a line two.
+            self._write(self._erasing() + "\x1b[?7l" + "\n".join(lines) + "\x1b[?7h")
+            self._lines = len(lines)
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._live is not None:
-                self._live.stop()
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal was closed: SIGHUP ends the command
+            os.write(2, text.encode(sys.stderr.encoding or "utf-8", "kretain"))
 
-    def _open(self) -> None:
-        from rich import console, progress, text
 
-        class Rate(progress.ProgressColumn):
-            """The rate per second."""
+def _text(task: _Task, now: float) -> str:
+    """Return a line: the phase, a bar and the count, the rate, and the time so far and to go."""
+    parts, seconds = [printable(task.phase)], now - task.began
+    if task.total:
+        full = min(_BAR, _BAR * task.done // task.total)
+        parts += ["━" * full + "╌" * (_BAR - full), f"{task.done:,}/{task.total:,}"]
+    elif task.done:
+        parts.append(f"{task.done:,}")
+    if task.done and seconds >= 1:
+        parts.append(f"{task.done / seconds:,.0f}/s")
+    if seconds >= 1:
+        parts.append(_clock(seconds))
+    if task.total and 0 < task.done < task.total and seconds >= 1:
+        parts.append(f"{_clock(seconds / task.done * (task.total - task.done))} left")
+    return "  ".join(parts)
 
-            def render(self, task: progress.Task) -> text.Text:
-                return text.Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
-        self._live = progress.Progress(
-            progress.SpinnerColumn(),
-            progress.TextColumn("{task.description}", markup=False),
-            progress.BarColumn(bar_width=30),
-            progress.MofNCompleteColumn(),
-            Rate(),
-            progress.TimeElapsedColumn(),
-            progress.TimeRemainingColumn(compact=True),
-            console=console.Console(stderr=True),
-            transient=True,
-        )
-        self._live.start()
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+_current: _Screen | None = None
+
+
+def begin() -> None:
+    """Show that kretain is at work, if stderr is a terminal."""
+    global _current  # noqa: PLW0603  (a process has one terminal)
+    if _current is not None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return
+    _current = screen = _Screen()
+    screen.report("", _WORKING)
+    stdio.before_write = screen.make_room
+    threading.Thread(target=screen.run, name="kretain-progress", daemon=True).start()
+
+
+def still() -> None:
+    """Show no progress from here on: the command prints lines of its own, or has ended."""
+    global _current  # noqa: PLW0603
+    if _current is not None:
+        _current.end()
+        stdio.before_write = None
+        _current = None
+
+
+def doing(phase: str) -> None:
+    """Show what the command does now."""
+    if _current is not None:
+        _current.report("", phase)
+
+
+@contextlib.contextmanager
+def shown(*, quiet: bool) -> Iterator[Progress]:
+    """Yield a progress that shows its reports, if stderr is a terminal and ``quiet`` is false."""
+    screen = None if quiet else _current
+    yield silent if screen is None else functools.partial(screen.report, "")
+    doing(_WORKING)
+
+
+@contextlib.contextmanager
+def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
+    """Yield a function that returns, for a cluster's name, a context manager with a progress line of its own."""
+    screen = None if quiet else _current
+    yield screen.named if screen is not None else lambda _name: contextlib.nullcontext(silent)
+    doing(_WORKING)

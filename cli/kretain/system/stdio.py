@@ -12,7 +12,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -43,6 +43,9 @@ PLAIN: Final = {
 }
 """What stands for our own signs on a terminal whose encoding lacks them: one character for one where tables align."""
 
+before_write: Callable[[int, bytes], None] | None = None
+"""Called with the descriptor and the data before each write: progress makes room for it."""
+
 
 class _Channel(io.FileIO):
     """A file descriptor for writing that raises nothing. ``failure`` is its first error; later output is dropped."""
@@ -51,6 +54,8 @@ class _Channel(io.FileIO):
 
     def write(self, some: Any, /) -> int:
         """Write some of the data, and return how much; if that fails, drop all of it."""
+        if before_write is not None:
+            before_write(self.fileno(), bytes(some))
         if self.failure is None:
             try:
                 while (written := super().write(some)) is None:  # a pipe that was set to non-blocking

@@ -34,6 +34,7 @@ from retention_cli.brokers.wire.problems import (
     CONTROLLER,
     LATE,
     NO_ANSWER,
+    NO_LISTENER,
     code_problem,
     connection_problem,
     missing_api,
@@ -50,6 +51,9 @@ _AT_LEAST_S: Final = 2.0
 _CLIENT_REFUSES: Final = 1_000
 """Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
 fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
+
+_REFUSED_S: Final = 3.0
+"""How long a refused connection is tried again (s): a port on which no process listens."""
 
 _RIGHT: Final = {
     "AWS": "may the AWS credentials connect",
@@ -84,10 +88,13 @@ class Wire:
         settings: the connection settings.
         timeout_s: the time-out of a request, from when the broker has answered those before it (a delete's: from when
             it is sent), and of connecting to the cluster.
+        patient: try for all of that time even if every bootstrap address refuses connections, as a broker that
+            restarts does.
     """
 
-    def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:
+    def __init__(self, settings: ConnectionSettings, timeout_s: float, *, patient: bool = False) -> None:
         self.timeout_s = timeout_s
+        self._refused_s = timeout_s if patient else min(timeout_s, _REFUSED_S)
         self._settings = settings
         configs = {
             **settings.for_kafka_python(),
@@ -124,8 +131,10 @@ class Wire:
             self.close()
             raise
         self._net.start()
-        if not self._bootstrapped():
+        began = time.monotonic()
+        if not self._bootstrapped(began):
             self.close()
+            limit_s = self._refused_s if time.monotonic() < began + self.timeout_s else self.timeout_s
             if (refusal := self._heard.refusal) is not None:
                 what = "could not be reached" if refusal.startswith(WHAT) else "refused the connection"
                 raise UnauthorizedError(f"{self._settings.bootstrap} {what}: {refusal}")
@@ -140,13 +149,11 @@ class Wire:
                 said += f", and {right}?" if self._settings.mechanism else "?"
             if said == CONTROLLER:
                 raise UnreachableError(f"{self._settings.bootstrap} answered, but {said}")
-            raise UnreachableError(
-                f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
-            )
+            raise UnreachableError(f"{self._settings.bootstrap} could not be reached within {limit_s:g} s: {said}")
 
-    def _bootstrapped(self) -> bool:
+    def _bootstrapped(self, began: float) -> bool:
         """Connect to one of the bootstrap brokers. A broker that hangs only takes a share of the time-out."""
-        deadline = time.monotonic() + self.timeout_s
+        deadline = began + self.timeout_s
         share_s = self.timeout_s / max(1, self._settings.bootstrap.count(",") + 1)
         while (left_s := deadline - time.monotonic()) > 0:
             attempt = self._manager.bootstrap_async(int(1000 * min(share_s, left_s)))
@@ -155,7 +162,8 @@ class Wire:
             while not done.wait(0.05):
                 # A refusal is final, and so is a controller, though the client would retry until the time-out.
                 # A name server that does not answer blocks the loop itself.
-                if self._heard.final or time.monotonic() > deadline + 1:
+                now = time.monotonic()
+                if self._heard.final or now > deadline + 1 or (now > began + self._refused_s and self._heard.nowhere):
                     return False
             if not isinstance(attempt.exception, kafka_errors.KafkaTimeoutError):
                 return bool(attempt.succeeded())  # done, or another attempt would fail likewise
@@ -364,6 +372,14 @@ class _Heard:
         self._settings = settings
         self.last: str | None = None
         self.refusal: str | None = None
+        self._by_address: dict[str, str] = {}
+        """What the latest attempt at each bootstrap address ended with."""
+
+    @property
+    def nowhere(self) -> bool:
+        """Whether every bootstrap address refused the latest connection."""
+        refused = sum(said == NO_LISTENER for said in self._by_address.values())
+        return refused == len(self._by_address) >= self._settings.bootstrap.count(",") + 1
 
     @property
     def final(self) -> bool:
@@ -384,6 +400,8 @@ class _Heard:
                 )
                 if isinstance(error, _REFUSED):
                     self.refusal = said
+                if isinstance(record.args, tuple) and str(record.args[0]).startswith("bootstrap"):
+                    self._by_address[str(record.args[0])] = said
                 if said != LATE or self.last is None:  # the last attempt's time is up where all ended otherwise
                     self.last = said
 

@@ -6,6 +6,7 @@ parentheses, where it has one: that is what to search for.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from retention_cli.brokers.security.kerberos_settings import WHAT
 
 NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 LATE: Final = "no answer came in time"
+NO_LISTENER: Final = os.strerror(errno.ECONNREFUSED).lower()
+"""No process listens at that address."""
 CONTROLLER: Final = (
     "that is the port of a KRaft controller, which does not offer Metadata and serves no clients: use a broker's port"
 )

@@ -14,6 +14,7 @@ from retention_cli.brokers.wire.problems import LATE
 
 GONE = kafka_errors.KafkaConnectionError("socket disconnected")
 TIME_IS_UP = kafka_errors.KafkaTimeoutError("timed out")
+PORT_CLOSED = kafka_errors.KafkaConnectionError("111 ECONNREFUSED")
 REFUSED = kafka_errors.SaslAuthenticationFailedError("no")
 
 
@@ -34,6 +35,27 @@ def test_late_attempt_does_not_hide_the_reason_of_another(errors: list[Exception
     assert heard.last is not None
     assert last in heard.last
     assert (heard.refusal is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("attempts", "nowhere"),
+    [
+        ((("bootstrap-0", PORT_CLOSED),), False),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-0", PORT_CLOSED)), False),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-1", PORT_CLOSED)), True),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-1", TIME_IS_UP)), False),
+        ((("bootstrap-0", TIME_IS_UP), ("bootstrap-1", PORT_CLOSED), ("bootstrap-0", PORT_CLOSED)), True),
+        ((("bootstrap-0", PORT_CLOSED), ("bootstrap-1", PORT_CLOSED), ("bootstrap-1", GONE)), False),
+    ],
+    ids=["one of two", "the same twice", "both", "the other is late", "both, at last", "the other hangs up by now"],
+)
+def test_cluster_is_nowhere_only_if_every_address_refuses(
+    attempts: tuple[tuple[str, Exception], ...], nowhere: bool
+) -> None:
+    heard = _Heard(ConnectionSettings("h:1,h:2"))
+    for address, error in attempts:
+        heard.emit(logging.LogRecord("kafka", logging.WARNING, "", 0, "%s failed: %s", (address, error), None))
+    assert heard.nowhere is nowhere
 
 
 def test_connection_opens_while_the_logging_lock_is_taken() -> None:
