@@ -74,8 +74,8 @@ class LazyGroup(QuickGroup):
         except typer.Abort:
             from kretain.errors import tell_error
 
-            tell_error(1, "failed", "no answer", "answer the question, or give --yes where there is one")
-            sys.exit(1)
+            tell_error(130, "interrupted", "interrupted")
+            sys.exit(130)
         except Exception as error:
             if not hasattr(error, "format_message"):  # Typer does not export the class of its usage errors
                 raise
@@ -117,15 +117,15 @@ def _report_usage(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help, unless that has been printed
         sys.stderr.write(error.message)
     else:
-        from kretain.errors import tell, tell_error
+        from kretain.errors import tell_error
 
         ctx = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
+        if text[1:2].islower():  # no name or variable
+            text = text[0].lower() + text[1:]
         see = f"see {'kretain' if ctx is None else ctx.command_path} --help"
-        if for_scripts():
-            tell_error(error.exit_code, "usage", text, see)
-        else:
-            tell(f"kretain: {text}; {see}")
+        in_one_line = not for_scripts() and not sys.stderr.isatty()
+        tell_error(error.exit_code, "usage", f"{text}; {see}" if in_one_line else text, see)
     sys.exit(error.exit_code)
 
 

@@ -5,38 +5,73 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-CODES: Final[Mapping[str, tuple[str, str]]] = {
-    "usage": ("the arguments are wrong, or contradict each other", "see the command's --help"),
-    "policy": ("the policy file is invalid", "fix what each problem names; kretain policy check lists them again"),
-    "fleet-file": ("the fleet file is invalid", "fix what each problem names"),
-    "config": ("the configuration file is invalid", "fix it; kretain context list shows its contexts"),
-    "settings": ("a connection setting is invalid", "fix the named setting"),
-    "nothing-matches": ("the policy, or a TOPIC, matches no topic", "check the names, and DESCRIBE on the topics"),
-    "unreachable": ("no broker answered", "check the address, the network and security.protocol"),
-    "unauthorized": (
+
+class Kind(NamedTuple):
+    """A kind of error: what happened, what to do, the exit code, and the page that has more."""
+
+    what: str
+    hint: str
+    exit: int = 1
+    docs: str | None = None
+
+
+CODES: Final[Mapping[str, Kind]] = {
+    "usage": Kind("the arguments are wrong, or contradict each other", "see the command's --help", 2),
+    "policy": Kind(
+        "the policy file is invalid",
+        "fix what each problem names; kretain policy check lists them again",
+        docs="docs/policy.md",
+    ),
+    "fleet-file": Kind("the fleet file is invalid", "fix what each problem names", docs="docs/fleets.md"),
+    "config": Kind(
+        "the configuration file is invalid",
+        "fix it; kretain context list shows its contexts",
+        docs="docs/connecting.md",
+    ),
+    "settings": Kind("a connection setting is invalid", "fix the named setting", docs="docs/connecting.md"),
+    "nothing-matches": Kind(
+        "the policy, a TOPIC or --cluster matches nothing", "check the names, and DESCRIBE on the topics"
+    ),
+    "unreachable": Kind(
+        "no broker answered", "check the address, the network and security.protocol", docs="docs/connecting.md"
+    ),
+    "unauthorized": Kind(
         "the cluster refused the user, or the operation",
         "grant the named permission; kretain doctor lists all",
+        docs="docs/connecting.md#rights",
     ),
-    "request": ("a request to the cluster failed", "run it again; kretain doctor shows what works"),
-    "plan-file": ("the saved plan is invalid", "run kretain plan --out again"),
-    "inventory": ("an inventory of segments is invalid, or could not be made", "run kretain segments scan again"),
-    "archive": ("the archive is unusable", "check the archive's URL and permissions"),
-    "state": ("the ledger, the audit log or the state directory is unusable", "check --state-dir"),
-    "locked": ("another trim of this cluster is running", "run it later, or use --wait-lock"),
-    "refused": ("a plan that is stale, of another cluster, past a limit, or not confirmed", "run kretain plan again"),
-    "missing-part": ("an extra is not installed", "install the named extra"),
-    "spark": ("Spark failed", "follow the text; -vv shows where it happened"),
-    "output": ("the result could not be printed or saved", "check the disk or pipe that it goes to"),
-    "interrupted": ("Ctrl-C, SIGTERM or --deadline", "kretain history shows what was done"),
-    "failed": ("anything else", "follow the text"),
-    "internal": ("an error in kretain itself", "run again with -vv, and report what it shows"),
+    "request": Kind("a request to the cluster failed", "run it again; kretain doctor shows what works"),
+    "plan-file": Kind("the saved plan is invalid", "run kretain plan --out again", docs="docs/plan.md#saved-plans"),
+    "inventory": Kind(
+        "an inventory of segments is invalid, or could not be made",
+        "run kretain segments scan again",
+        docs="docs/segments.md",
+    ),
+    "archive": Kind("the archive is unusable", "check the archive's URL and permissions", docs="docs/archive.md"),
+    "state": Kind(
+        "the ledger, the audit log or the state directory is unusable", "check --state-dir", docs="docs/memory.md"
+    ),
+    "locked": Kind("another trim of this cluster is running", "run it later, or use --wait-lock", 6),
+    "refused": Kind(
+        "a plan that is stale, of another cluster, past a limit, or not confirmed", "run kretain plan again", 6
+    ),
+    "missing-part": Kind("an extra is not installed", "install the named extra"),
+    "spark": Kind("Spark failed", "follow the text; -vv shows where it happened", docs="docs/spark.md"),
+    "output": Kind("the result could not be printed or saved", "check the disk or pipe that it goes to"),
+    "interrupted": Kind("Ctrl-C, SIGTERM or --deadline", "kretain history shows what was done", 130),
+    "failed": Kind("anything else", "follow the text"),
+    "internal": Kind("an error in kretain itself", "run again with -vv, and report what it shows"),
 }
-"""Each code: what happened, and what to do. Codes are never renamed."""
+"""Each code. Codes are never renamed."""
+
+_TEXT_SAYS_IT: Final = frozenset({"refused", "missing-part", "interrupted", "failed", "internal"})
+"""Errors whose text already says what to do, so that people get no hint."""
 
 _KINDS: Final[Mapping[str, str]] = {
     "UsageError": "usage",
+    "NoClusterError": "usage",
     "PolicyError": "policy",
     "FleetFileError": "fleet-file",
     "ConfigError": "config",
@@ -113,9 +148,22 @@ def is_ours(kind: type[BaseException]) -> bool:
     return kind.__module__.startswith(("retention_cli.", "kretain."))
 
 
+def exit_of(error: BaseException) -> int:
+    """Return an error's exit code: that of its kind."""
+    return CODES[code_of(error)].exit
+
+
+def hint_for(code: str, hint: str | None = None) -> str | None:
+    """Return the line that follows an error in a terminal: what to do, and where to read more; None if neither."""
+    kind = CODES[code]
+    said = hint or ("" if code in _TEXT_SAYS_IT else kind.hint)
+    return " · ".join(part for part in (said, kind.docs) if part) or None
+
+
 def error_line(exit_code: int, code: str, text: str, hint: str | None = None) -> str:
     """Return an error as JSON in one line."""
-    told = {"exit": exit_code, "code": code, "text": text, "hint": CODES[code][1] if hint is None else hint}
+    kind = CODES[code]
+    told = {"exit": exit_code, "code": code, "text": text, "hint": hint or kind.hint, "docs": kind.docs}
     if is_json_log():
         return log_line("error", **told)
     return json.dumps({"error": told}, ensure_ascii=False)

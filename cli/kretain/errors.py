@@ -9,7 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from kretain.error_codes import code_of, error_line, for_scripts, is_json_log, is_ours, log_line
+from kretain.error_codes import (
+    code_of,
+    error_line,
+    exit_of,
+    for_scripts,
+    hint_for,
+    is_json_log,
+    is_ours,
+    log_line,
+)
 from kretain.reach import complete
 from retention_cli.core.errors import Refusal
 from retention_cli.core.printable import printable
@@ -98,13 +107,7 @@ class Deeds:
 
 def exit_code_for(error: BaseException) -> Exit:
     """Return the exit code for an error."""
-    if isinstance(error, KeyboardInterrupt):
-        return Exit.INTERRUPTED
-    if isinstance(error, UsageError):
-        return Exit.USAGE
-    if isinstance(error, Refusal):
-        return Exit.REFUSED
-    return Exit.FAILED
+    return Exit(exit_of(error))
 
 
 def as_engine_error(error: BaseException) -> BaseException:
@@ -135,19 +138,20 @@ def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = Non
     lines = ["interrupted"] if isinstance(error, KeyboardInterrupt) else [*map(str, lines_of(error))]
     if deeds:
         lines.append(f"before that: {deeds}")
+    tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), lines)
+
+
+def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str | None = None) -> None:
+    """Print an error to stderr in the form that ``--errors`` says; in a terminal a hint follows."""
+    lines = [text] if isinstance(text, str) else text
     if for_scripts():
-        tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), "; ".join(lines))
+        told = error_line(exit_code, code, printable(complete("; ".join(lines))), hint)
+        print(told, file=sys.stderr, flush=True)
         return
     for line in lines:
         tell(f"kretain: {line}")
-
-
-def tell_error(exit_code: int, code: str, text: str, hint: str | None = None) -> None:
-    """Print an error to stderr that no exception stands for, in the form that ``--errors`` says."""
-    if for_scripts():
-        print(error_line(exit_code, code, printable(complete(text)), hint), file=sys.stderr, flush=True)
-    else:
-        tell(f"kretain: {text}")
+    if sys.stderr.isatty() and (said := hint_for(code, hint)) is not None:
+        tell(f"  hint: {said}")
 
 
 def tell(line: str, *, end: str = "\n") -> None:

@@ -19,6 +19,10 @@ class SettingsError(BrokerError):
     """A connection setting can't be used; the text names the key and what to write instead."""
 
 
+class NoClusterError(SettingsError):
+    """No setting names a cluster."""
+
+
 class RequestFailedError(BrokerError):
     """One request failed. ``retriable``: sending it again may succeed.
 

@@ -30,7 +30,7 @@ def lines_of(problems: Sequence[PolicyProblem]) -> list[str]:
     """Return a line for each of the first problems, and one that counts the others."""
     lines = [str(problem) for problem in problems[:MOST_TOLD]]
     if (more := len(problems) - MOST_TOLD) > 0:
-        lines.append(f"{problems[0].source}: … and {more:,} more problem{'' if more == 1 else 's'}: mend these first")
+        lines.append(f"{problems[0].source}: … and {more:,} more problem{'' if more == 1 else 's'}: fix these first")
     return lines
 
 

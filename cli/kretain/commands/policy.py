@@ -12,8 +12,7 @@ import typer
 
 from kretain.completion.complete import complete_live_keys, complete_live_pairs, complete_topics
 from kretain.completion.quick import QuickCommand
-from kretain.error_codes import for_scripts
-from kretain.errors import Exit, UsageError, tell_error
+from kretain.errors import Exit, UsageError
 from kretain.options.common import Common, OutputOption, command, new_app
 from kretain.options.rules import RuleFlags
 
@@ -37,16 +36,13 @@ def check(
     """
     from kretain.config import resolve
     from kretain.render.output import count, say
-    from retention_cli.policy.errors import PolicyError, lines_of
+    from retention_cli.policy.errors import PolicyError
     from retention_cli.policy.load import load_policy
     from retention_cli.reports.policy_check import check_against, check_alone
 
     settings = resolve(common if file is None else replace(common, policy=file))
     path = _path(settings.policy)
-    try:
-        policy = load_policy(path)
-    except PolicyError as error:
-        return _report(error.lines)
+    policy = load_policy(path)
     if "bootstrap.servers" in settings.connection:
         with settings.reader() as reader:
             findings = check_against(policy, reader)
@@ -55,7 +51,7 @@ def check(
         findings.notes.append("not checked against a cluster: give -b or --context for that")
     common.warn(*findings.notes)
     if findings.problems:
-        return _report(lines_of(findings.problems))
+        raise PolicyError(findings.problems)
     seen = (
         findings.skipped and f"{findings.skipped:,} never touched (G5)",
         findings.frozen and f"{findings.frozen:,} on hold (G7)",
@@ -235,11 +231,3 @@ def _path(path: Path | None) -> Path:
     if path is None:
         raise UsageError("there is no policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
     return path
-
-
-def _report(problems: list[str]) -> Exit:
-    if for_scripts():
-        tell_error(Exit.FAILED, "policy", "; ".join(problems))
-    else:
-        print("\n".join(problems), file=sys.stderr)
-    return Exit.FAILED

@@ -86,10 +86,12 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
     """Return the cluster that the options select, or the fleet.
 
     Raises:
-        UsageError: the options select clusters in more than one way, or --cluster matches none.
+        UsageError: the options select clusters in more than one way.
+        NothingMatchesError: --cluster matches none.
         FleetFileError, ConfigError: a file is invalid, or no context matches.
     """
     from kretain.config import nearest, resolve
+    from retention_cli.policy.selection import NothingMatchesError
 
     fleet = _fleet(common, flags)
     if fleet is None:
@@ -99,7 +101,8 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
     if flags.cluster is None:
         return fleet
     if flags.cluster not in fleet.clusters:
-        raise UsageError(f"{fleet.source} has no cluster {flags.cluster!r}; {nearest(flags.cluster, fleet.clusters)}")
+        near = nearest(flags.cluster, fleet.clusters)
+        raise NothingMatchesError(f"{fleet.source} has no cluster {flags.cluster!r}; {near}")
     return fleet.clusters[flags.cluster]
 
 

@@ -263,9 +263,11 @@ def command(
                 _tell_variables(ctx)
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
             (moving.still if common.quiet else moving.begin)()
-            raise typer.Exit(
-                int(guarded(lambda: function(common, **values), common.verbose, common.deeds, common.deadline))
-            )
+            try:
+                code = guarded(lambda: function(common, **values), common.verbose, common.deeds, common.deadline)
+            except UsageError as error:
+                raise typer.BadParameter(str(error), ctx=ctx) from None
+            raise typer.Exit(int(code))
 
         signature = inspect.Signature(
             [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
@@ -330,6 +332,9 @@ def guarded(
 
     At the deadline the command is asked to stop, as by SIGTERM. Once something was deleted, any later failure is
     partial (5), and what was deleted is printed to stderr.
+
+    Raises:
+        UsageError: the arguments don't go together, or name no cluster.
     """
     deeds = Deeds() if deeds is None else deeds  # not "or": an empty one is false, but may still be filled
     signal.signal(signal.SIGTERM, _as_interrupt)
@@ -339,12 +344,12 @@ def guarded(
         with ended_after(deadline_ms):
             code = work() or Exit.DONE
         sys.stdout.flush()
-    except (typer.Exit, typer.Abort):
+    except (typer.Exit, typer.Abort, UsageError):
         raise
-    except UsageError as error:
-        raise typer.BadParameter(str(error)) from None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reported in one line, with its exit code)
         known = as_engine_error(error)
+        if exit_code_for(known) is Exit.USAGE:
+            raise UsageError(str(known)) from None
         code = deeds.leave_with(exit_code_for(known))
         report(known, verbosity, exit_code=code, deeds=str(deeds))
         return code

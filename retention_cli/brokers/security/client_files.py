@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.errors import NoClusterError, SettingsError
 from retention_cli.brokers.security import aws, kerberos_settings, oauth_settings
 from retention_cli.brokers.security.jaas import jaas_options
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
@@ -216,7 +216,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
 
     bootstrap = text("bootstrap.servers", "metadata.broker.list")
     if bootstrap is None or not bootstrap.strip(" ,"):
-        raise SettingsError("no cluster is named: give -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
+        raise NoClusterError("no cluster is named: give -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
     _check_addresses(bootstrap)
     protocol = (text("security.protocol") or "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:

@@ -83,12 +83,12 @@ def test_only_live_keys_complete() -> None:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["plan", "--bogus"], "kretain: No such option: --bogus"),
-        (["plan", "-o", "xml"], "kretain: Invalid value for '--output' / '-o': 'xml' is not one of"),
-        (["explain"], "kretain: Missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
-        (["plam"], "kretain: No such command 'plam'; did you mean plan?"),
+        (["plan", "--bogus"], "kretain: no such option: --bogus"),
+        (["plan", "-o", "xml"], "kretain: invalid value for '--output' / '-o': 'xml' is not one of"),
+        (["explain"], "kretain: missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
+        (["plam"], "kretain: no such command 'plam'; did you mean plan?"),
         (["history", "--verify", "--limit", "3"], "kretain: --verify looks at whole logs"),
-        (["policy", "sow"], "kretain: No such command 'sow'"),
+        (["policy", "sow"], "kretain: no such command 'sow'"),
     ],
     ids=str,
 )

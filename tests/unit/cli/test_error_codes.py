@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from retention_cli.policy.fleet_file import FleetFileError
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports.ledger import NotRememberedError
 from retention_cli.trim.run import PlanRefusedError
+from tests.support.terminal import Terminal
 from tests.support.world import run_cli
 
 PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
@@ -81,10 +83,10 @@ def test_every_error_is_reported_in_one_line_with_its_code(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     found = json.loads(said)["error"]
-    assert list(found) == ["exit", "code", "text", "hint"]
+    assert list(found) == ["exit", "code", "text", "hint", "docs"]
     assert (found["exit"], found["code"]) == (int(exits.exit_code_for(error)), code)
     assert found["text"]
-    assert found["hint"] == CODES[code][1]
+    assert (found["hint"], found["docs"]) == (CODES[code].hint, CODES[code].docs)
     assert code_of(error) == code
 
 
@@ -120,8 +122,8 @@ def test_error_format_is_found_on_an_invalid_command_line(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["plan", "--bogus", "--errors", "json"], "usage", "No such option: --bogus"),
-        (["--errors", "json", "plam"], "usage", "No such command 'plam'; did you mean plan?"),
+        (["plan", "--bogus", "--errors", "json"], "usage", "no such option: --bogus"),
+        (["--errors", "json", "plam"], "usage", "no such command 'plam'; did you mean plan?"),
         (["plan", "--errors", "json", "--no-policy"], "usage", "there is no policy"),
         (["policy", "check", "--errors", "json", "nowhere.yaml"], "policy", "nowhere.yaml: cannot be read"),
         (["plan", "-p", "nowhere.yaml", "--errors", "json", "-b", "x:1"], "policy", "nowhere.yaml: cannot be read"),
@@ -141,5 +143,60 @@ def test_commands_print_errors_as_json(arguments: list[str], code: str, text: st
 
 
 def test_errors_page_lists_every_code() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert [(code, (what, hint)) for code, what, hint in rows] == list(CODES.items())
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = [(code, str(kind.exit), kind.what, kind.hint) for code, kind in CODES.items()]
+    assert rows == wanted
+
+
+def test_every_page_that_an_error_names_exists() -> None:
+    for page in {kind.docs for kind in CODES.values()} - {None}:
+        file, _, anchor = str(page).partition("#")
+        text = (PAGE.parents[1] / file).read_text(encoding="utf-8")
+        titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        assert not anchor or anchor in {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in titles}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["plan", "x", "--older-than", "1d"], 2),
+        (["doctor"], 2),
+        (["plan"], 2),
+        (["explain", "x"], 2),
+        (["watch"], 2),
+        (["policy", "show", "x"], 2),
+        (["plan", "-p", "nowhere.yaml", "-b", "x:1"], 1),
+        (["policy", "check", "nowhere.yaml"], 1),
+        (["trim", "-p", "nowhere.yaml", "-b", "x:1"], 1),
+        (["plan", "--context", "no"], 1),
+        (["context", "show", "no"], 1),
+        (["show", "nowhere.json"], 1),
+    ],
+    ids=str,
+)
+def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[str], code: int) -> None:
+    """What is not named at all is a usage error, a cluster like a policy; a name that leads nowhere is a failure."""
+    done = run_cli(*arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1), done.err
+    assert done.err.startswith("kretain: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["plan", "--bogus"], ["kretain: no such option: --bogus", "  hint: see kretain plan --help"]),
+        (["plan"], ["kretain: there is no policy: give -p FILE", "  hint: see kretain plan --help"]),
+        (["policy", "show"], ["kretain: missing argument 'TOPIC'", "  hint: see kretain policy show --help"]),
+        (
+            ["policy", "check", "nowhere.yaml"],
+            ["kretain: nowhere.yaml: cannot be read", "kretain policy check lists them again · docs/policy.md"],
+        ),
+        (["history", "--run", "x"], ["kretain: there is no run 'x'", "  hint: check --state-dir · docs/memory.md"]),
+    ],
+    ids=lambda one: " ".join(one[:2]) if isinstance(one, list) else None,
+)
+def test_terminal_shows_a_hint_and_a_page(arguments: list[str], lines: list[str], tmp_path: Path) -> None:
+    environ = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(tmp_path)}
+    with Terminal([sys.executable, "-m", "kretain", *arguments], environ=environ, columns=200) as terminal:
+        assert terminal.wait(30) in (1, 2)
+    assert all(line in terminal.text for line in lines), terminal.text

@@ -45,7 +45,7 @@ from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, as_json, plan_text
 from retention_cli.policy.fleet_file import FleetFile, FleetFileError, load_fleet, parse_fleet
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.selection import Selection
+from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport
 from tests.support.plans import DOWN, EU, FLEET, HOLD, KINDS, REPORT, US, of_spark, plan, plans, saved
@@ -339,8 +339,6 @@ def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Pa
         ),
         ({}, {"cluster": "eu"}, "--cluster names one of several"),
         ({"context": "prod-eu"}, {"cluster": "eu"}, "--cluster names one of several"),
-        ({}, {"fleet": "fleet.yaml", "cluster": "uss"}, "has no cluster 'uss'; did you mean us"),
-        ({"context": "prod-*"}, {"cluster": "staging"}, "has no cluster 'staging'"),
     ],
 )
 def test_two_ways_to_name_clusters_are_a_usage_error(
@@ -349,6 +347,20 @@ def test_two_ways_to_name_clusters_are_a_usage_error(
     if "fleet" in flags:
         flags = flags | {"fleet": here / flags["fleet"]}
     with pytest.raises(UsageError, match=said):
+        chosen(Common(**common), FleetFlags(**flags))
+
+
+@pytest.mark.parametrize(
+    ("common", "flags", "said"),
+    [
+        ({}, {"fleet": "fleet.yaml", "cluster": "uss"}, "has no cluster 'uss'; did you mean us"),
+        ({"context": "prod-*"}, {"cluster": "staging"}, "has no cluster 'staging'"),
+    ],
+)
+def test_unknown_cluster_matches_nothing(here: Path, common: dict[str, Any], flags: dict[str, Any], said: str) -> None:
+    if "fleet" in flags:
+        flags = flags | {"fleet": here / flags["fleet"]}
+    with pytest.raises(NothingMatchesError, match=said):
         chosen(Common(**common), FleetFlags(**flags))
 
 

@@ -105,7 +105,7 @@ def test_many_problems_are_truncated_and_counted(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err.splitlines()
     assert len(said) == MOST_TOLD + 1
     assert said[0].startswith("kretain: p.yaml:3: k0: is not a key here")
-    assert said[-1] == "kretain: p.yaml: … and 3 more problems: mend these first"
+    assert said[-1] == "kretain: p.yaml: … and 3 more problems: fix these first"
 
 
 MISTAKES: dict[str, str | bytes] = {
