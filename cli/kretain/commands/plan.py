@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import InventoryOption, check_one
+from kretain.flows.notes import always, once_a_day
 from kretain.flows.plans import named_alone, plan_now, save_plan
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
-from kretain.options.common import Common, single_command
+from kretain.options.common import Common, now_ms, single_command
 from kretain.options.plan import PlanFlags
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
@@ -51,11 +54,13 @@ def plan(
         memories = settings.memories(reader, selection.policy.state)
         made = plan_now(settings, reader, selection, engine, memories, progress)
     made = named_alone(settings, made, selection)
-    common.warn(*made.notes)
     if how.out is not None:
         save_plan(made, how.out)
         common.warn(f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, by the same policy")
-    print_plan(made, how.output, every_row=how.all_rows)
+    every = how.all_rows or how.output == "markdown"
+    with nullcontext(always) if every else once_a_day(settings.state_dir, made.cluster_id, now_ms()) as is_new:
+        common.warn(*(one for one in made.notes if not common.quiet and is_new(one.text)))
+        print_plan(made, how.output, every_row=how.all_rows, is_new=is_new)
     totals = made.totals
     held = totals.hold or any(one.short_bytes for one in made.disks)
     return worst(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
+from kretain.flows.notes import once_a_day
 from kretain.flows.plans import save_plan
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
@@ -21,6 +24,7 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved
     from retention_cli.engines.fleet.plan import Failure, FleetPlan
     from retention_cli.engines.fleet.planning import Member
+    from retention_cli.plan.value import Plan
     from retention_cli.policy.settings import OneOff
 
 
@@ -158,19 +162,25 @@ def _spelled(common: Common, key: str) -> str:
 
 
 def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:
-    """Plan all clusters; print each one's notes, and why the failed ones failed."""
-    from kretain.render.output import warn
+    """Plan all clusters, and print why the failed ones failed."""
     from kretain.render.progress import shown_by_name
     from retention_cli.engines.fleet.planning import make_fleet_plan
 
     engine = fleet_engine(shared)
     with shown_by_name(quiet=quiet) as watch:
         made = make_fleet_plan(engine, members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
-    for name, plan in made.plans.items():
-        for note in () if quiet else plan.notes:
-            warn(f"{name}: {note.text}")
     tell_failures(made.failures)
     return made
+
+
+def tell_notes(plans: Mapping[str, Plan], is_new: Callable[[str, str], bool] = lambda *_: True) -> None:
+    """Print the plans' notes: those that are new to a cluster, by its name and the text."""
+    from kretain.render.output import warn
+
+    for name, plan in plans.items():
+        for note in plan.notes:
+            if is_new(name, note.text):
+                warn(f"{name}: {note.text}")
 
 
 def tell_failures(failures: dict[str, Failure]) -> None:
@@ -194,14 +204,24 @@ def plan_fleet(
 
     if flags.output == "delete-records":
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
+    members = fleet.members(topics, one_off)
     with SharedSpark(spark) as shared:
-        made = planned(fleet, fleet.members(topics, one_off), now_ms(), shared, quiet=quiet)
+        made = planned(fleet, members, now_ms(), shared, quiet=quiet)
     if flags.out is not None and made.plans:
         save_plan(made, flags.out)
         if not quiet:
             again = "with the same --fleet or --context, by the same policies"
             warn(f"saved in {flags.out}; kretain trim --plan {shlex.quote(str(flags.out))} carries it out, {again}")
-    print_fleet_plan(made, flags.output, every_row=flags.all_rows)
+    with ExitStack() as stack:
+        new = {
+            one.name: stack.enter_context(once_a_day(one.state_dir, made.plans[one.name].cluster_id, now_ms()))
+            for one in members
+            if one.name in made.plans
+        }
+        every = flags.all_rows or flags.output == "markdown"
+        tell_notes({} if quiet else made.plans, lambda name, text: every or new[name](text))
+        clocks = [is_new("clock") for is_new in new.values()]
+        print_fleet_plan(made, flags.output, every_row=flags.all_rows, is_new=lambda _: every or any(clocks))
     totals = made.totals
     codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
     return worst(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kretain.errors import Exit, RefusedError, line_of, of_many, tell
-from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
+from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
 from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log, within_limits
@@ -184,6 +184,7 @@ def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
     from kretain.render.plan import print_fleet_plan
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
+    tell_notes({} if how.common.quiet else made.plans)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
     return FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, "table", every_row=False))
 

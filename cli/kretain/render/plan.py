@@ -22,7 +22,6 @@ from kretain.render.output import (
     hinted,
     number,
     print_table,
-    quantity,
     reasons,
     show,
     size,
@@ -44,8 +43,15 @@ _YOUNG_MS: Final = 7 * 86_400_000
 _STYLES: Final = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
 
 
-def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
-    """Print the plan in the wanted format."""
+def print_plan(plan: Plan, output: str, *, every_row: bool, is_new: Callable[[str], bool] = lambda _: True) -> None:
+    """Print the plan in the wanted format.
+
+    Args:
+        plan: the plan.
+        output: the format.
+        every_row: list the partitions that are up to date or skipped, too. They are counted otherwise.
+        is_new: returns whether to print a note that is the same in every plan of the cluster.
+    """
     head = {} if output not in ("json", "yaml") else head_as_json(plan)
     if output == "delete-records":
         head, output = delete_records_json(plan), "json"
@@ -54,48 +60,65 @@ def print_plan(plan: Plan, output: str, *, every_row: bool) -> None:
         head,
         "partitions",
         head.pop("partitions", map(row_as_json, plan.decisions)),
-        lambda: _plan(plan, every_row=every_row),
+        lambda: _plan(plan, every_row=every_row, is_new=is_new),
         NAMES,
     )
 
 
-def _plan(plan: Plan, *, every_row: bool) -> list[Part]:
+def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
+    yield from refused([f"this plan (exit 6): {one.text} ({one.code})" for one in plan.refusals])
+    yield from _table(plan, every_row=every_row)
+    yield from paragraphs(_totals(plan, is_new))
+    yield from hinted(_why("On hold", having(plan.decisions, "hold"), "magenta"))
+    yield from _why("Worth knowing", having(plan.decisions, "trim", *(["keep"] if every_row else ()), reasons=True))
+    if every_row:
+        skipped = having(plan.decisions, "skip")
+        yield from _why("Skipped", (one for one in skipped if not one.topic.startswith("__")), "dim")
+    elif more := sum(1 for _ in having(plan.decisions, "keep", reasons=True)):
+        have = count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
+        yield from (BLANK, Line(f"{have}: add --all.", "dim"))
+
+
+def refused(whys: Sequence[str]) -> list[Part]:
+    """Return what trim would refuse, as the first lines of what is printed."""
+    return [*paragraphs([Line(f"trim would refuse {why}.", "bold red") for why in whys]), BLANK] if whys else []
+
+
+def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
+    """Yield the rows that trim or are held, or all; of many, those that matter most."""
     rows: Sequence[Decision] = plan.decisions
-    if shortened := len(rows) > SHOWN and not every_row:
-        rows = most_important(rows, MOST)
-    return [
-        *(matter_most(len(rows), len(plan.decisions)) if shortened else ()),
-        Table(
+    if not every_row:
+        rows = list(islice(having(rows, "trim", "hold"), SHOWN + 1))
+    if not rows:
+        return
+    if len(rows) > SHOWN and not every_row:
+        rows = [one for one in most_important(plan.decisions, MOST) if one.action in ("trim", "hold")]
+        yield from matter_most(len(rows), plan.totals.trim + plan.totals.hold)
+    yield Table(
+        (
+            Column("partition"),
+            Column("action", whole=True),
+            Column("log start → trim to", "right"),
+            Column("records", "right"),
+            Column("bytes", "right"),
+            Column("rule"),
+            Column("held back by"),
+        ),
+        [
             (
-                Column("partition"),
-                Column("action", whole=True),
-                Column("log start → trim to", "right"),
-                Column("records", "right"),
-                Column("bytes", "right"),
-                Column("rule"),
-                Column("held back by"),
-            ),
-            [
-                (
-                    str(one.tp),
-                    one.action,
-                    number(one.log_start) + ("" if one.trim_to is None else f" → {number(one.trim_to)}"),
-                    "" if one.trim_to is None else number(one.records),
-                    "" if one.trim_to is None else size(one.size_bytes),
-                    one.rule or "",
-                    ", ".join(map(name_in_text, held_back_by(one))),
-                )
-                for one in rows
-            ],
-            [_STYLES[one.action] for one in rows],
-        ),
-        *paragraphs(_totals(plan)),
-        *hinted(_why("On hold", having(plan.decisions, "hold"), "magenta")),
-        *_why("Worth knowing", having(plan.decisions, "trim", "keep", reasons=True)),
-        *_why(
-            "Never touched", (one for one in having(plan.decisions, "skip") if not one.topic.startswith("__")), "dim"
-        ),
-    ]
+                str(one.tp),
+                one.action,
+                number(one.log_start) + ("" if one.trim_to is None else f" → {number(one.trim_to)}"),
+                "" if one.trim_to is None else number(one.records),
+                "" if one.trim_to is None else size(one.size_bytes),
+                one.rule or "",
+                ", ".join(map(name_in_text, held_back_by(one))),
+            )
+            for one in rows
+        ],
+        [_STYLES[one.action] for one in rows],
+    )
+    yield BLANK
 
 
 def _why(title: str, rows: Iterable[Decision], style: str | None = None) -> Iterable[Part]:
@@ -108,19 +131,30 @@ def matter_most(shown: int, of: int) -> tuple[str, Line]:
 
 
 def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
-    """Return lines with a blank one before them, and in Markdown between them."""
+    """Return lines, in Markdown with a blank one between them."""
     *earlier, last = [one for one in lines if one is not None]
-    return [BLANK, *(one._replace(kind="paragraph") for one in earlier), last]
+    return [*(one._replace(kind="paragraph") for one in earlier), last]
 
 
-def _counts(totals: Totals) -> str:
-    return amounts({"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip})
+def summary(totals: Totals, where: str = "") -> str:
+    """Return the one sentence on a plan: what it trims (``where``: in which clusters), and how many partitions stay."""
+    stay = {"up to date": totals.keep, "on hold": totals.hold, "skipped": totals.skip}
+    if totals.trim:
+        about = (
+            "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
+        )
+        rest = amounts(stay) if any(stay.values()) else ""
+        going = f"Trim {count(totals.records, 'record')}{about} from {count(totals.trim, 'partition')}{where}"
+        return f"{going}{rest and f'; {rest}'}."
+    first = next((amount for amount in stay.values() if amount), 0)
+    noun = "partition" if first == 1 else "partitions"
+    counted = amounts(stay).replace(" ", f" {noun} ", 1) if first else "No partitions"
+    return f"No changes{where}. {counted}."
 
 
-def _totals(plan: Plan) -> list[Line | None]:
-    """Return the totals, which groups would lose unread records, and why trim would refuse."""
+def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
+    """Return the totals, which groups would lose unread records, and the notes that are new."""
     totals, space, age_ms = plan.totals, plan.space, plan.created_at_ms - (plan.memory_since_ms or 0)
-    going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
     asks = "a trim verifies it" if plan.memory == "cluster" else "using this machine's clock"
     frees = totals.trim or (space is not None and space.dead_bytes)
     looks = f"First look at this cluster{f' {format_age(age_ms)} ago' if age_ms > 0 else ''}"
@@ -128,14 +162,15 @@ def _totals(plan: Plan) -> list[Line | None]:
         f"{looks}: groups whose offsets had expired before (offsets.retention.minutes) are unknown, and protect "
         "nothing. Let plans run for some days before the first trim, or name them in groups.require (F6)."
     )
+    is_young = plan.memory_since_ms is not None and age_ms < _YOUNG_MS
+    freed = given_back(space) if frees else ""
     return [
-        Line(f"{count(totals.partitions, 'partition')}: {_counts(totals)}.", "bold"),
-        Line(f"{going}. {_unread(plan)}" if totals.trim else "Nothing to trim."),
-        Line(given_back(space)) if frees else None,
-        *(Line(f"trim would refuse this plan: {one.text} ({one.code}).", "bold red") for one in plan.refusals),
+        Line(summary(totals), "bold"),
+        Line(_unread(plan)) if totals.trim else None,
+        Line(freed) if freed and (space is not None or is_new(freed)) else None,
         rules_off([plan]),
-        Line(f"Broker clock not verified; {asks} (G8).", "dim"),
-        Line(young, "dim") if plan.memory_since_ms is not None and age_ms < _YOUNG_MS else None,
+        Line(f"Broker clock not verified; {asks} (G8).", "dim") if is_new("clock") else None,
+        Line(young, "dim") if is_young and is_new("first look") else None,
     ]
 
 
@@ -198,7 +233,9 @@ def given_back(space: Space | None) -> str:
     return f"It deletes no whole segment, so the brokers' disks stay as full as they are.{rest}"
 
 
-def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
+def print_fleet_plan(
+    fleet: FleetPlan, output: str, *, every_row: bool, is_new: Callable[[str], bool] = lambda _: True
+) -> None:
     """Print the plan in the wanted format. Rows for scripts have a first column, ``cluster``: the cluster's name."""
     if output == "delete-records":
         raise ValueError("delete-records names no cluster")
@@ -207,22 +244,30 @@ def print_fleet_plan(fleet: FleetPlan, output: str, *, every_row: bool) -> None:
         fleet_as_json(fleet) if output == "yaml" else {},
         "",
         ({"cluster": name, **row_as_json(row)} for name, one in fleet.plans.items() for row in one.decisions),
-        lambda: _fleet(fleet, every_row=every_row),
+        lambda: _fleet(fleet, every_row=every_row, is_new=is_new),
         ("cluster", *NAMES),
         lines=fleet_lines(fleet),
     )
 
 
-def _fleet(fleet: FleetPlan, *, every_row: bool) -> Iterator[Part]:
+def _fleet(fleet: FleetPlan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
+    yield from refused(
+        [
+            f"the plan of {name} (exit 6): {why.text} ({why.code})"
+            for name, one in fleet.plans.items()
+            for why in one.refusals
+        ]
+    )
     yield _clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures)
     if not every_row:
         yield from _topics(fleet)
-    yield from paragraphs(_fleet_totals(fleet))
+    yield BLANK
+    yield from paragraphs(_fleet_totals(fleet, is_new))
     yield from failed("Could not be planned", fleet.failures)
     if every_row:
         for name, one in fleet.plans.items():
             yield heading(name)
-            yield from _plan(one, every_row=True)
+            yield from _plan(one, every_row=True, is_new=lambda _: True)
     else:
         held = ((name, having(one.decisions, "hold")) for name, one in fleet.plans.items())
         yield from hinted(chain.from_iterable(_why(f"On hold in {name}", rows, "magenta") for name, rows in held))
@@ -260,7 +305,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
         (name, topic)
         for name, one in fleet.plans.items()
         for topic in by_topic(one.decisions)
-        if not topic.topic.startswith("__") or topic.actions.keys() != {"skip"}  # as for one cluster
+        if topic.actions["trim"] or topic.actions["hold"]
     )
     shown = list(islice(topics, SHOWN + 1))
     if not shown:
@@ -308,22 +353,17 @@ def _most_held(one: TopicRows) -> str:
     return ", ".join(most[:3]) + (", …" if len(most) > 3 else "")
 
 
-def _fleet_totals(fleet: FleetPlan) -> list[Line | None]:
+def _fleet_totals(fleet: FleetPlan, is_new: Callable[[str], bool]) -> list[Line | None]:
     if not fleet.plans:
         return [Line(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")]
     totals, lost = fleet.totals, len(fleet.failures)
-    of = f"{count(len(fleet.plans), 'cluster')}, {count(totals.partitions, 'partition')}"
-    going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
+    missing = f" {count(lost, 'cluster')} could not be planned." if lost else ""
+    where = f" in {count(len(fleet.plans), 'cluster')}"
     return [
-        Line(f"{of}: {_counts(totals)}{f'; {lost:,} could not be planned' if lost else ''}.", "bold"),
-        Line(f"{going}. {_read_by(totals.unconsumed)}" if totals.trim else "Nothing to trim."),
-        *(
-            Line(f"trim would refuse the plan of {name}: {reason.text} ({reason.code}).", "bold red")
-            for name, one in fleet.plans.items()
-            for reason in one.refusals
-        ),
+        Line(summary(totals, where) + missing, "bold"),
+        Line(_read_by(totals.unconsumed)) if totals.trim else None,
         rules_off(fleet.plans.values()),
-        Line("Broker clocks not verified; using this machine's clock (G8).", "dim"),
+        Line("Broker clocks not verified; using this machine's clock (G8).", "dim") if is_new("clock") else None,
     ]
 
 

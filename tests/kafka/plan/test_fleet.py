@@ -118,7 +118,7 @@ def test_fleet_plan_covers_all_clusters_and_an_unreachable_one_holds_no_other(pa
     assert f"kretain: down: {down['error']}\n" in done.err
     assert SECRET not in done.out + done.err
     table = pair.cli("plan", "-q", check=5)
-    assert "2 clusters, 2 partitions: 2 trim; 1 could not be planned." in table.out
+    assert " from 2 partitions in 2 clusters. 1 cluster could not be planned." in table.out
     assert table.err == f"kretain: down: {down['error']}\n", "an error is told also where warnings are not wanted"
 
 

@@ -16,15 +16,17 @@ from kretain.render import output
 from kretain.render.consumers import print_groups
 from kretain.render.explain import Marker, picture
 from kretain.render.output import Column, Table
-from kretain.render.plan import given_back, print_plan
+from kretain.render.plan import given_back, print_fleet_plan, print_plan, summary
 from kretain.render.trim import print_report
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.disks.disk import Space
+from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.plan.rows import held_back_by
+from retention_cli.plan.value import Totals
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.reports.groups import GroupList, GroupSummary
 from retention_cli.trim.report import TrimReport, row_of
-from tests.support.plans import HOLD, KEEP, plan, row
+from tests.support.plans import HOLD, KEEP, SKIP, plan, row
 
 
 def terminal_of(monkeypatch: pytest.MonkeyPatch, width: int) -> io.StringIO:
@@ -106,13 +108,56 @@ def test_markdown_plan_escapes_names_and_lists_holds_as_markdown(capsys: pytest.
     assert "\n### On hold\n\n- orders 1\n  - G7  on hold: x" in text
 
 
-def test_skipped_partition_is_listed_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_lists_skipped_partitions_with_their_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = HOLD._replace(action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
     internal = skipped._replace(topic="__consumer_offsets")
-    print_plan(plan(internal, skipped), "table", every_row=False)
+    print_plan(plan(internal, skipped), "table", every_row=True)
     text = capsys.readouterr().out
-    assert "Never touched\n  orders 0\n    G5  cleanup.policy=compact" in text
+    assert "Skipped\n  orders 0\n    G5  cleanup.policy=compact" in text
     assert "__consumer_offsets 0" not in text
+
+
+UP_TO_DATE = KEEP._replace(reasons=(Reason("G1", "an open transaction"),))
+
+
+@pytest.mark.parametrize(
+    ("decisions", "said"),
+    [
+        ((KEEP,), "No changes. 1 partition up to date."),
+        ((KEEP, KEEP, HOLD), "No changes. 2 partitions up to date, 1 on hold."),
+        ((HOLD, SKIP), "No changes. 1 partition on hold, 1 skipped."),
+        ((), "No changes. No partitions."),
+        ((row(),), "Trim 50 records (about 500 B) from 1 partition."),
+        (
+            (row(), row(partition=1, size_bytes=None), KEEP, HOLD, SKIP),
+            "Trim 100 records from 2 partitions; 1 up to date, 1 on hold, 1 skipped.",
+        ),
+        ((row(size_exact=True),), "Trim 50 records (500 B) from 1 partition."),
+    ],
+)
+def test_summary_of_a_plan_counts_each_action_in_one_sentence(decisions: tuple[Decision, ...], said: str) -> None:
+    assert summary(Totals.of(decisions)) == said
+
+
+def test_plan_lists_only_partitions_that_trim_or_are_held(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row(), UP_TO_DATE._replace(partition=1), HOLD._replace(partition=2), SKIP]
+    print_plan(plan(*rows), "table", every_row=False)
+    text = capsys.readouterr().out
+    assert re.findall(r"^orders-\d", text, re.MULTILINE) == ["orders-0", "orders-2"]
+    assert "an open transaction" not in text
+    assert "\n1 partition that is up to date has notes: add --all.\n" in text
+    print_plan(plan(*rows), "table", every_row=True)
+    text = capsys.readouterr().out
+    assert re.findall(r"^orders-\d", text, re.MULTILINE) == ["orders-0", "orders-1", "orders-2", "orders-4"]
+    assert "an open transaction" in text
+
+
+def test_plan_that_trim_would_refuse_says_so_in_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = plan(row(), refusals=(Reason("G6", "too much"),))
+    print_plan(refused, "table", every_row=False)
+    assert capsys.readouterr().out.startswith("trim would refuse this plan (exit 6): too much (G6).\n\npartition ")
+    print_fleet_plan(FleetPlan(0, "fleet.yaml", None, {"eu": refused}), "table", every_row=False)
+    assert capsys.readouterr().out.startswith("trim would refuse the plan of eu (exit 6): too much (G6).\n\ncluster ")
 
 
 @given(
