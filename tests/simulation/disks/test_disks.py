@@ -58,7 +58,7 @@ def test_topic_that_is_not_on_disks_alone_is_left_alone_by_r6(kind: int, invento
         world.kafka.others = dict.fromkeys(world.kafka.others, 10_000_000)
         world.do_scan(0)
         world.do_plan(0, inventory)
-        world.do_time(5)  # two of the brokers' checks: how much is dead is known
+        world.do_time(6)  # longer than two of the brokers' checks: how much is dead is known
         world.do_scan(0)
         world.do_storage(0, kind)
         assert not [one for one in world.do_trim(0, inventory).decisions if one.trim_to]
