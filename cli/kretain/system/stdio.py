@@ -31,6 +31,7 @@ PLAIN: Final = {
     **dict.fromkeys("↓▼", "v"),
     **dict.fromkeys("×✗✘", "x"),
     **dict.fromkeys("●○◆◇✓✔", "*"),
+    **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
     "\N{NO-BREAK SPACE}": " ",
     "…": "...",
     "≤": "<=",

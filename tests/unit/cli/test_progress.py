@@ -28,8 +28,6 @@ COMMANDS = {
     "report": ("report", "--out", "/dev/null"),
 }
 FRAME = re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] ([a-z][^\x1b]*)")
-TAKES_S = 1.0
-"""Twice the time that a start may take, and some more, on a machine that tests keep busy. Alone it takes 0.2 s."""
 
 
 def environ(tmp_path: Path) -> dict[str, str]:
@@ -39,10 +37,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_terminal_shows_progress_before_anything_slow(command: tuple[str, ...], tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kretain", *command, *NOWHERE]
-    began = time.monotonic()
     with Terminal(words, environ=environ(tmp_path)) as terminal:
-        terminal.read_until("working", 10)
-        assert time.monotonic() - began < TAKES_S
+        assert "127.0.0.1" not in terminal.read_until("working", 10), "before it connects"
 
 
 def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Path) -> None:
