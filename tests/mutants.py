@@ -35,10 +35,8 @@ _GIANT: Final = "engines/spark/giant.py"
 
 MUTANTS: Final = (
     *OF_SEQUENCES,
-    Mutant("look-ups: -1 is an offset", _ANSWERS, "elif offset < 0:", "elif False:"),
-    Mutant(
-        "look-ups: an error is an answer", _ANSWERS, "                if error_code:\n", "                if False:\n"
-    ),
+    Mutant("look-ups: -1 is an offset", _ANSWERS, "_NOT_FOUND if offset < 0 else", "_NOT_FOUND if False else"),
+    Mutant("look-ups: an error is an answer", _ANSWERS, "    if error_code:\n", "    if False:\n"),
     Mutant(
         "records: over Kerberos all is read at once",
         "brokers/records.py",

@@ -74,15 +74,8 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
             return
         for name, rows in reply.topics:
             for partition, error_code, timestamp, offset in rows:
-                if (name, partition) not in answers:  # not asked for
-                    continue
-                if error_code:
-                    answer: Answer = error_named(error_code) or LEFT_OUT
-                elif offset < 0:
-                    answer = _NOT_FOUND
-                else:
-                    answer = Found(offset, timestamp if timestamp >= 0 else None)
-                answers[name, partition] = answer
+                if (name, partition) in answers:  # else it was not asked for
+                    answers[name, partition] = _answer(error_code, timestamp, offset)
 
     def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
         for job in jobs:  # a request is made when its turn comes, so that not all of them are in memory
@@ -93,6 +86,12 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
 
     await wire.fan_out({leader: made(jobs) for leader, jobs in work.items()}, on_reply)
     return found
+
+
+def _answer(error_code: int, timestamp: int, offset: int) -> Answer:
+    if error_code:
+        return error_named(error_code) or LEFT_OUT
+    return _NOT_FOUND if offset < 0 else Found(offset, timestamp if timestamp >= 0 else None)
 
 
 _Slice = dict[str, list[tuple[int, int, int]]]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from confluent_kafka import Message
 
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.records import Ended, Range, read_messages
@@ -97,8 +98,6 @@ def read_columns(
 
 def _columns(messages: list[Any], event_time: EventTimeOf | None) -> Columns:
     """Return a partition's records, column by column: a call for each record would cost more than reading it."""
-    from confluent_kafka import Message
-
     values = list(map(Message.value, messages))
     keys = map(Message.key, messages)
     headers = _headers(messages)
@@ -124,8 +123,6 @@ def _columns(messages: list[Any], event_time: EventTimeOf | None) -> Columns:
 
 def _headers(messages: list[Any]) -> list[Any]:
     """Return each record's headers, None if it has none or they can't be read (see :func:`headers_of`)."""
-    from confluent_kafka import Message
-
     found: list[Any] = []
     rest = map(Message.headers, messages)
     while len(found) < len(messages):

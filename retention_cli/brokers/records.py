@@ -343,8 +343,6 @@ def _read_chunk(
 
 def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRecords) -> tuple[Ended, bool]:
     """Pass on the messages that are records of a range; return how far that is, and whether reading has ended there."""
-    from confluent_kafka import KafkaError
-
     reached, end = left
     behind = next((number for number, message in enumerate(run) if message.error() is not None), len(run))
     records = run[:behind]
@@ -357,7 +355,7 @@ def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRe
     if behind == len(run):
         return Ended(reached), False
     said = run[behind].error()
-    if said.code() == KafkaError._PARTITION_EOF:
+    if said.name() == "_PARTITION_EOF":
         return Ended(min(max(reached, run[behind].offset()), end)), True
     failed = RequestFailedError(client_problem(said), retriable=True, code=said.name())
     return Ended(reached, failed, out_of_range=failed.code == _OUT_OF_RANGE), True

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.librdkafka import quiet_client, without_secrets
@@ -50,8 +53,6 @@ class RestoreGroup:
         self._hasty: Any = None
 
     def __enter__(self) -> Self:
-        from confluent_kafka import Consumer
-
         config = {**quiet_client(self._settings), "group.id": self.name, "enable.auto.commit": False}
         self._consumer = Consumer({**config, "isolation.level": "read_committed"})
         self._hasty = Consumer({**config, "isolation.level": "read_uncommitted"})
@@ -75,8 +76,6 @@ class RestoreGroup:
         Raises:
             BrokerError: they can't be read.
         """
-        from confluent_kafka import KafkaException, TopicPartition
-
         wanted = [TopicPartition(topic, partition) for partition in partitions]
         try:
             answers = (self._consumer if settled else self._hasty).committed(wanted, timeout=self._timeout_s)
@@ -96,9 +95,6 @@ class RestoreGroup:
         Raises:
             BrokerError: it could not be deleted.
         """
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient
-
         client = AdminClient(quiet_client(self._settings))
         futures = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
         try:
@@ -141,8 +137,6 @@ class Republisher:
         self._failed: Any = None
 
     def __enter__(self) -> Self:
-        from confluent_kafka import KafkaException, Producer
-
         limit = min(int(self._timeout_s * 1000), _LONGEST_MS)
         self._producer = Producer(
             {
@@ -177,8 +171,6 @@ class Republisher:
         Raises:
             BrokerError: nothing was committed, or it is unknown until the next Republisher with this id is entered.
         """
-        from confluent_kafka import KafkaException, TopicPartition
-
         self._failed = None
         where = TopicPartition(self._topic, self._partition, hold_at, progress)
         try:
@@ -215,8 +207,6 @@ class Republisher:
 
     def _again(self, work: Any) -> None:
         """Do work that may be repeated after a retriable error, until the time-out."""
-        from confluent_kafka import KafkaException
-
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
