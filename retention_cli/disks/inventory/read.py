@@ -112,7 +112,9 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
     problems: list[InventoryError] = []
     incomplete: dict[tuple[int, str, int], str] = {}
     found: dict[tuple[int, str, int], str] = {}
-    for path in _files(paths):
+    if not (given := inventory_files(paths)):
+        raise InventoryError("no inventory: name a file that `kretain segments scan --out` wrote, or a folder of them")
+    for path in given:
         try:
             file, table, unknown, replicas = _read(path)
         except InventoryError as error:
@@ -132,18 +134,10 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
     return Inventory(tuple(files), table, incomplete, tuple(map(str, problems)))
 
 
-def _files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files, those of folders sorted by name.
-
-    Raises:
-        InventoryError: there is no file.
-    """
-    files: list[Path] = []
-    for path in map(Path, paths):
-        files += sorted(path.glob("*.parquet")) if path.is_dir() else (path,)
-    if not files:
-        raise InventoryError("no inventory: name a file that `kretain segments scan --out` wrote, or a folder of them")
-    return files
+def inventory_files(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files of an inventory, those of folders sorted by name."""
+    there = map(Path, paths)
+    return [file for one in there for file in (sorted(one.glob("*.parquet")) if one.is_dir() else [one])]
 
 
 @contextmanager

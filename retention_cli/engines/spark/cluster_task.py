@@ -109,11 +109,6 @@ class TooLargeError(Exception):
     """The cluster has more partitions than one task plans."""
 
 
-def inventory_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the files of an inventory, those in folders included."""
-    return [file for one in paths for file in (sorted(one.glob("*.parquet")) if one.is_dir() else [one])]
-
-
 def check_clock(sent_ms: int) -> None:
     """Check that this machine's clock is not behind that of the client, whose work was sent before.
 

@@ -19,7 +19,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.inventory.format import InventoryError
-from retention_cli.disks.inventory.read import inventory_paths
+from retention_cli.disks.inventory.read import inventory_files, inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import ClusterNames, Member, Watch
 from retention_cli.engines.spark.cluster_task import (
@@ -28,7 +28,6 @@ from retention_cli.engines.spark.cluster_task import (
     TooLargeError,
     answer_in,
     cluster_planner,
-    inventory_files,
 )
 from retention_cli.engines.spark.environment import check_executors
 from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
