@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from kafka.protocol.admin import CreateTopicsRequest, DescribeAclsRequest
+import kafka.errors as kafka_errors
+from kafka.protocol.admin import (
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ACLResourceType,
+    CreateTopicsRequest,
+    DescribeAclsRequest,
+)
 
 from retention_cli.brokers.wire.connections import Wire, error_named
 
-_TOPIC: Final = 2
-_MATCH: Final = 2
-_ANY: Final = 1
-_WRITES: Final = (2, 4)
-"""ALL and WRITE."""
-_DENY: Final = 2
-_ALLOW: Final = 3
-_SECURITY_DISABLED: Final = 54
-_REFUSED: Final = frozenset({29, 31})
-"""TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED."""
-_EXISTS: Final = 36
+_REFUSED: Final = (
+    kafka_errors.TopicAuthorizationFailedError.errno,
+    kafka_errors.ClusterAuthorizationFailedError.errno,
+)
 
 
 class Writers(NamedTuple):
@@ -41,24 +42,25 @@ async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
     """
     response = await wire.ask_any(
         lambda: DescribeAclsRequest(
-            resource_type_filter=_TOPIC,
+            resource_type_filter=ACLResourceType.TOPIC,
             resource_name_filter=topic,
-            pattern_type_filter=_MATCH,
+            pattern_type_filter=ACLResourcePatternType.MATCH,
             principal_filter=None,
             host_filter=None,
-            operation=_ANY,
-            permission_type=_ANY,
+            operation=ACLOperation.ANY,
+            permission_type=ACLPermissionType.ANY,
             min_version=1,
         ),
         deadline,
     )
-    if response.error_code == _SECURITY_DISABLED:
+    if response.error_code == kafka_errors.SecurityDisabledError.errno:
         return Writers(anybody=True)
     if (error := error_named(response.error_code)) is not None:
         raise error
-    rules = [one for resource in response.resources for one in resource.acls if one.operation in _WRITES]
-    allowed = {one.principal for one in rules if one.permission_type == _ALLOW}
-    denied = {one.principal for one in rules if one.permission_type == _DENY and one.host == "*"}
+    writes = (ACLOperation.ALL, ACLOperation.WRITE)
+    rules = [one for resource in response.resources for one in resource.acls if one.operation in writes]
+    allowed = {one.principal for one in rules if one.permission_type == ACLPermissionType.ALLOW}
+    denied = {one.principal for one in rules if one.permission_type == ACLPermissionType.DENY and one.host == "*"}
     return Writers(tuple(sorted(allowed - denied)))
 
 
@@ -84,7 +86,7 @@ async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", 
     code = response.topics[0].error_code
     if code in _REFUSED:
         return "no"
-    if code == _EXISTS:
+    if code == kafka_errors.TopicAlreadyExistsError.errno:
         return "there"
     if (error := error_named(code, needs="CREATE")) is not None:
         raise error

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any, Final
 
+import kafka.errors as kafka_errors
 from kafka.protocol.consumer.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -36,12 +37,12 @@ PROTOCOL_TYPE: Final = "kretain"
 
 _REQUEST_S: Final = 4.0
 _AGAIN_S: Final = 1.0
-_REBALANCE_IN_PROGRESS: Final = 27
-_MEMBER_ID_REQUIRED: Final = 79
-_NOT_A_MEMBER: Final = (22, 25)
-"""ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID."""
-_OTHER_COORDINATOR: Final = (14, 15, 16)
-"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
+_NOT_A_MEMBER: Final = (kafka_errors.IllegalGenerationError.errno, kafka_errors.UnknownMemberIdError.errno)
+_OTHER_COORDINATOR: Final = (
+    kafka_errors.CoordinatorLoadInProgressError.errno,
+    kafka_errors.CoordinatorNotAvailableError.errno,
+    kafka_errors.NotCoordinatorError.errno,
+)
 
 
 class Candidate:
@@ -183,7 +184,7 @@ class Candidate:
             group_id=self.group, generation_id=self._generation, member_id=self._member, group_instance_id=None
         )
         reply = self._ask(wire, request, _REQUEST_S)
-        if reply.error_code == _REBALANCE_IN_PROGRESS:
+        if reply.error_code == kafka_errors.RebalanceInProgressError.errno:
             self._join(wire)
         elif reply.error_code in _NOT_A_MEMBER:  # begin anew: at this address there may be another cluster by now
             self._drop_out()
@@ -198,7 +199,7 @@ class Candidate:
         for _ in range(3):
             sent_at = time.monotonic()
             reply = self._ask(wire, _join(self.group, self._member), REBALANCE_S + _REQUEST_S)
-            if reply.error_code == _MEMBER_ID_REQUIRED:
+            if reply.error_code == kafka_errors.MemberIdRequiredError.errno:
                 self._member = reply.member_id
             elif reply.error_code in _NOT_A_MEMBER:
                 self._drop_out()
@@ -211,7 +212,8 @@ class Candidate:
         synced = self._ask(wire, _sync(self.group, generation, self._member, members), REBALANCE_S + _REQUEST_S)
         if synced.error_code in _NOT_A_MEMBER:
             self._drop_out()
-        if synced.error_code != _REBALANCE_IN_PROGRESS:  # one more has joined meanwhile: the next heartbeat says so
+        # One more may have joined meanwhile: the next heartbeat says so.
+        if synced.error_code != kafka_errors.RebalanceInProgressError.errno:
             self._raise_if_failed(synced)
         self._generation, self._heard = generation, sent_at
         if leads and not self._is_leader:

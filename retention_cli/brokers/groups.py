@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from kafka.errors import GroupIdNotFoundError
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -32,7 +33,7 @@ _KINDS: Final[dict[str, GroupKind]] = {
     "streams": "streams",
 }
 _GROUPS_A_REQUEST: Final = 100
-GROUP_ID_NOT_FOUND: Final = 69
+GROUP_ID_NOT_FOUND: Final[int] = GroupIdNotFoundError.errno
 _DEAD: Final = "Dead"
 """What brokers before 3.8 answer for a group that they do not find."""
 _NOT_FOUND: Final = RequestFailedError("it is listed, but the call for its type does not find it", retriable=True)

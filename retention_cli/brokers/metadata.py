@@ -13,7 +13,8 @@ from functools import partial
 from struct import Struct
 from typing import Final
 
-from kafka.protocol.admin import DescribeClusterRequest
+from kafka.errors import UnknownTopicOrPartitionError
+from kafka.protocol.admin import ACLOperation, DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -22,9 +23,6 @@ from retention_cli.brokers.wire.response_bytes import after_tags, decode_body, d
 from retention_cli.core.model import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-_UNKNOWN_TOPIC: Final = 3
-_DESCRIBE: Final = 8
-"""AclOperation.DESCRIBE."""
 _IDS_VERSION: Final = 10
 """The first version with topic ids: without them a recreated topic can't be told from the original."""
 _LAST_VERSION: Final = 12
@@ -150,7 +148,7 @@ def _cluster(data: bytes, version: int) -> tuple[ClusterMetadata, int]:
         # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
         if topic.name and (error == 0 or topic.partitions):
             topics[topic.name] = topic
-        if topic.name and error == _UNKNOWN_TOPIC:
+        if topic.name and error == UnknownTopicOrPartitionError.errno:
             missing.add(topic.name)
     if version <= _CLUSTER_OPERATIONS_UP_TO:
         position += 4
@@ -194,7 +192,7 @@ async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
     response = await wire.ask_any(lambda: DescribeClusterRequest(include_cluster_authorized_operations=True), deadline)
     if (error := error_named(response.error_code, response.error_message)) is not None:
         raise error
-    return _DESCRIBE in (response.authorized_operations or ())
+    return ACLOperation.DESCRIBE in (response.authorized_operations or ())
 
 
 async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[str]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+
+from kafka.errors import UnstableOffsetCommitError
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, outcome_of, takes_batches
 from retention_cli.brokers.errors import RequestFailedError
@@ -19,8 +20,6 @@ from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
 from retention_cli.brokers.wire.commit_answers import Answer, request
 from retention_cli.brokers.wire.connections import Job, Wire
 from retention_cli.core.model import TopicPartition
-
-_UNSTABLE: Final = 88
 
 
 async def read_pending(
@@ -68,7 +67,7 @@ def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | N
     found, failed = outcome_of(name, reply.groups[0]), reply.groups[0].failed
     if isinstance(found, GroupCommits):
         return None
-    return found if failed is None or failed[2] == _UNSTABLE else replace(found, topics=None)
+    return found if failed is None or failed[2] == UnstableOffsetCommitError.errno else replace(found, topics=None)
 
 
 async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[str]:
