@@ -161,7 +161,6 @@ def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pyt
 
 def test_fleet_json_contains_each_clusters_plan() -> None:
     written = json.loads("".join(fleet_lines(FLEET)))
-    assert written == fleet_as_json(FLEET)
     assert list(written) == ["format", "kretain", "created_at", "fleet", "has_changes", "totals", "clusters"]
     assert written["format"] == "kretain.fleet-plan/v1"
     assert written["fleet"] == {"source": "fleet.yaml", "digest": "sha256:f"}
