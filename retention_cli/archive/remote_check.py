@@ -8,7 +8,6 @@ records.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any
 
 from retention_cli.archive.catalog import stitched
 from retention_cli.archive.interface import Archived
-from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, manifest_text
+from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, checksum_of
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store, digest_of
 from retention_cli.core.extras import arrow
@@ -80,8 +79,7 @@ class StoppedError(ArchiveError):
 
 def substance(manifest: Manifest) -> str:
     """Return a checksum over a manifest, ignoring when it was written. Pure."""
-    text = manifest_text(replace(manifest, written_at="-"))
-    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+    return checksum_of(replace(manifest, written_at="-"))
 
 
 def check_report(

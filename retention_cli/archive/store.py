@@ -32,7 +32,6 @@ RENAMES: Final = ("hdfs",)
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.[0-9a-f]{32}\.tmp")
 """The temporary name of a file that is being written."""
 _LEFT_AFTER_S: Final = 86_400.0
-_CHUNK_BYTES: Final = 4 * 2**20
 
 
 class Store:
@@ -80,11 +79,8 @@ class Store:
         Raises:
             ArchiveError: it can't be read.
         """
-        running = hashlib.blake2b(digest_size=32)
         with self._said(path, "read"), self._fs.open_input_stream(self._at(path), compression=None) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                running.update(chunk)
-        return running.hexdigest()
+            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
     def size(self, path: str) -> int | None:
         """Return a file's size in bytes, None if there is no such file.
