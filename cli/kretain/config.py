@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -68,7 +69,7 @@ class Resolved:
     def name(self) -> str:
         """The cluster's context, else its address."""
         bootstrap = self.connection.get("bootstrap.servers")
-        return self.context or ("" if bootstrap is None else bootstrap.value)
+        return self.context or ("" if bootstrap is None else masked("bootstrap.servers", bootstrap.value))
 
     def settings(self) -> ConnectionSettings:
         """Return the connection settings that the keys specify.
@@ -270,6 +271,17 @@ def _timeout_ms(value: Any, origin: str) -> int:
     if milliseconds <= 0:
         raise ConfigError(f"{origin}: timeout: must be longer than nothing")
     return milliseconds
+
+
+def contexts_at(bootstrap: str) -> list[str]:
+    """Return the names of the contexts with this address; empty if no context has it."""
+    found = []
+    for name in contexts():
+        with contextlib.suppress(ConfigError, SettingsError, UsageError):  # a mistake in another context
+            address = resolve(Common(), context_of(name), policy_counts=False).connection.get("bootstrap.servers")
+            if address is not None and address.value == bootstrap:
+                found.append(name)
+    return found
 
 
 def contexts() -> dict[str, dict[str, Any]]:

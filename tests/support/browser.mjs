@@ -29,7 +29,7 @@ page.on("dialog", async (one) => { said.push(one.message()); await one.dismiss()
 page.on("request", (one) => asked.add(one.url()));
 for (const [name, scheme, media, width] of [
   ["light", "light", "screen", 1200], ["dark", "dark", "screen", 1200],
-  ["narrow", "light", "screen", 400], ["print", "dark", "print", 800],
+  ["narrow", "light", "screen", 320], ["print", "dark", "print", 800],
 ]) {
   await page.setViewport({ width, height: 900 });
   const session = await page.createCDPSession();
@@ -41,6 +41,10 @@ for (const [name, scheme, media, width] of [
     ink: getComputedStyle(document.body).color,
     bar: getComputedStyle(document.querySelector("figure svg path[style*='--go']")).fill,
     overflows: document.documentElement.scrollWidth > innerWidth,
+    lost: [...document.querySelectorAll(".wide")].filter((one) => {
+      one.scrollLeft = one.scrollWidth;
+      return one.querySelector("td").getBoundingClientRect().left < 0;
+    }).length,
     odd: document.querySelectorAll("script, img, iframe, object, embed, link, form, a").length,
   }));
 }

@@ -40,7 +40,7 @@ def report(
 
       kretain report --out history.html
     """
-    from kretain.config import resolve
+    from kretain.config import contexts_at, resolve
     from kretain.render.page.pages import forecast_section, history_page, plan_page, read_forecast_file
     from kretain.system.files import write_whole
     from retention_cli.core.state_dir import cluster_folder
@@ -62,9 +62,11 @@ def report(
     cluster_id = None if saved is None else saved.cluster_id
     more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, cluster_id))]
     if saved is None:
-        text = history_page(runs, disks, notes, str(state_dir), more)
+        at = {run.begun["cluster"]["id"]: run.begun["cluster"].get("bootstrap", "") for run in runs}
+        named = {cluster: ", ".join(contexts_at(address)) for cluster, address in at.items()}
+        text = history_page(runs, disks, notes, str(state_dir), more, named)
     else:
-        text = plan_page(saved, disks, notes, more)
+        text = plan_page(saved, disks, notes, more, ", ".join(contexts_at(saved.bootstrap)))
     write_whole(out, [text])
     common.warn(f"written to {out}")
     return Exit.DONE

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kretain.config import resolve
+from kretain.options.common import Common
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.value import as_json, plan_text
@@ -50,6 +52,38 @@ def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
     assert "hunter2" not in shown
     assert "a:b" not in shown
     assert "settings.sasl.password      ********" in shown
+
+
+def test_report_names_the_contexts_with_the_address_of_its_cluster(kretain: Said, config: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    (tmp_path / "plan.json").write_text(plan_text(EVERY))
+    kretain("report", "--plan", str(tmp_path / "plan.json"), "--out", str(page))
+    assert "<h1>Trim plan for c1</h1>" in page.read_text()
+    config.write_text(
+        "contexts:\n  eu: {bootstrap-server: 'b:9092'}\n  us: {bootstrap-server: 'u:9092'}\n"
+        "  old: {settings: {bootstrap.servers: 'b:9092'}}\n  broken: {command-config: nothing-here}\n"
+    )
+    kretain("report", "--plan", str(tmp_path / "plan.json"), "--out", str(page))
+    assert "<h1>Trim plan for eu, old</h1>" in page.read_text()
+    assert "<dt>Context</dt><dd>eu, old</dd>" in page.read_text()
+    assert "<dt>Cluster</dt><dd>c1</dd>" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "context", "name"),
+    [
+        (Common(), "prod", "prod"),
+        (Common(context="lab"), "lab", "lab"),
+        (Common(bootstrap_server="other:1"), None, "other:1"),
+        (Common(bootstrap_server="a:b@c:1"), None, "********@c:1"),
+    ],
+)
+def test_cluster_is_called_by_the_context_that_its_address_is_from(
+    given: Common, context: str | None, name: str, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRETAIN_CONFIG", str(config))
+    found = resolve(given)
+    assert (found.context, found.name) == (context, name)
 
 
 def test_use_context_changes_only_the_default(kretain: Said, config: Path) -> None:

@@ -273,4 +273,9 @@ def test_page_follows_the_color_scheme_and_prints_on_white(seen: Any) -> None:
     assert len({looks[name]["paper"] for name in ("light", "dark", "print")}) == 3
     assert looks["light"]["bar"] != looks["dark"]["bar"]
     assert (looks["print"]["paper"], looks["print"]["ink"]) == ("rgb(255, 255, 255)", "rgb(0, 0, 0)")
-    assert not any(one["overflows"] for one in looks.values())
+
+
+@pytest.mark.long
+def test_page_fits_a_phone_and_scrolled_tables_keep_their_first_column(seen: Any) -> None:
+    assert not any(one["overflows"] for one in seen["looks"].values())
+    assert seen["looks"]["narrow"]["lost"] == 0

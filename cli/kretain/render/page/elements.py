@@ -31,6 +31,7 @@ _STYLE: Final = """
   --grid: #343a44; --go: #f59e0b; --stay: #4b637a; --hold: #a78bfa; --bad: #f87171; --good: #2dd4bf;
   --line1: #7aa2ff; --line2: #f59e0b; --line3: #2dd4bf; --line4: #a78bfa; --line5: #f472b6; --line6: #a3e635; } }
 * { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body { margin: 0 auto; padding: 2rem clamp(1rem, 4vw, 3rem) 3rem; max-width: 72rem; background: var(--paper);
   color: var(--ink); font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; overflow-wrap: anywhere; }
@@ -71,7 +72,9 @@ figure { overflow-x: auto; margin: 0 0 1rem; background: var(--card); border: 1p
 figure svg { display: block; width: 100%; height: auto; min-width: 34rem;
   max-width: 62rem; margin: 0 auto; }
 footer { margin-top: 3rem; }
-@media (max-width: 40rem) { body { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } figure { padding: .3rem; } }
+@media (max-width: 40rem) { body { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } figure { padding: .3rem; }
+  figure svg { min-width: 28rem; } th:first-child, td:first-child { position: sticky; left: 0; min-width: 7rem;
+  max-width: 45vw; background: var(--paper); } }
 @media print { :root { color-scheme: light; --paper: #fff; --card: #fff; --ink: #000; --muted: #444; --grid: #bbb;
   --go: #b45309; --stay: #9db4c8; --hold: #7c3aed; --bad: #b91c1c; --good: #0f766e; --line1: #1d4ed8;
   --line2: #b45309; --line3: #0f766e; --line4: #7c3aed; --line5: #be185d; --line6: #4d7c0f; }

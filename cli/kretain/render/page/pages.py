@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from pydantic import AliasPath, Field
@@ -53,19 +54,25 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def plan_page(
-    plan: Plan, disks: Mapping[str, Sequence[Look]], notes: Sequence[str], more: Sequence[Element] = ()
+    plan: Plan,
+    disks: Mapping[str, Sequence[Look]],
+    notes: Sequence[str],
+    more: Sequence[Element] = (),
+    context: str = "",
 ) -> str:
     """Return the page of a plan.
 
-    ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page.
+    ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page,
+    ``context`` the names of the contexts with the cluster's address.
     """
     found = summarize(plan, MOST)
     totals = found.totals
     one_off = plan.policy_source == NO_FILE or plan.rules == "one-off"
     return page(
-        f"Trim plan for {plan.cluster_id}",
+        f"Trim plan for {context or plan.cluster_id}",
         _lead(found),
         [
+            *([("Context", context)] if context else []),
             ("Cluster", plan.cluster_id),
             ("Brokers", short(plan.bootstrap)),
             (
@@ -203,10 +210,12 @@ def history_page(
     notes: Sequence[str],
     where: str,
     more: Sequence[Element] = (),
+    contexts: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the page of past runs, oldest first; ``where`` is the state directory that they are from.
 
-    ``disks`` are the ledgers' looks, ``notes`` what of them could not be read, ``more`` other parts of the page.
+    ``disks`` are the ledgers' looks, ``notes`` what of them could not be read, ``more`` other parts of the page,
+    ``contexts`` the names of the contexts with a cluster's address, by its id.
     """
     rows = [run_row(run) for run in runs]
     clusters = sorted({one["cluster"] for one in rows})
@@ -215,7 +224,8 @@ def history_page(
     lead = f"{count(len(rows), 'trim')} of {count(len(clusters), 'cluster')}: {count(records, 'record')} went."
     facts = [("State directory", where)]
     if rows:
-        facts += [("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", ", ".join(clusters[:6]))]
+        named = [f"{contexts[one]} ({one})" if contexts.get(one) else one for one in clusters[:6]]
+        facts += [("From", rows[0]["at"]), ("To", rows[-1]["at"]), ("Clusters", ", ".join(named))]
     known = [one["bytes"] for one in rows]
     return page(
         "Past trims",
