@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from retention_cli.core.model import Decision, Reason
+from retention_cli.core.printable import printable
 from retention_cli.core.units import format_bytes
 from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, kind_of
@@ -188,10 +189,15 @@ class Loop:
         if (again := self._folded.good()) is not None:
             self.say(again, "recovered")
 
+    @property
+    def _acts(self) -> bool:
+        """Whether this instance posts about plans: one that stands by leaves that to the leader."""
+        return not self.trims or self.board.leads()
+
     def _notify(self, passed: Passed) -> None:
-        """Post what a pass did; failures once in a row. An instance that stands by leaves holds to the leader."""
+        """Post what a pass did; failures once in a row."""
         held = self._held.look(passed.plan.decisions, passed.plan.created_at_ms, passed.plan.cluster_id)
-        if held is not None and (not self.trims or self.board.leads()):
+        if held is not None and self._acts:
             self.notify(held)
         found = [] if passed.report is None else of_report(passed.report)
         for notice in found:
@@ -226,7 +232,7 @@ class Loop:
         line = self._folded.error(text)
         if line is not None:
             self.say(f"failed: {line}", "failed", kind=kind, failures=self._failures)
-        if line == text:  # the first in a row
+        if line == text and (kind != "refused" or self._acts):  # the first in a row
             self.notify(Notice("refused" if kind == "refused" else "failed", text, self.board.cluster, {"kind": kind}))
 
     def _publish(self) -> None:
@@ -289,7 +295,7 @@ def pass_facts(number: int, passed: Passed, seconds: float) -> dict[str, object]
         "hold": totals.hold,
         "skip": totals.skip,
         "holds": dict(passed.measured.holds),
-        "not_trimmed": None if passed.hold is None else {"code": passed.hold.code, "text": passed.hold.text},
+        "not_trimmed": None if passed.hold is None else {"code": passed.hold.code, "text": printable(passed.hold.text)},
         **trimmed,
     }
 

@@ -117,7 +117,7 @@ def test_every_alert_links_to_its_section_of_the_watch_page() -> None:
     alerts = {rule["alert"].lower() for rule in alert_rules()}
     assert sections == alerts
     for rule in alert_rules():
-        assert rule["annotations"]["runbook_url"].endswith(f"/watch/#{rule['alert'].lower()}")
+        assert rule["annotations"]["runbook_url"].endswith(f"/watch.html#{rule['alert'].lower()}")
 
 
 def test_watch_page_lists_exactly_the_real_metrics_and_error_kinds() -> None:
