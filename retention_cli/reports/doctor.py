@@ -63,6 +63,7 @@ class Diagnosis:
 _COMMANDS: Final = ("plan", "trim", "offsets", "explain", "groups")
 _DECIDE: Final = ("plan", "trim", "explain")
 _MOVE: Final = ("policy set",)
+_INIT: Final = ("cluster init",)
 _LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
@@ -178,20 +179,20 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
 
 
 def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topic: str) -> Check:
-    """Return a check of what ``kretain init`` needs for a topic that is there, or that it would have to make."""
+    """Return a check of what ``kretain cluster init`` needs for a topic, whether or not that exists."""
     if topic in allowed:
-        return _may(allowed, topic, "DESCRIBE_CONFIGS", "init", "its settings can't be checked", ("init",))
+        return _may(allowed, topic, "DESCRIBE_CONFIGS", "own topics", "its settings can't be checked", _INIT)
     try:
         may = reader.may_create(topic)
     except BrokerError as error:
-        return Check("init", "limited", f"whether {topic} may be made is unknown: {error}", ("init",))
+        return Check("own topics", "limited", f"whether {topic} may be made is unknown: {error}", _INIT)
     match may:
         case "yes":
-            return Check("init", "good", f"CREATE on {topic}: kretain init can make it")
+            return Check("own topics", "good", f"CREATE on {topic}: kretain cluster init can make it")
         case "no":
-            return Check("init", "missing", f"no CREATE on {topic}: kretain init can't make it", ("init",))
+            return Check("own topics", "missing", f"no CREATE on {topic}: kretain cluster init can't make it", _INIT)
         case "there":
-            return Check("init", "missing", f"no DESCRIBE on {topic}, which is there", ("init", "policy set"))
+            return Check("own topics", "missing", f"no DESCRIBE on {topic}, which is there", (*_INIT, *_MOVE))
 
 
 def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:

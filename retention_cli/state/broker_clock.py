@@ -51,7 +51,7 @@ class BrokerClock:
         except BrokerError as error:
             return Unknown.because(Code.G8, f"the brokers' time could not be had (state: cluster): {error}")
         if stamp is None:
-            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain init says how to mend that"
+            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): see kretain cluster init"
             return Unknown.because(Code.G8, f"the brokers' time could not be had: {text}")
         self.compared = True
         return compare_clocks(before, stamp, self._clock_ms())

@@ -63,7 +63,7 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
     """
     metadata = reader.metadata([topic]).topics.get(topic)
     if metadata is None:
-        raise TopicMissingError(f"topic {topic} is not there, or may not be read: kretain init makes it")
+        raise TopicMissingError(f"topic {topic} is not there, or may not be read: kretain cluster init makes it")
     leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
     ranges: dict[TopicPartition, Range] = {}
     for tp, there in reader.extents(leaders, "last-stable").items():
@@ -179,7 +179,8 @@ def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Ini
     if partitions != 1:
         problem = (
             f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
-            f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', seen.name)}) and run kretain init again"
+            f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', seen.name)}) and run kretain cluster "
+            f"init again"
         )
     outcome: Literal["made", "there", "wrong"] = "made" if made else "there"
     return Initialized(seen.name, "wrong" if problem else outcome, partitions, replicas, problem)

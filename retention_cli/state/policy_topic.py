@@ -65,7 +65,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
         raise PolicyTopicError(
             f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages is unknown: "
             f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', POLICY_TOPIC)}) "
-            "and run kretain init again"
+            "and run kretain cluster init again"
         )
     stored = read_stored(reader, ranges)
     return [Message(one.partition, one.offset, one.key, one.value) for one in stored]

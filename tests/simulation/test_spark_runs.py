@@ -203,3 +203,16 @@ def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyP
         world.apply(("produce", 0, 5, 4, 4))
         with pytest.raises(BrokerError, match="Spark lost the commits of some groups"):
             _by_spark(world, world.operators[0])
+
+
+def test_r1_waits_over_spark_until_its_plans_have_watched_the_groups() -> None:
+    """F10: the client notes the look of all shares, and slices go by what it noted before."""
+    with World("R1 watched") as world:
+        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1)):
+            world.apply(step)
+        one, seen = world.operators[0], []
+        for _ in range(2):
+            [row] = [found for found in _by_spark(world, one) if (found["topic"], found["partition"]) == ("a", 0)]
+            seen.append((row["action"], [reason["code"] for reason in row["reasons"]]))
+            world.apply(("time", 2))
+    assert seen == [("hold", ["F10"]), ("trim", [])]

@@ -1,4 +1,4 @@
-"""``kretain context list``, ``show`` and ``use``."""
+"""``kretain context list``, ``show``, ``use``, ``add`` and ``remove``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kretain.completion.complete import complete_contexts
 from kretain.errors import Exit
 from kretain.options.common import Common, OutputOption, command, new_app
 
-app = new_app("Show the clusters in config.yaml, and choose the default.")
+app = new_app("List, add and remove the clusters in config.yaml; choose the default.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts)]
 
@@ -67,4 +67,42 @@ def use(common: Common, name: Name) -> Exit:
 
     use_context(name)
     common.warn(f"{name} is the default context now ({config_path()})")
+    return Exit.DONE
+
+
+@command(app)
+def add(
+    common: Common,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new context.")],
+) -> Exit:
+    """Add a cluster to config.yaml: -b, -c, -p, --state-dir and --timeout.
+
+    Keeps comments and order. The first context becomes the default. Needs no cluster. Exits with 1 if NAME exists.
+
+    Examples:
+      kretain context add lab -b localhost:9092
+
+      kretain context add prod -b broker-1:9092 -c prod.properties -p prod.yaml
+    """
+    from kretain.config import config_path
+    from kretain.flows.config_file import add_context, entry_of
+
+    add_context(name, entry_of(common))
+    common.warn(f"{name} is added to {config_path()}; to check it: kretain doctor --context {name}")
+    return Exit.DONE
+
+
+@command(app)
+def remove(common: Common, name: Name) -> Exit:
+    """Remove a cluster from config.yaml. Keeps its files and its ledger.
+
+    Examples:
+      kretain context remove lab
+    """
+    from kretain.config import config_path
+    from kretain.flows.config_file import remove_context
+
+    was_default = remove_context(name)
+    hint = "; there is no default context now: kretain context use NAME" if was_default else ""
+    common.warn(f"{name} is removed from {config_path()}{hint}")
     return Exit.DONE

@@ -2,60 +2,147 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
-from kretain.errors import Exit, tell_error
-from kretain.options.common import Common, OutputOption, option, single_command
+from kretain.errors import Exit, UsageError, tell_error
+from kretain.options.common import Common, option, single_command
+
+if TYPE_CHECKING:
+    from kretain.config import Resolved
+    from retention_cli.plan.value import Plan
+    from retention_cli.policy.model import Policy
+
+_NAME: Final = "main"
+"""The context's name, where --context does not give one."""
 
 
 @single_command
 def init(
     common: Common,
-    replication_factor: Annotated[
-        int | None,
-        option(
-            "--replication-factor",
-            metavar="N",
-            min=1,
-            max=32_767,
-            help="Set the replicas of each topic. Default: 3, or all brokers if fewer.",
-        ),
-    ] = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Show what would be created; create nothing.")] = False,
-    output: OutputOption = "table",
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the questions. Required without a terminal.")] = False,
 ) -> Exit:
-    """Create the topics _kretain_policy and _kretain_state.
+    """Check a cluster, write config.yaml and policy.yaml, show a first plan.
 
-    They hold live settings and, with state: cluster, the shared ledger. Changes nothing else; run it again at any time.
-    Exits with 1 if an existing topic has wrong settings.
+    Asks for a broker, or takes -b and -c. Deletes nothing, and overwrites no file. The policy trims what every group
+    has read once it is 3 days old, of the topics that have a group, and holds that for its first 3 days.
+    --policy names the policy file, --context the cluster. Without a terminal it asks nothing: give -b and --yes.
 
     Examples:
-      kretain init -b localhost:9092 --dry-run
+      kretain init
 
-      kretain init -b localhost:9092
+      kretain init -b broker-1:9092 -c client.properties
 
-      kretain init -c admin.properties --replication-factor 3
+      kretain init -b localhost:9092 --context lab --yes
     """
-    from kretain.config import resolve
-    from kretain.render.setup import print_own_topics
-    from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.state.own_topics import OWN_TOPICS, initialize, look
+    from kretain.config import config_path, resolve
+    from kretain.flows.config_file import add_context, entry_of
+    from kretain.flows.recipes import write_new
+    from kretain.flows.trims import must_confirm
+    from kretain.render.output import say
+    from kretain.render.plan import print_plan
+    from retention_cli.policy.load import load_policy
 
-    settings = resolve(common, policy_counts=False)
-    if dry_run:
-        with settings.reader() as reader:
-            print_own_topics(
-                reader.metadata([]).cluster_id,
-                reader.settings.bootstrap,
-                list(look(reader, replication_factor)),
-                output,
-            )
+    name, config = common.context or _NAME, config_path()
+    policy = (common.policy or config.parent / "policy.yaml").expanduser().absolute()
+    _require_new(config, "to add a cluster: kretain context add NAME -b HOST:PORT")
+    _require_new(policy, "name another file with -p")
+    common = replace(_with_broker(common, yes=yes), policy=policy, context=None)
+    settings = replace(resolve(common, ({}, "init")), policy=None)
+    if not _works(settings, common):
+        tell_error(
+            Exit.FAILED,
+            "failed",
+            "a plan cannot work here; nothing was written",
+            "fix what ✗ names, then run init again",
+        )
+        return Exit.FAILED
+    topics = _topics(settings, common)
+    must_confirm(
+        lambda: f"Write {config} and {policy}?", "write config.yaml and policy.yaml", "nothing was written", yes=yes
+    )
+    write_new(policy, _policy(topics))
+    add_context(name, entry_of(common))
+    say(f"Wrote {config} (context {name}) and {policy}.")
+    if not topics:
+        say("No topic has a consumer group and a retention of 3 days. Edit the policy, then run: kretain plan")
         return Exit.DONE
-    with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
-        cluster_id = reader.metadata([]).cluster_id
-        topics = list(initialize(reader, writer, replication_factor))
-    print_own_topics(cluster_id, reader.settings.bootstrap, topics, output)
-    problems = [one.problem for one in topics if one.problem is not None]
-    for problem in problems:
-        tell_error(Exit.FAILED, "failed", problem)
-    return Exit.FAILED if problems else Exit.DONE
+    say()
+    made = _plan(resolve(Common(context=name, quiet=common.quiet)), common, load_policy(policy))
+    print_plan(made, "table", every_row=False)
+    common.warn("nothing was trimmed. Edit the policy, and run kretain plan every day, or kretain watch")
+    return Exit.DONE
+
+
+def _require_new(path: Path, otherwise: str) -> None:
+    from kretain.system.files import FileError
+
+    if path.exists() or path.is_symlink():
+        raise FileError(f"{path} exists, and is not overwritten; {otherwise}")
+
+
+def _with_broker(common: Common, *, yes: bool) -> Common:
+    """Return the options with a cluster, which is asked for in a terminal.
+
+    Raises:
+        UsageError: something is missing, and nobody can be asked.
+    """
+    from kretain.flows.trims import answer, on_terminal
+
+    named = common.bootstrap_server is not None or common.command_config is not None
+    if not on_terminal() and (missing := [*([] if named else ["-b HOST:PORT"]), *([] if yes else ["--yes"])]):
+        raise UsageError(f"there is no terminal to ask on: give {' and '.join(missing)}; nothing was written")
+    if named:
+        return common
+    if not (broker := answer("A broker of the cluster, HOST:PORT [localhost:9092]:") or "localhost:9092"):
+        raise UsageError("no broker is named: give -b HOST:PORT")
+    return replace(common, bootstrap_server=broker)
+
+
+def _works(settings: Resolved, common: Common) -> bool:
+    """Print what doctor finds to be wrong, and return whether a plan can work."""
+    from kretain.render.output import count, say
+    from retention_cli.reports.doctor import diagnose
+
+    with settings.reader() as reader, common.progress():
+        found = diagnose(reader, settings.state_dir, lambda _topic: True)
+    good = [one for one in found.checks if one.verdict == "good"]
+    say(f"Cluster {found.cluster_id}: {found.platform}; {count(len(good), 'check')} passed.")
+    for one in found.checks:
+        if one.verdict != "good":
+            say(f"{'✗' if one.verdict == 'missing' else '!'} {one.name}: {one.text}")
+    return found.commands()["plan"] != "missing"
+
+
+def _policy(topics: list[str]) -> str:
+    """Return the policy for these topics, as text."""
+    from kretain.flows.recipes import recipe
+
+    names = "\n".join(f"      - {json.dumps(name)}" for name in topics or ["orders"])
+    return recipe("init").replace(" [TOPICS]", f"\n{names}")
+
+
+def _topics(settings: Resolved, common: Common) -> list[str]:
+    """Return the topics that R1 may be used for: a group has committed, and their brokers keep 3 days."""
+    from retention_cli.policy.load import parse_policy
+    from retention_cli.policy.selection import NothingMatchesError
+
+    everything = parse_policy(_policy(["*"]), "init", "init")
+    try:
+        rows = _plan(settings, common, everything).decisions
+    except NothingMatchesError:
+        return []
+    unfit = {row.topic for row in rows if any(reason.code == "R1" for reason in row.reasons)}
+    return sorted({row.topic for row in rows if row.min_commit is not None and row.action != "skip"} - unfit)
+
+
+def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:
+    from kretain.flows.plans import plan_now
+    from retention_cli.plan.make import LocalPlanner
+    from retention_cli.policy.selection import Selection
+
+    with settings.reader() as reader, common.progress() as progress:
+        memories = settings.memories(reader, policy.state)
+        return plan_now(settings, reader, Selection(policy), LocalPlanner(), memories, progress)

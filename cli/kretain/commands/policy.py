@@ -1,4 +1,4 @@
-"""``kretain policy check``, ``show``, ``set``, ``unset``, ``list`` and ``schema``."""
+"""``kretain policy new``, ``check``, ``show``, ``set``, ``unset``, ``list`` and ``schema``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,56 @@ from typing import Annotated
 
 import typer
 
-from kretain.completion.complete import complete_live_keys, complete_live_pairs, complete_topics
+from kretain.completion.complete import (
+    complete_live_keys,
+    complete_live_pairs,
+    complete_recipes,
+    complete_topics,
+)
 from kretain.completion.quick import QuickCommand
 from kretain.errors import Exit, UsageError
-from kretain.options.common import Common, OutputOption, command, new_app
+from kretain.options.common import Common, OutputOption, command, new_app, option
 from kretain.options.rules import RuleFlags
 
-app = new_app("Check and show the policy; change its live settings; print its JSON Schema.")
+app = new_app("Write, check and show the policy; change live settings; print the schema.")
+
+
+@command(app)
+def new(
+    common: Common,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="Default: list the recipes.", autocompletion=complete_recipes),
+    ] = None,
+    out: Annotated[Path | None, option("--out", metavar="FILE", of="policy new", help="Write this new file, not to stdout.")] = None,
+) -> Exit:
+    """Write a commented policy to start from. Needs no cluster.
+
+    Recipes: consumed, event-time, min-timestamp, disk-ceiling, legal-hold. Change the names in it, then check it.
+    Overwrites no file.
+
+    Examples:
+      kretain policy new
+
+      kretain policy new consumed > policy.yaml
+
+      kretain policy new legal-hold --out policy.yaml
+    """
+    from kretain.config import nearest
+    from kretain.flows.recipes import RECIPES, recipe, title, write_new
+
+    if name is None:
+        for one in RECIPES:
+            print(f"{one:14} {title(one)}")
+        return Exit.DONE
+    if name not in RECIPES:
+        raise UsageError(f"there is no recipe {name!r}; {nearest(name, RECIPES, 'recipes are')}")
+    if out is None:
+        sys.stdout.write(recipe(name))
+        return Exit.DONE
+    write_new(out, recipe(name))
+    common.warn(f"{out} is written; change its names, then: kretain policy check {out} -b HOST:PORT")
+    return Exit.DONE
 
 
 @command(app)
@@ -118,7 +161,7 @@ def set_(
 ) -> Exit:
     """Change a topic's live settings in the policy topic.
 
-    The policy file must mark each key as cluster for the topic. kretain init creates the policy topic.
+    The policy file must mark each key as cluster for the topic. kretain cluster init creates the policy topic.
 
     Examples:
       kretain policy set journal log.retention.min.timestamp=2026-11-01T00:00:00Z -p policy.yaml -b localhost:9092

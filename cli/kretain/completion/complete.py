@@ -91,6 +91,13 @@ def complete_codes(incomplete: str) -> list[str]:
     return [code for code in explanations() if code.lower().startswith(incomplete.lower())]
 
 
+def complete_recipes(incomplete: str) -> list[str]:
+    """Return the recipes of ``kretain policy new``."""
+    from kretain.flows.recipes import RECIPES
+
+    return [name for name in RECIPES if name.startswith(incomplete)]
+
+
 def complete_live_keys(incomplete: str) -> list[str]:
     """Return the keys that the policy topic may set."""
     from retention_cli.policy.schema import LIVE_KEYS

@@ -78,7 +78,7 @@ def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequen
     print(file=sys.stderr)
     if typed:
         tell(question())
-        answered = all(_answer(f"Type the name of the cluster to go on, {name}:") == name for name in typed)
+        answered = all(answer(f"Type the name of the cluster to go on, {name}:") == name for name in typed)
     else:
         answered = _says_yes(question())
     print(file=sys.stderr)
@@ -92,7 +92,7 @@ def confirm_forgetting(question: str, *, yes: bool) -> None:
     Raises:
         RefusedError: the answer is not yes.
     """
-    if not (yes or not _on_terminal() or _says_yes(question)):
+    if not (yes or not on_terminal() or _says_yes(question)):
         raise RefusedError("not confirmed; nothing was forgotten")
 
 
@@ -111,20 +111,22 @@ def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: b
         raise RefusedError(f"not confirmed; {nothing}")
 
 
-def _on_terminal() -> bool:
+def on_terminal() -> bool:
+    """Return whether somebody can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _require_terminal(what: str, nothing: str) -> None:
-    if not _on_terminal():
+    if not on_terminal():
         raise RefusedError(f"there is no terminal to ask on: give --yes to {what}; {nothing}")
 
 
 def _says_yes(question: str) -> bool:
-    return _answer(f"{question} [y/N] ").lower() in ("y", "yes")
+    return answer(f"{question} [y/N] ").lower() in ("y", "yes")
 
 
-def _answer(prompt: str) -> str:
+def answer(prompt: str) -> str:
+    """Ask on stderr; return the line that was typed."""
     tell(prompt, end=" ")
     return sys.stdin.readline().strip()
 

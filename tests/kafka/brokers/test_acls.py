@@ -83,7 +83,7 @@ RIGHTS: Final = _rights()
 _PLAN: Final = ("plan", "-o", "json", "-p", "POLICY")
 _TRIM: Final = ("trim", "--yes", "-o", "json", "-p", "POLICY")
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    "init": ("init",),
+    "cluster init": ("cluster", "init", "--yes"),
     "plan": _PLAN,
     "explain": ("explain", "TOPIC", "-o", "json", "-p", "POLICY"),
     "trim": _TRIM,
@@ -130,12 +130,12 @@ def _cases() -> list[Case]:
             cases.append(Case(column, lacks, f"user{len(cases)}", rights=kept))
     # Who makes the topics comes after those who may not, and before all that use them.
     return sorted(
-        cases, key=lambda one: (one.column != "init", one.lacks is not None and "CREATE" not in one.lacks.text)
+        cases, key=lambda one: (one.column != "cluster init", one.lacks is not None and "CREATE" not in one.lacks.text)
     )
 
 
 CASES: Final = _cases()
-_MAKERS: Final = [one for one in CASES if one.column == "init" and one.lacks and "CREATE" in one.lacks.text]
+_MAKERS: Final = [one for one in CASES if one.column == "cluster init" and one.lacks and "CREATE" in one.lacks.text]
 
 
 def _allow(user: str, topic: str, rights: Sequence[Right]) -> list[AclBinding]:
@@ -172,8 +172,12 @@ class Guarded:
             f"sasl.username={case.user}\nsasl.password={SECRET}\n"
         )
         policy = folder / "policy.yaml"
-        forced = "cluster" if case.column in ("init", "policy set", "policy list", "a key marked cluster") else "1000d"
-        state = "state: cluster\n" if case.column == "init" or case.column.startswith("state: cluster") else ""
+        forced = (
+            "cluster"
+            if case.column in ("cluster init", "policy set", "policy list", "a key marked cluster")
+            else "1000d"
+        )
+        state = "state: cluster\n" if case.column == "cluster init" or case.column.startswith("state: cluster") else ""
         policy.write_text(f"{state}{consumed(case.topic, '90m', retention__ms=forced)}\n")
         places = {"TOPIC": case.topic, "POLICY": str(policy)}
         connection = ("-b", self.cluster.secure_bootstrap, "-c", str(client), "--state-dir", str(folder / "state"))
@@ -204,8 +208,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         # The two topics come in the order of their names: the second one is refused to who made the first.
         for case in _MAKERS:
             doctor = made.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY")
-            made.tried[case.user] = made.run(case, "init"), doctor
-        run_cli("init", "-b", cluster.bootstrap, check=0)
+            made.tried[case.user] = made.run(case, "cluster", "init", "--yes"), doctor
+        run_cli("cluster", "init", "--yes", "-b", cluster.bootstrap, check=0)
         yield made
 
 

@@ -126,7 +126,7 @@ def test_records_that_cannot_be_read_hold_their_partitions_and_writes_are_refuse
     assert "hold" in planned.out
     profiled, found = ask(kerberos, config, "profile", topic), ask(kerberos, config, "doctor", topic, "-o", "json")
     assert (profiled.code, found.code) == (5, 0), profiled.err + found.err
-    refused = ask(kerberos, config, "init")
+    refused = ask(kerberos, config, "cluster", "init", "--yes")
     assert (refused.code, refused.err.count("\n")) == (1, 1), refused.err
     for said in (planned.out, found.out, profiled.out + profiled.err, refused.err):
         assert NO_KERBEROS in " ".join(said.split()), said

@@ -47,9 +47,9 @@ def alter(world: World, topic: str, line: str) -> None:
 
 
 def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(fresh: World) -> None:
-    dry = run(fresh, "init", "--dry-run", check=0)
+    dry = run(fresh, "cluster", "init", "--dry-run", check=0)
     assert re.search(r"_kretain_policy\s+would be made\s+1\s+3\n_kretain_state\s+would be made\s+1\s+3", dry.out)
-    made = run(fresh, "init", check=0)
+    made = run(fresh, "cluster", "init", "--yes", check=0)
     assert re.search(r"_kretain_policy\s+made\s+1\s+3\n_kretain_state\s+made\s+1\s+3", made.out)
     settings = {topic: config(fresh, topic) for topic in OWN_TOPICS}
     for topic in OWN_TOPICS:
@@ -57,18 +57,18 @@ def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(f
         assert settings[topic]["min.insync.replicas"] == "2"
     assert settings[POLICY_TOPIC]["message.timestamp.type"] == "CreateTime"
     assert settings[STATE_TOPIC]["message.timestamp.type"] == "LogAppendTime"
-    again = run(fresh, "init", "-o", "json", check=0)
+    again = run(fresh, "cluster", "init", "--yes", "-o", "json", check=0)
     assert [row["outcome"] for row in again.json()["topics"]] == ["there", "there"]
     assert settings == {topic: config(fresh, topic) for topic in OWN_TOPICS}
 
 
 def test_init_honours_the_replication_factor(fresh: World) -> None:
-    run(fresh, "init", "--replication-factor", "1", check=0)
+    run(fresh, "cluster", "init", "--yes", "--replication-factor", "1", check=0)
     topic = fresh.admin.list_topics(STATE_TOPIC, timeout=10).topics[STATE_TOPIC]
     assert len(topic.partitions[0].replicas) == 1
     assert config(fresh, STATE_TOPIC)["min.insync.replicas"] == "1"
     delete_both(fresh)
-    refused = run(fresh, "init", "--replication-factor", "9", check=1)
+    refused = run(fresh, "cluster", "init", "--yes", "--replication-factor", "9", check=1)
     assert "topic _kretain_policy could not be made: " in refused.err
     assert "fewer brokers than replicas were asked for" in refused.err
 
@@ -76,7 +76,7 @@ def test_init_honours_the_replication_factor(fresh: World) -> None:
 def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     """A topic that is not compacted forgets by age; one that brokers don't stamp can't check a clock."""
     fresh.topic(name=STATE_TOPIC, cleanup_policy="delete")
-    done = run(fresh, "init", check=1)
+    done = run(fresh, "cluster", "init", "--yes", check=1)
     assert "_kretain_policy  made" in done.out
     assert "was there, and is wrong" in done.out
     line = next(one for one in done.err.splitlines() if "kafka-configs.sh" in one)
@@ -88,14 +88,14 @@ def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     assert lost is not None
     assert "kafka-configs.sh" in lost.reasons[0].text
     alter(fresh, STATE_TOPIC, line)
-    assert "was there" in run(fresh, "init", check=0).out
+    assert "was there" in run(fresh, "cluster", "init", "--yes", check=0).out
 
 
 def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None:
     """The order of messages in two partitions can't be told, so which is the last word can't either."""
     fresh.topic(name=POLICY_TOPIC, partitions=2, cleanup_policy="compact")
     wrong = "topic _kretain_policy has 2 partitions, not 1"
-    assert wrong in run(fresh, "init", check=1).err
+    assert wrong in run(fresh, "cluster", "init", "--yes", check=1).err
     topic = fresh.filled(3)
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]"
     found = fresh.decide(policy, topic)
@@ -176,7 +176,7 @@ def test_unreachable_cluster_is_reported_in_time_without_client_logs(capfd: pyte
 
 def test_undeliverable_message_fails_without_affecting_others(fresh: World) -> None:
     with reader_for(fresh.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
-        with pytest.raises(BrokerError, match="it is not there: kretain init makes it"):
+        with pytest.raises(BrokerError, match="it is not there: kretain cluster init makes it"):
             writer.append(STATE_TOPIC, b"k", b"v")
         make_kretain_topics(fresh.bootstrap)
         with pytest.raises(BrokerError, match="too large"):

@@ -145,7 +145,7 @@ USES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("policy", "set", "TOPIC", "log.retention.min.timestamp=1", "-p", "LIVE"): (
         *("ListOffsets", "Fetch", "Produce", "InitProducerId"),
     ),
-    ("init",): ("DescribeConfigs",),
+    ("cluster", "init", "--yes"): ("DescribeConfigs",),
 }
 """What each command names if it is missing; without all the other APIs together it works."""
 KEYS = {
@@ -174,7 +174,7 @@ BESIDE = {"forecast": {"DescribeConfigs", *GROUPS}}
 def test_command_names_each_api_that_it_uses_and_works_without_the_others(
     proxy: ApiProxy, cluster: EmbeddedKafka, topic: str, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    run_cli("init", "-b", cluster.bootstrap, check=0)
+    run_cli("cluster", "init", "--yes", "-b", cluster.bootstrap, check=0)
     texts = {"POLICY": "retention.ms: 1d", "LIVE": "log.retention.min.timestamp: cluster, unconsumed: trim"}
     words = {"TOPIC": topic}
     for name, rules in texts.items():

@@ -520,7 +520,7 @@ def test_doctor_names_who_may_write_to_kretains_topics(
     topic = world.filled(OLD, {"done": 9})
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
-    run_cli("init", "-b", sasl.bootstrap, check=0)
+    run_cli("cluster", "init", "--yes", "-b", sasl.bootstrap, check=0)
     allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
     allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
     for own in ("_kretain_policy", "_kretain_state"):

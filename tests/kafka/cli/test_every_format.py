@@ -45,7 +45,7 @@ ARGUMENTS = {
     "policy set": "{topic} retention.ms=1d -p {live}",
     "policy unset": "{topic} retention.ms -p {live}",
     "policy list": "-p {live}",
-    "init": "",
+    "cluster init": "--yes",
     "doctor": "",
 }
 ALONE = frozenset({"archive list", "archive verify", "archive compact", "show", "segments scan", "segments show"})

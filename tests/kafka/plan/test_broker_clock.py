@@ -153,7 +153,7 @@ def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
     told = next(reason.text for reason in report.rows[0].reasons if reason.code == "G8")
     assert told == (
         "the brokers' time could not be had (state: cluster): topic _kretain_state could not be written to: it is not "
-        "there: kretain init makes it"
+        "there: kretain cluster init makes it"
     )
     assert world.ends(topic)[0] == 0
     assert report.clock == "unchecked"

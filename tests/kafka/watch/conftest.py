@@ -27,5 +27,5 @@ def here(single: EmbeddedKafka, tmp_path: Path) -> World:
 @pytest.fixture
 def electing(here: World) -> World:
     """The same node, with the topic that instances are elected by."""
-    here.cli("init", check=0)
+    here.cli("cluster", "init", "--yes", check=0)
     return here

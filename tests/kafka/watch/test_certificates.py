@@ -49,7 +49,7 @@ def test_watch_goes_on_with_a_certificate_that_is_replaced_while_it_runs(
     )
     with EmbeddedKafka(1, settings=settings, secure_protocol="SSL") as kafka:
         world = World(kafka.bootstrap, tmp_path / "a" / "state")
-        world.cli("init", check=0)
+        world.cli("cluster", "init", "--yes", check=0)
         topic = world.filled([30 * HOUR] * 10, {"a": 7})
         policy = policy_of(world, topic)
         secure = World(kafka.secure_bootstrap, world.state_dir)

@@ -119,7 +119,7 @@ def test_every_option_has_a_variable_unless_it_deletes() -> None:
         "--to": ["profile", "restore"],
         "--since": ["history", "restore"],
         "--plan": ["report", "trim"],
-        "--out": ["plan", "profile", "report", "segments scan"],
+        "--out": ["plan", "policy new", "profile", "report", "segments scan"],
     }
     assert {long: sorted(path for path, one in found if one == long) for long in of} == of, (
         "a name that means different things to commands"

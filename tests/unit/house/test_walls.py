@@ -203,7 +203,7 @@ def test_only_one_module_writes_to_kretains_topics() -> None:
         "retention_cli/state/own_topics.py",
         "retention_cli/state/policy_topic.py",
         "retention_cli/state/state_topic.py",
-        "cli/kretain/commands/init.py",
+        "cli/kretain/commands/cluster.py",
         "cli/kretain/commands/policy.py",
     }
     assert writing not in brought_in(ENGINE / "observe" / "cluster.py")

@@ -1,0 +1,142 @@
+"""Add contexts to config.yaml and remove them: only their own lines change, so comments and order stay."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from kretain.config import ConfigError, config_path, context_of, contexts, default_context
+from kretain.errors import UsageError
+from kretain.options.common import Common
+from kretain.system.files import FileError, write_whole
+from retention_cli.brokers.security.client_files import read_properties
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_NEW: Final = "# The clusters that kretain knows: kretain context --help\ncontexts:\n"
+
+
+def entry_of(common: Common) -> dict[str, Any]:
+    """Return the keys of a context by a command's options, with complete paths.
+
+    Raises:
+        UsageError: no option names a cluster.
+        SettingsError: the client file can't be read.
+    """
+    if common.bootstrap_server is None and common.command_config is None:
+        raise UsageError("no cluster is named: give -b HOST:PORT, or -c FILE with bootstrap.servers")
+    if common.command_config is not None:
+        read_properties(common.command_config)
+    paths = {"command-config": common.command_config, "policy": common.policy, "state-dir": common.state_dir}
+    given = {
+        "bootstrap-server": common.bootstrap_server,
+        **{key: None if path is None else str(path.expanduser().absolute()) for key, path in paths.items()},
+        "timeout": common.timeout,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def add_context(name: str, entry: Mapping[str, Any]) -> None:
+    """Add a context to the configuration file, which is created where it is missing.
+
+    Raises:
+        UsageError: it can be no name.
+        ConfigError: there is a context of this name, or the file is wrong or can't be edited.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(f"{name!r} is no name for a context: use letters, digits, '.', '_' and '-'")
+    path = config_path()
+    there = contexts() if path.exists() else {}
+    if name in there:
+        raise ConfigError(f"{path}: context {name} exists: choose another name, or kretain context remove {name}")
+    text = _text(path) if path.exists() else _NEW
+    lines, wanted = text.splitlines(), yaml.safe_load(text) or {}
+    wanted["contexts"] = {**(wanted.get("contexts") or {}), name: dict(entry)}
+    node = _contexts(lines)
+    if node is None:
+        lines.append("contexts:")
+    elif not node.value:
+        number = node.start_mark.line
+        lines[number] = re.sub(r" *\{\s*\}", "", lines[number])
+    at, indent = len(lines), 2
+    if node is not None:
+        at = _end(node) if node.value else node.start_mark.line + 1
+        indent = node.value[0][0].start_mark.column if node.value else 2
+    block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True, width=1 << 20)
+    lines[at:at] = [" " * indent + line for line in block.splitlines()]
+    if not there:
+        wanted["default-context"] = name
+        lines = [line for line in lines if not re.match(r"default-context\s*:", line)]
+        lines.append(f"default-context: {yaml.safe_dump(name).splitlines()[0]}")
+    _write(path, lines, wanted)
+
+
+def remove_context(name: str) -> bool:
+    """Remove a context from the configuration file; return whether it was the default one.
+
+    Raises:
+        ConfigError: there is no such context, or the file is wrong or can't be edited.
+    """
+    context_of(name)
+    path, was_default = config_path(), default_context() == name
+    text = _text(path)
+    lines, wanted = text.splitlines(), copy.deepcopy(yaml.safe_load(text))
+    del wanted["contexts"][name]
+    node = _contexts(lines)
+    key, value = next(pair for pair in ([] if node is None else node.value) if pair[0].value == name)
+    del lines[key.start_mark.line : _end(value)]
+    if node is not None and len(node.value) == 1:
+        number = next(n for n, line in enumerate(lines) if re.match(r"contexts\s*:", line))
+        lines[number] = f"contexts: {{}}{lines[number].partition(':')[2]}"
+    if was_default:
+        del wanted["default-context"]
+        lines = [line for line in lines if not re.match(r"default-context\s*:", line)]
+    _write(path, lines, wanted)
+    return was_default
+
+
+def _text(path: Path) -> str:
+    contexts()  # raises what is wrong with it
+    return path.read_text(encoding="utf-8")
+
+
+def _contexts(lines: list[str]) -> Any:
+    """Return the node of ``contexts``, None if there is none. An empty one has no pairs."""
+    root: Any = yaml.compose("\n".join(lines), Loader=yaml.SafeLoader)
+    pairs = [] if root is None else root.value
+    found = next((value for key, value in pairs if key.value == "contexts"), None)
+    if isinstance(found, yaml.ScalarNode):  # nothing stands there
+        return yaml.MappingNode(found.tag, [], found.start_mark, found.end_mark)
+    return found
+
+
+def _end(node: Any) -> int:
+    """Return the line behind a node's last content: comments that follow stay where they are."""
+    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+        return int(node.end_mark.line) + 1
+    last = node.value[-1]
+    return _end(last[1] if isinstance(last, tuple) else last)
+
+
+def _write(path: Path, lines: list[str], wanted: Mapping[str, Any]) -> None:
+    """Write the file, if it says what is wanted: nothing but this change.
+
+    Raises:
+        ConfigError: it would not, as its lines are none that can be edited; or it can't be written.
+    """
+    text = "\n".join(lines) + "\n"
+    try:
+        same = yaml.safe_load(text) == wanted
+    except yaml.YAMLError:
+        same = False
+    if not same:
+        raise ConfigError(f"{path}: its lines can't be changed one by one: edit it by hand; nothing was changed")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path.resolve(), [text], path.stat().st_mode & 0o777 if path.exists() else 0o600)
+    except (FileError, OSError) as error:
+        raise ConfigError(str(error)) from None
