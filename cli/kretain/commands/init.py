@@ -125,7 +125,9 @@ def _policy(topics: list[str]) -> str:
 
 
 def _topics(settings: Resolved, common: Common) -> list[str]:
-    """Return the topics that R1 may be used for: a group has committed, and their brokers keep 3 days."""
+    """Return the topics that R1 may be used for: a group has committed, and brokers keep 3 days, but not for ever."""
+    from retention_cli.brokers.topic_configs import TopicConfig
+    from retention_cli.core.model import INFINITE_MS
     from retention_cli.policy.load import parse_policy
     from retention_cli.policy.selection import NothingMatchesError
 
@@ -135,7 +137,11 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
     except NothingMatchesError:
         return []
     unfit = {row.topic for row in rows if any(reason.code == "R1" for reason in row.reasons)}
-    return sorted({row.topic for row in rows if row.min_commit is not None and row.action != "skip"} - unfit)
+    names = {row.topic for row in rows if row.min_commit is not None and row.action != "skip"} - unfit
+    with settings.reader() as reader:
+        configs = reader.topic_configs(sorted(names)) if names else {}
+    kept = {name: one for name, one in configs.items() if isinstance(one, TopicConfig)}
+    return [name for name, one in kept.items() if one.retention_ms != INFINITE_MS and not one.tiered]
 
 
 def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:

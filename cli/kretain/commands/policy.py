@@ -31,7 +31,9 @@ def new(
         str | None,
         typer.Argument(metavar="RECIPE", help="Default: list the recipes.", autocompletion=complete_recipes),
     ] = None,
-    out: Annotated[Path | None, option("--out", metavar="FILE", of="policy new", help="Write this new file, not to stdout.")] = None,
+    out: Annotated[
+        Path | None, option("--out", metavar="FILE", of="policy new", help="Write this new file, not to stdout.")
+    ] = None,
 ) -> Exit:
     """Write a commented policy to start from. Needs no cluster.
 

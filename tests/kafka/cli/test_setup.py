@@ -19,10 +19,11 @@ OLD = [100 * HOUR] * 10
 
 
 def test_init_writes_files_that_work_and_holds_r1(world: World, tmp_path: Path) -> None:
-    topic = world.filled(OLD, {"reader": 7})
+    topic = world.filled(OLD, {"reader": 7}, retention_ms=str(7 * DAY))
     short = world.topic("short", retention_ms=str(DAY))
     world.produce(short, [HOUR])
     world.commit("reader", short, 1)
+    forever = world.filled(OLD, {"reader": 7})
     config = tmp_path / "home" / "config.yaml"
     variables = {"KRETAIN_CONFIG": str(config), "COLUMNS": "80"}
     done = world.cli("init", "--yes", check=0, **variables)
@@ -33,6 +34,7 @@ def test_init_writes_files_that_work_and_holds_r1(world: World, tmp_path: Path) 
     [entry] = yaml.safe_load(policy.read_text())["topics"]
     assert topic in entry["match"]
     assert short not in entry["match"], "its brokers keep less than R1 waits"
+    assert forever not in entry["match"], "somebody wants all of it"
     rows = run_cli("plan", "-o", "json", check=0, **variables).json()["partitions"]
     [row] = [one for one in rows if one["topic"] == topic]
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F10"])
