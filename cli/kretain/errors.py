@@ -1,4 +1,4 @@
-"""Exit codes (README.md), and the code of each error. Defined only here."""
+"""Exit codes (docs/scripts.md), and the code of each error. Defined only here."""
 
 from __future__ import annotations
 

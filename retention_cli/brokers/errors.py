@@ -1,4 +1,4 @@
-"""Errors of connections and requests to a cluster, each with a one-line text (README.md, exit 1)."""
+"""Errors of connections and requests to a cluster, each with a one-line text (docs/scripts.md, exit 1)."""
 
 from __future__ import annotations
 

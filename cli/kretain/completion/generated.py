@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,19 @@ MANY: Final = 8
 _OPTION: Final = re.compile(r"(?m)^\* `-.*$\n?")
 _HEADING: Final = re.compile(r"(?m)^(#{2,3}) `([^`]+)`$")
 _BULLET: Final = re.compile(r"\* (.+?)(?:: (.*))?$")
-_SECTION: Final = re.compile(r"\*\*(\w[\w ]*)\*\*:?$")
+_SECTION: Final = re.compile(r"(?m)^\*\*(\w[\w ]*)\*\*:?$")
+_RELATED: Final = {
+    "kretain-plan": ("kretain-trim", "kretain-explain", "kretain-policy", "kretain-why"),
+    "kretain-trim": ("kretain-plan", "kretain-watch", "kretain-history", "kretain-restore"),
+    "kretain-watch": ("kretain-trim", "kretain-policy"),
+    "kretain-offsets": ("kretain-groups", "kretain-explain"),
+    "kretain-groups": ("kretain-offsets", "kretain-ledger"),
+    "kretain-disk": ("kretain-segments", "kretain-forecast"),
+    "kretain-archive": ("kretain-restore",),
+    "kretain-policy": ("kretain-plan", "kretain-context"),
+    "kretain-doctor": ("kretain-context", "kretain-plan"),
+}
+"""What SEE ALSO names, beside kretain(1)."""
 
 
 def reference() -> str:
@@ -45,7 +57,21 @@ def reference() -> str:
     text = re.sub(r"(?m)^(Examples?):$", r"**\1**\n", text)
     text = re.sub(r"(?m)^(\* `[^`]+?) <(?:list\[)?(?:str|path|Path)\]?>`", r"\1`", text)  # an argument's type
     text = re.sub(r"(?m)^  ((?:kretain|source) .*)$", r"    \1", text)  # examples are code
-    return html.unescape(text).strip() + "\n"
+    return _with_complete_summaries(html.unescape(text).strip()) + "\n"
+
+
+def _with_complete_summaries(text: str) -> str:
+    """Return the page with each list of commands saying what their sections say first: Typer's lists are cut."""
+    summaries = dict(re.findall(r"(?m)^#{2,3} `kretain (.+)`\n\n(.+?\.)(?: .*)?$", text))
+    prefix = ""
+    lines = []
+    for line in text.splitlines():
+        if heading := _HEADING.fullmatch(line):
+            prefix = f"{heading[2]} ".removeprefix("kretain ")
+        bullet = re.fullmatch(r"\* `([\w-]+)`: .*\.\.\.", line)
+        full = bullet and summaries.get(prefix + bullet[1])
+        lines.append(f"* `{bullet[1]}`: {full}" if bullet and full else line)
+    return "\n".join(lines)
 
 
 def wanted(root: Path) -> Iterator[tuple[Path, str]]:
@@ -55,7 +81,8 @@ def wanted(root: Path) -> Iterator[tuple[Path, str]]:
     page = reference()
     yield root / "docs" / "commands.md", commands_page(page, {name: one[0] for name, one in COMMANDS.items()})
     yield root / "docs" / "reasons.md", REASONS + re.sub(r"\bdocs/([\w/-]+\.md)", r"[\1](\1)", source())
-    for name, text in manual_pages(page, __version__).items():
+    scripts = (root / "docs" / "scripts.md").read_text(encoding="utf-8")
+    for name, text in manual_pages(page, scripts, __version__).items():
         yield root / "man" / name, text
 
 
@@ -116,31 +143,58 @@ def _without(section: str, shared: set[str]) -> str:
     return "".join(parts)
 
 
-def manual_pages(reference: str, version: str) -> dict[str, str]:
+def manual_pages(reference: str, scripts: str, version: str) -> dict[str, str]:
     """Return the manual pages by file name: ``kretain.1``, and one for each command with its subcommands.
 
     Args:
         reference: the page of all commands, in Markdown, with a heading ``## `kretain NAME` `` for each.
+        scripts: docs/scripts.md, whose tables of exit codes, variables and files end each page.
         version: of kretain.
     """
     parts = re.split(r"(?m)^## `([^`]+)`$", reference)
-    pages = {"kretain.1": _page("kretain", parts[0].removeprefix("# Commands\n"), version)}
-    for name, text in zip(parts[1::2], parts[2::2], strict=True):
-        dashed = name.replace(" ", "-")
-        pages[f"{dashed}.1"] = _page(dashed, text, version)
+    names = [name.replace(" ", "-") for name in parts[1::2]]
+    tables = [*_tables(scripts)]
+    pages = {"kretain.1": _page("kretain", parts[0].removeprefix("# Commands\n"), version, [*tables, *_see(names)])}
+    for name, text in zip(names, parts[2::2], strict=True):
+        pages[f"{name}.1"] = _page(name, text, version, [*tables, *_see(["kretain", *_RELATED.get(name, ())])])
     return pages
 
 
-def _page(name: str, text: str, version: str) -> str:
-    body = text.strip()
-    summary = body.split("\n", 1)[0].split(". ", 1)[0].rstrip(".")
-    head = [
+def _tables(scripts: str) -> Iterator[str]:
+    """Yield the lines of EXIT STATUS, ENVIRONMENT and FILES."""
+    for title, heading in (("EXIT STATUS", "Exit codes"), ("ENVIRONMENT", "Environment variables"), ("FILES", "Files")):
+        section = scripts.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+        yield f".SH {title}"
+        for name, meaning in re.findall(r"(?m)^\| ((?:`|\d)[^|]*) \| (.+) \|$", section):
+            yield from (".TP", _inline(name), _inline(re.sub(r" ?\(?\[[^]]*\]\([^)]*\)\)?", "", meaning)))
+
+
+def _see(names: Sequence[str]) -> list[str]:
+    return [".SH SEE ALSO", ", ".join(f"\\fB{_characters(name)}\\fR(1)" for name in names)]
+
+
+def _page(name: str, text: str, version: str, tail: Sequence[str]) -> str:
+    summary = text.strip().split("\n", 1)[0].split(". ", 1)[0].rstrip(".")
+    own, *subcommands = re.split(r"(?m)^(?=### )", text.strip())
+    head, *rest = _SECTION.split(own)
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    usage, examples = sections.pop("Usage", ""), sections.pop("Examples", "")
+    lines = [
         f'.TH {name.upper()} 1 "" "kretain {version}" "kretain"',
         ".SH NAME",
         f"{_escaped(name)} \\- {_inline(summary)}",
-        ".SH DESCRIPTION",
+        *_section("Synopsis", usage),
+        *_section("Description", head),
     ]
-    return "\n".join([*head, *_lines(body)]) + "\n"
+    for title, body in sections.items():
+        lines += _section(title, body)
+    for part in subcommands:
+        lines += _lines(part.strip())
+    return "\n".join([*lines, *_section("Examples", examples), *tail]) + "\n"
+
+
+def _section(title: str, body: str) -> list[str]:
+    return [f".SH {title.upper()}", *_lines(body.strip("\n"))] if body.strip() else []
 
 
 def _lines(body: str) -> Iterator[str]:
@@ -154,7 +208,7 @@ def _lines(body: str) -> Iterator[str]:
             yield _escaped(line.removeprefix("$ "))
         elif line.startswith("#"):
             yield f".SH {_escaped(line.strip('# `')).upper()}"
-        elif section := _SECTION.fullmatch(line):
+        elif section := _SECTION.match(line):
             yield f".SS {_escaped(section[1])}"
         elif bullet := _BULLET.fullmatch(line):
             yield ".TP"

@@ -1,17 +1,18 @@
-"""The demo's cluster: topics with real data, and consumer groups at typical positions."""
+"""The demo's cluster: topics with data, and consumer groups at typical positions."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kretain.embedded import flights
+from kretain.embedded import records
 from kretain.embedded.cluster import EmbeddedKafka
 from kretain.embedded.errors import EmbeddedError
-from kretain.embedded.flights import Record
 from kretain.embedded.jars import Progress
+from kretain.embedded.records import Record
 
 TOPICS: Final = {"flights": 4, "weather": 3}
 POLICY: Final = """\
@@ -27,32 +28,28 @@ topics:
     retention.commitoffset.enable: true
     retention.commitoffset.hours: 72
 """
-_AIRPORTS: Final = ("EWR", "JFK", "LGA")
 _READ_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A consumer group to run: the share of each partition that it reads, and the partitions without its commits."""
+    """A consumer group to run: the share of each topic's partitions that it reads, and where it does not commit."""
 
     group: str
-    topic: str
-    share: float
-    story: str
-    without: Sequence[int] = ()
+    shares: Mapping[str, float]
+    without: Sequence[tuple[str, int]] = ()
 
 
 READERS: Final = (
-    Reader("billing", "flights", 1.0, "reads all of flights"),
-    Reader("delays", "flights", 0.9, "reads nine tenths of flights, and stops"),
-    Reader("billing", "weather", 1.0, "reads all of weather"),
-    Reader("archive", "weather", 0.5, "reads half of weather, and stops"),
-    Reader("forecast", "weather", 1.0, "reads weather and commits on all but partition 2", without=(2,)),
+    Reader("billing", {"flights": 1.0, "weather": 1.0}),
+    Reader("delays", {"flights": 0.9}),
+    Reader("archive", {"weather": 0.5}),
+    Reader("forecast", {"weather": 1.0}, without=[("weather", 2)]),
 )
 
 
 def load(kafka: EmbeddedKafka, progress: Progress) -> None:
-    """Create the topics and produce all flights and weather, with their event times.
+    """Create the topics and produce their records, with their event times.
 
     Raises:
         EmbeddedError: a record was not accepted.
@@ -65,12 +62,12 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
     wanted = [NewTopic(name, partitions, 1, config=config) for name, partitions in TOPICS.items()]
     for future in admin.create_topics(wanted).values():
         future.result()
-    progress(f"loading {flights.FLIGHTS:,} flights and {flights.WEATHER:,} hours of weather …")
-    _produce(kafka, "flights", flights.flights())
-    _produce(kafka, "weather", flights.weather())
+    progress(f"loading {records.FLIGHTS + records.WEATHER:,} records …")
+    _produce(kafka, "flights", records.flights())
+    _produce(kafka, "weather", records.weather())
 
 
-def _produce(kafka: EmbeddedKafka, topic: str, records: Iterator[Record]) -> None:
+def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> None:
     from confluent_kafka import Producer
 
     failed: list[str] = []
@@ -88,9 +85,9 @@ def _produce(kafka: EmbeddedKafka, topic: str, records: Iterator[Record]) -> Non
             "delivery.report.only.error": True,
         }
     )
-    for record in records:
+    for record in produced:
         # Three airports, three partitions: hashing would leave one of them empty.
-        partition = _AIRPORTS.index(record.key) if topic == "weather" else -1
+        partition = records.AIRPORTS.index(record.key) if topic == "weather" else -1
         producer.produce(
             topic, record.value, record.key, partition, timestamp=record.timestamp_ms, on_delivery=on_delivery
         )
@@ -100,14 +97,15 @@ def _produce(kafka: EmbeddedKafka, topic: str, records: Iterator[Record]) -> Non
 
 
 def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
-    """Run each of :data:`READERS` as a real consumer, until it has reached its position.
+    """Run :data:`READERS` as real consumers side by side, until each has reached its position.
 
     Raises:
         EmbeddedError: a consumer did not reach its position in time.
     """
-    for reader in READERS:
-        progress(f"group {reader.group} {reader.story} …")
-        _run(kafka.bootstrap, reader)
+    progress(f"running {len(READERS)} consumer groups …")
+    with ThreadPoolExecutor(len(READERS)) as pool:
+        for _ in pool.map(lambda reader: _run(kafka.bootstrap, reader), READERS):
+            pass  # which raises what a consumer raised
 
 
 def _run(bootstrap: str, reader: Reader) -> None:
@@ -123,24 +121,25 @@ def _run(bootstrap: str, reader: Reader) -> None:
         }
     )
     try:
-        goals: dict[int, int] = {}
-        for partition in range(TOPICS[reader.topic]):
-            low, high = consumer.get_watermark_offsets(TopicPartition(reader.topic, partition), timeout=10)
-            goals[partition] = low + int((high - low) * reader.share)
-        consumer.subscribe([reader.topic])
+        goals: dict[tuple[str, int], int] = {}
+        for topic, share in reader.shares.items():
+            for partition in range(TOPICS[topic]):
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+                goals[topic, partition] = low + int((high - low) * share)
+        consumer.subscribe(list(reader.shares))
         _read_until(consumer, goals)
-        there = [TopicPartition(reader.topic, p, goal) for p, goal in goals.items() if p not in reader.without]
+        there = [TopicPartition(*tp, goal) for tp, goal in goals.items() if tp not in reader.without]
         consumer.commit(offsets=there, asynchronous=False)
     finally:
         consumer.close()
 
 
-def _read_until(consumer: Any, goals: Mapping[int, int]) -> None:
+def _read_until(consumer: Any, goals: Mapping[tuple[str, int], int]) -> None:
     position = dict.fromkeys(goals, 0)
     deadline = time.monotonic() + _READ_SECONDS
-    while any(position[partition] < goal for partition, goal in goals.items()):
+    while any(position[tp] < goal for tp, goal in goals.items()):
         if time.monotonic() > deadline:
             raise EmbeddedError("a demo consumer did not get through its topic in time")
         for message in consumer.consume(10_000, timeout=1.0):
             if message.error() is None:
-                position[message.partition()] = message.offset() + 1
+                position[message.topic(), message.partition()] = message.offset() + 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kretain.embedded.demo import TOPICS
-from kretain.embedded.flights import FLIGHTS, WEATHER
+from kretain.embedded.records import FLIGHTS, WEATHER
 from tests.support.processes import processes_of
 from tests.support.terminal import Terminal
 from tests.support.world import World, wait_until
@@ -108,20 +108,20 @@ def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
         for step in range(6):  # between the seven steps up to the question
             terminal.read_until(f"{step + 1}. ", 200)
             assert f"{step + 2}. " not in terminal.text.rpartition("$ ")[2]
-            terminal.read_until("Enter goes on", 60)
+            terminal.read_until("Press Enter", 60)
             terminal.type("\n")
         terminal.read_until("[y/N]", 60)
         terminal.type("n\n")
-        terminal.read_until("Enter goes on", 60)
+        terminal.read_until("Press Enter", 60)
         terminal.type("\n")
         text = terminal.read_until("plan weather --older-than 3d")
         address = re.search(r"The broker stays up at (\S+) until Ctrl-C", text)
         assert address is not None
-        assert "Nothing was trimmed, as you wished" in text
+        assert "You answered no" in text
         assert "records trimmed" not in text
         assert "7. The trim" in text
         prose = [line for line in text.splitlines() if "─" not in line]
-        assert [line for line in prose if len(line) > 80 and not re.match(r"    (export|/)", line)] == []
+        assert [line for line in prose if len(line) > 80 and not re.match(r"export |/", line)] == []
 
         world = World(address[1], tmp_path)
         ends = {
@@ -154,7 +154,7 @@ def test_demo_in_a_pipe_runs_every_step_without_asking(piped: Piped) -> None:
     assert code == 0, err
     piped.place.check_that_nothing_stayed()
     assert [line for line in out.splitlines() if line in STEPS] == list(STEPS)
-    assert "There is no terminal to ask on; this cluster is the demo's own" in " ".join(out.split())
+    assert "Without a terminal kretain cannot ask." in " ".join(out.split())
     assert "\x1b" not in out
 
     planned = table(out.partition("5. Why")[0], "kretain plan")
@@ -176,3 +176,20 @@ def test_demo_in_a_pipe_runs_every_step_without_asking(piped: Piped) -> None:
 
     assert all(line.startswith("kretain: ") for line in err.splitlines()), "progress, and nothing else"
     assert "starting 1 Kafka node" in err
+
+
+def test_cluster_alone_prints_its_address_in_a_pipe_and_ends_on_sigterm(tmp_path: Path) -> None:
+    where = place(tmp_path)
+    command = [*DEMO, "--cluster"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=where.environ, text=True)
+    try:
+        assert process.stdout is not None
+        text = "".join(iter(process.stdout.readline, f"{Path(sys.executable).with_name('kretain')} plan\n"))
+        exports = dict(re.findall(r"^export (KRETAIN_\w+)=(\S+)$", text, re.MULTILINE))
+        world = World(exports["KRETAIN_BOOTSTRAP_SERVER"], tmp_path)
+        assert world.ends("weather", 0) == (0, WEATHER // 3), "there is data, and nothing was trimmed"
+        assert "1. The data" not in text
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+    where.check_that_nothing_stayed()

@@ -48,13 +48,26 @@ def test_every_command_has_a_manual_page_with_its_options() -> None:
     assert "--bootstrap-server" in pages["kretain-explain.1"].replace("\\-", "-"), "a page is whole by itself"
     requests = {line.split()[0] for line in whole.splitlines() if line.startswith((".", "'"))}
     assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}
-    assert manual_pages("# Commands\n.dot\n\n'quote `a` \\ b\n", "1")["kretain.1"].splitlines()[2:] == [
+    shown = manual_pages("# Commands\n.dot\n\n'quote `a` \\ b\n", "", "1")["kretain.1"]
+    assert shown.partition(".SH EXIT")[0].splitlines()[2:] == [
         "kretain \\- \\&.dot",
         ".SH DESCRIPTION",
         "\\&.dot",
         ".PP",
         "\\&'quote \\fBa\\fR \\e b",
     ]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "man").iterdir()), ids=lambda page: page.name)
+def test_every_manual_page_has_the_usual_sections_in_order(page: Path) -> None:
+    sections = [line.removeprefix(".SH ") for line in page.read_text().splitlines() if line.startswith(".SH ")]
+    usual = ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]
+    assert [name for name in sections if name in usual] == usual
+    text = page.read_text().replace("\\-", "-")
+    for name in ("130", "KRETAIN_BOOTSTRAP_SERVER", "config.yaml"):
+        assert name in text.partition(".SH EXIT STATUS")[2]
+    for name in re.findall(r"\\fB(kretain[a-z-]*)\\fR\(1\)", text.partition(".SH SEE ALSO")[2]):
+        assert (page.parent / f"{name}.1").exists(), name
 
 
 def test_shared_options_appear_once_in_the_manual() -> None:

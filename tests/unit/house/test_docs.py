@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,8 +49,7 @@ from tests.support.plans import EVERY, FLEET, REPORT
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "runbooks").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
 """docs/commands.md is generated; ``make check`` looks after it."""
@@ -203,14 +205,36 @@ def test_every_link_to_a_file_or_heading_resolves(page: Path) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
-def test_readme_links_to_every_page() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"(docs/{page.name})" in readme, page.name
+def test_site_navigation_has_every_page_once() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    listed = re.findall(r"[\w/-]+\.md", str(nav))
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
 
 
-def test_readme_lists_exactly_the_real_exit_codes() -> None:
-    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+def test_readme_fits_on_one_screen() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 70
+
+
+@pytest.mark.thorough  # it builds the site
+def test_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+
+    def build() -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--config-file", "mkdocs.yml"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    done = build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kretain" in (tmp_path / "site" / "howto" / "legal-hold.html").read_text(encoding="utf-8")
+    (tmp_path / "docs" / "index.md").write_text("# kretain\n\n[Rules](rules.md#no-such-rule)\n", encoding="utf-8")
+    assert build().returncode == 1
+
+
+def test_scripts_page_lists_exactly_the_real_exit_codes() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| (.+) \|$", (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert [int(code) for code, _ in rows] == sorted(Exit)
     said = dict(rows)
     words = {"0": "done", "1": "failed", "2": "usage", "5": "partial", "6": "refused", "130": "interrupted"}

