@@ -39,7 +39,7 @@ def svg(lines: list[str]) -> str:
     bold = ' font-weight="bold"'  # of the command and the table's head
     rows = [
         f'<text x="{MARGIN}" y="{MARGIN + number * LINE + FONT_SIZE - 2}" xml:space="preserve"{bold * (number < 2)}>'
-        f"{_colored(line)}</text>"
+        f"{escape(line) if number < 2 else _colored(line)}</text>"
         for number, line in enumerate(lines)
     ]
     head = (
@@ -51,10 +51,7 @@ def svg(lines: list[str]) -> str:
 
 def _colored(line: str) -> str:
     words = re.split(r"( +)", line)
-    return "".join(
-        f'<tspan fill="{COLORS[word]}">{word}</tspan>' if word in COLORS and not line.startswith("$") else escape(word)
-        for word in words
-    )
+    return "".join(f'<tspan fill="{COLORS[word]}">{word}</tspan>' if word in COLORS else escape(word) for word in words)
 
 
 def main() -> None:

@@ -22,10 +22,11 @@ _VARYING: Final = (
     (re.compile(r"[\d,.]+ (B|KiB|MiB|GiB)\b"), "SIZE"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s)\b"), "TIME"),
     (re.compile(r"\b[\w-]{22}\b"), "CLUSTER"),
-    (re.compile(r"[─━]+"), "LINE"),
-    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r"-{3,}"), "LINE"),
+    (re.compile(r"[ ]+(?=\n)"), ""),
+    (re.compile(r"[ ]+"), " "),
 )
-"""What differs from run to run: moments, sizes on disk, durations, ids, and the widths of columns."""
+"""What differs from run to run: moments, sizes on disk, durations, ids, and so the widths of columns."""
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Reader:
         if os.environ.get("DOCS") == "write":
             page.write_text(new, encoding="utf-8")
         else:
-            assert [masked(line) for line in new.splitlines()] == [masked(line) for line in text.splitlines()]
+            assert new == text
 
     def _block(self, block: re.Match[str]) -> str:
         kind, text = block.groups()
@@ -57,7 +58,8 @@ class Reader:
         else:
             commands = re.findall(r"^\$ (.*(?:(?<=\\)\n.*)*)", text, re.MULTILINE)
             parts = [f"$ {one}\n{first_paragraph(self._run(one))}" for one in commands]
-            return f"```console\n{''.join(parts)}```"
+            new = f"```console\n{''.join(parts)}```"
+            return block[0] if masked(new) == masked(block[0]) else new
         return block[0]
 
     def _run(self, script: str) -> str:
@@ -82,8 +84,8 @@ def first_paragraph(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in first.splitlines()) + ("…\n" if rest.strip() else "")
 
 
-def masked(line: str) -> str:
-    """Return a line without what differs from run to run."""
+def masked(text: str) -> str:
+    """Return a text without what differs from run to run."""
     for pattern, word in _VARYING:
-        line = pattern.sub(word, line)
-    return line.strip()
+        text = pattern.sub(word, text)
+    return text

@@ -75,7 +75,7 @@ def test_recipe_minimum_timestamp_trims_what_the_application_released(here: Worl
     live = here.topic(name="_kretain_policy", cleanup_policy="compact")
     minimum = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
     here.produce_at(topic, [minimum - HOUR] * 800 + [minimum + HOUR] * 200)
-    follow("minimum-timestamp", here, tmp_path)
+    follow("min-timestamp", here, tmp_path)
     assert here.ends(topic) == (800, 1000)
     here.delete(topic)
     here.delete(live)
