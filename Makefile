@@ -76,7 +76,7 @@ $(VENV)/.demo: .SHELLFLAGS := -o pipefail -c
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@echo "kretain: installing Python packages (about 35 MB to download, 150 MB on disk) ..." >&2
 	@$(BIN)/python -m pip install --no-compile --progress-bar off --editable '.[demo]' | \
-		sed -un -e 's/^ *\(Downloading\|Using cached\) \([^-]*\)-[^(]*\((.*)\)/kretain:   \2 \3/p' \
+		sed -uEn -e '/\.metadata /d' -e 's/^ *(Downloading|Using cached) ([^-]*)-.*(\(.*\))$$/kretain:   \2 \3/p' \
 		-e 's/^Installing collected.*/kretain: unpacking .../p' >&2
 	@touch $@
 

@@ -176,20 +176,3 @@ def test_demo_in_a_pipe_runs_every_step_without_asking(piped: Piped) -> None:
 
     assert all(line.startswith("kretain: ") for line in err.splitlines()), "progress, and nothing else"
     assert "starting 1 Kafka node" in err
-
-
-def test_cluster_alone_prints_its_address_in_a_pipe_and_ends_on_sigterm(tmp_path: Path) -> None:
-    where = place(tmp_path)
-    command = [*DEMO, "--cluster"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=where.environ, text=True)
-    try:
-        assert process.stdout is not None
-        text = "".join(iter(process.stdout.readline, f"{Path(sys.executable).with_name('kretain')} plan\n"))
-        exports = dict(re.findall(r"^export (KRETAIN_\w+)=(\S+)$", text, re.MULTILINE))
-        world = World(exports["KRETAIN_BOOTSTRAP_SERVER"], tmp_path)
-        assert world.ends("weather", 0) == (0, WEATHER // 3), "there is data, and nothing was trimmed"
-        assert "1. The data" not in text
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-    where.check_that_nothing_stayed()

@@ -106,20 +106,22 @@ def test_recipe_legal_hold_keeps_the_held_topic_alone(here: World, tmp_path: Pat
 
 
 @pytest.mark.thorough  # it loads the demo's data
-def test_tutorial_works_from_the_first_step_to_the_last(tmp_path: Path) -> None:
+def test_tutorial_works_on_the_demo_cluster_which_leaves_nothing(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     command = [sys.executable, "-m", "kretain", "demo", "--cluster"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)}, text=True)
     try:
         assert process.stdout is not None
         text = "".join(iter(process.stdout.readline, f"{Path(sys.executable).with_name('kretain')} plan\n"))
+        assert "1. The data" not in text, "there is no tour"
         exports = dict(re.findall(r"^export (KRETAIN_\w+)=(\S+)$", text, re.MULTILINE))
-        variables = {"PATH": PATH, "COLUMNS": "88", **exports}
-        Reader(tmp_path, variables, exports["KRETAIN_BOOTSTRAP_SERVER"]).follow(
-            ROOT / "docs" / "tutorial.md", skip="pipx install"
-        )
+        reader = Reader(tmp_path, {"PATH": PATH, "COLUMNS": "88", **exports}, exports["KRETAIN_BOOTSTRAP_SERVER"])
+        reader.follow(ROOT / "docs" / "tutorial.md", skip="pipx install")
     finally:
         process.terminate()
         assert process.wait(30) == 0
+    assert list(scratch.iterdir()) == []
 
 
 def test_every_recipe_is_followed() -> None:
