@@ -11,6 +11,7 @@ _kretain_completion() {
     esac
     COMPREPLY=()
     while IFS= read -r reply; do
+        [[ $reply != $'\t' ]] || compopt +o default 2>/dev/null
         reply="${reply%%$'\t'*}"
         [[ -n $reply ]] || continue
         [[ $word == [\"\']* ]] || printf -v reply %q "$reply"

@@ -1,7 +1,9 @@
 function __kretain_complete
     set -l words (commandline -opc)
     set -l found (env _KRETAIN_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) $words[1] 2>/dev/null | string match --regex '.+')
-    if test (count $found) -gt 0
+    if test "$found" = \t
+        return
+    else if test (count $found) -gt 0
         # To fish --group=bill is one word.
         set -l option (string match --regex -- '^--[^=]+=' (commandline -ct))
         for one in $found

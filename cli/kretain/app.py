@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from kretain.completion.quick import QuickGroup
+from kretain.completion.quick import ALL, QuickGroup
 from kretain.completion.shells import use_ours
 from kretain.error_codes import choose, for_scripts
 
@@ -86,11 +86,12 @@ class LazyGroup(QuickGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--context NAME`` and ``--errors json`` before the command as if they stood behind it.
 
-        ``help COMMAND`` is ``COMMAND --help``, and ``version`` is ``--version``.
+        ``help COMMAND`` is ``COMMAND --help``, which ``--all`` shows in full, and ``version`` is ``--version``.
         """
         args = _behind(args)
         if args[:1] == ["help"]:
-            args = [*args[1:], "--help"]
+            ctx.meta[ALL] = "--all" in args
+            args = [*(one for one in args[1:] if one != "--all"), "--help"]
         elif args == ["version"]:
             args = ["--version"]
         return super().parse_args(ctx, args)

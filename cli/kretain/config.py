@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kretain.errors import UsageError, tell
-from kretain.options.common import Common
+from kretain.options.common import Chosen, Common, name_of
 from kretain.reach import reaches
 from kretain.render.progress import doing
 from retention_cli.brokers.errors import SettingsError
@@ -123,9 +123,7 @@ def config_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "kretain" / "config.yaml"
 
 
-def resolve(
-    common: Common, chosen: tuple[dict[str, Any], str] | None = None, *, policy_counts: bool = True
-) -> Resolved:
+def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool = True) -> Resolved:
     """Merge flags over variables over the context over defaults; with ``-v``, print the source of each.
 
     If the cluster is from ``-b`` and the policy from a context, that is printed, too: the policy may be meant for
@@ -138,10 +136,11 @@ def resolve(
         SettingsError: the connection's file can't be read.
         UsageError: a variable contradicts a context that the command line names.
     """
+    chosen = chosen or common.chosen
     context, where = chosen or context_of(common.context)
     if chosen is None:
         _refuse_contradictions(common, context, where)
-    of = "" if chosen is None else f"{where.rpartition(' ')[2]}: "
+    of = "" if chosen is None else f"{name_of(chosen)}: "
     origins: list[tuple[str, str, str]] = []
 
     def pick(name: str, flag: Any) -> tuple[Any, str]:

@@ -75,9 +75,9 @@ hand_over() {
     case $third in -1) ;; *) number MS "$third" ;; esac
     check
     step "7. Does anything trim?"
-    run kretain history --since 1d
+    run kretain history --last 1d
     here=$(kretain ledger show "$topic" --output json | value 'd["cluster"]["id"]')
-    trims=$(kretain history --since 1d --output json |
+    trims=$(kretain history --last 1d --output json |
         value 'sum(one["exit"] == 0 and one["cluster"] == a[0] for one in d["runs"])' "$here")
     [ "$trims" -gt 0 ] || stop 6 "In this state directory no trim has worked within a day: start kretain watch --trim first."
     step "8. The brokers keep longer"

@@ -144,6 +144,16 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     )
 
 
+def planned(job: Job) -> Restored:
+    """Return what a restore would write at most: time limits, and what is there already, make it less."""
+    rows = [
+        RestoredPartition(partition, sum(one.manifest.records for one in pieces), pieces[0].start, pieces[-1].end)
+        for partition, pieces in sorted(job.pieces.items())
+        if pieces
+    ]
+    return Restored(job, rows)
+
+
 def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = silent) -> Restored:
     """Run a restore, partition by partition, and delete its consumer group when every partition is done.
 

@@ -73,12 +73,15 @@ def read_messages(reader: ClusterReader) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A topic's new message: its settings (None: it was deleted), its offset, and the settings it corrected."""
+    """A topic's new message: its settings (None: it was deleted), its offset, and the settings it corrected.
+
+    A dry run has no partition and no offset.
+    """
 
     topic: str
     values: dict[str, Any] | None
-    partition: int
-    offset: int
+    partition: int | None
+    offset: int | None
     corrected: tuple[str, ...] = ()
 
 
@@ -88,11 +91,14 @@ def change(
     policy: Policy | None,
     topic: str,
     edit: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    dry_run: bool = False,
 ) -> Changed:
     """Edit a topic's settings, as they were written, in one message; a tombstone if no setting is left.
 
     Invalid settings in the current message held the topic: they are left out of the new one, and returned
     (``corrected``). If somebody else's message about the topic lands in between, the edit is applied to that one, too.
+    A ``dry_run`` writes nothing.
 
     Raises:
         LiveEditError: the edit was refused, and nothing was written; or others kept writing about the topic.
@@ -110,6 +116,8 @@ def change(
         if not after and word is None:
             raise LiveEditError(f"the policy topic says nothing of topic {topic}")
         corrected = () if word is None else word.problems
+        if dry_run:
+            return Changed(topic, after or None, None, None, corrected)
         value = json.dumps(after, ensure_ascii=False, sort_keys=True).encode() if after else None
         at = writer.append(POLICY_TOPIC, topic.encode(), value)
         ours.add(at.offset)

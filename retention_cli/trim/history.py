@@ -15,6 +15,7 @@ from retention_cli.audit.runs import Run
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.policy.model import matches
 from retention_cli.policy.settings import Limits
 
 DAY_MS: Final = 86_400_000
@@ -32,22 +33,61 @@ def read_history(state_dir: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.begun["at"], run.run))
 
 
-def select(runs: Sequence[Run], since_ms: int | None, outcome: str | None, limit: int | None) -> list[Run]:
-    """Return the last ``limit`` runs that began since then (Unix ms) and have partitions with this outcome.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which runs to show: those that began from ``since_ms`` on and before ``until_ms`` (Unix ms; None: no bound).
+
+    ``outcome``: a partition had it. ``topics``: names or patterns, of which the run sent a delete for one. ``limit``:
+    the last so many.
+    """
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    outcome: str | None = None
+    topics: Sequence[str] = ()
+    limit: int | None = None
+
+
+def select(runs: Sequence[Run], choice: Choice) -> list[Run]:
+    """Return the chosen runs.
 
     A run whose end is not in the log may have trimmed what it announced: it counts as unverified.
     """
-    since = None if since_ms is None else timestamp(since_ms)
+    since, until = (None if ms is None else timestamp(ms) for ms in (choice.since_ms, choice.until_ms))
     found = [
-        run for run in runs if (since is None or run.begun["at"] >= since) and (outcome is None or _count(run, outcome))
+        run
+        for run in runs
+        if (since is None or run.begun["at"] >= since)
+        and (until is None or run.begun["at"] < until)
+        and (choice.outcome is None or _count(run, choice.outcome))
+        and (not choice.topics or any(matches(choice.topics, topic) for topic in _topics(run)))
     ]
-    return found if limit is None else found[-limit:]
+    return found if choice.limit is None else found[-choice.limit :]
+
+
+def _topics(run: Run) -> set[str]:
+    return {row["topic"] for batch in run.batches.values() for row in batch["partitions"]}
 
 
 def _count(run: Run, outcome: str) -> int:
     if run.end is None:
         return int(outcome == "unverified")
     return int(run.end.get("totals", {}).get(outcome, 0))
+
+
+def carried_out(state_dir: Path, cluster_id: str, created_at_ms: int) -> Run | None:
+    """Return the latest run that carried out the saved plan of that moment (Unix ms); None if none did.
+
+    Raises:
+        StateError: the log can't be read.
+    """
+    runs = AuditLog(cluster_folder(state_dir, cluster_id)).runs().values()
+    saved = [
+        run
+        for run in runs
+        if (plan := run.begun.get("plan") or {}).get("file") and plan["created_at"] == timestamp(created_at_ms)
+    ]
+    return saved[-1] if saved else None
 
 
 def find_run(runs: Sequence[Run], name: str) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import Exit
+from kretain.flows.each import each_cluster
 from kretain.options.common import (
     Common,
     OutputOption,
@@ -24,6 +25,7 @@ WISH = "Goals (default: the policy, else retention.ms)"
 
 
 @single_command
+@each_cluster
 def advise(
     common: Common,
     topics: Topics = None,

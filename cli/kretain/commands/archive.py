@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain.completion.complete import complete_topics
+from kretain.completion.complete import complete_archives
 from kretain.errors import Exit
 from kretain.options.common import Common, Output, OutputOption, command, new_app, option
 from kretain.options.rules import patterns
@@ -23,7 +23,7 @@ Where = Annotated[
     typer.Argument(
         metavar="URL|TOPIC",
         show_default=False,
-        autocompletion=complete_topics,
+        autocompletion=complete_archives,
         callback=patterns,
         help="Archives (paths with a slash) and topics. Default: the policy's archives.",
     ),

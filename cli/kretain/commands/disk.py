@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kretain.errors import Exit
+from kretain.flows.each import each_cluster
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
@@ -12,6 +13,7 @@ from retention_cli.core.codes import Code
 
 
 @single_command
+@each_cluster
 def disk(
     common: Common,
     inventory: Inventories = None,

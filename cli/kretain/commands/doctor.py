@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kretain.errors import Exit
+from kretain.flows.each import each_cluster
 from kretain.options.common import Common, OutputOption, single_command
 from kretain.options.rules import Topics
 
 
 @single_command
+@each_cluster
 def doctor(
     common: Common,
     topics: Topics = None,

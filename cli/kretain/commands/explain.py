@@ -8,6 +8,7 @@ import typer
 
 from kretain.completion.complete import complete_partitions
 from kretain.errors import Exit, UsageError
+from kretain.flows.each import each_cluster
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
 from kretain.options.common import AllPartitions, Common, OutputOption, now_ms, single_command
@@ -15,6 +16,7 @@ from kretain.options.rules import RuleFlags
 
 
 @single_command
+@each_cluster
 def explain(
     common: Common,
     topic: Annotated[

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import Exit
+from kretain.flows.each import each_cluster
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import RuleFlags, Topics
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @single_command
+@each_cluster
 def forecast(
     common: Common,
     flags: RuleFlags,
@@ -92,6 +94,8 @@ def _of_context(common: Common, settings: Resolved) -> Path | None:
     """Return the context's policy, if the command line names another; None if there is nothing to compare."""
     from kretain.config import context_of
 
+    if common.chosen is not None:
+        return None
     named = context_of(common.context)[0].get("policy")
     if named is None or settings.policy is None or Path(named).resolve() == settings.policy.resolve():
         return None

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kretain.completion.complete import complete_gone_groups
 from kretain.errors import Exit, RefusedError
+from kretain.flows.each import each_cluster
 from kretain.flows.trims import confirm_forgetting
 from kretain.options.common import Common, OutputOption, command, new_app, now_ms, option
 from kretain.options.rules import GroupsOption
 
-if TYPE_CHECKING:
-    from retention_cli.reports.ledger import Held
-
 app = new_app()
 
 
-_NAMED = 3
-"""At most this many topics are named."""
 _ASKED = 5
 """At most this many groups are named in the question."""
 
 
 @command(app, callback=True)
+@each_cluster
 def groups(
     common: Common,
     group: GroupsOption = None,
@@ -84,6 +81,7 @@ def forget(
     ],
     dry_run: Annotated[bool, option("--dry-run", help="Show what they hold; forget nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
+    output: OutputOption = "table",
 ) -> Exit:
     """Forget groups that are gone, so that they hold nothing (F6).
 
@@ -100,7 +98,8 @@ def forget(
       kretain groups forget 'console-*' --dry-run -p policy.yaml
     """
     from kretain.config import resolve
-    from kretain.render.output import count, say, warn
+    from kretain.render.consumers import holding, print_forgotten
+    from kretain.render.output import count, warn
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
     from retention_cli.policy.model import is_pattern
@@ -118,28 +117,15 @@ def forget(
             raise RefusedError("which groups are gone is unknown: this user lacks DESCRIBE on the cluster; name each")
         names = named(ledger, names, keys, metadata.topic_ids)
         held = held_by(ledger, names, metadata.topic_ids)
-        if dry_run:
-            for one in held:
-                say(f"Would be forgotten: {_holding(one)}")
-            return Exit.DONE
-        more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
-        told = "; ".join(map(_holding, held[:_ASKED])) + more
-        confirm_forgetting(f"Forget {told}? Other consumers alone set the floors there from then on.", yes=yes)
-        forgotten = forget_groups(ledger, names)
-        there = {group.name for group in listed}
-    for name in forgotten:
-        say(f"Forgotten: {name_in_text(name)}")
-        if name in there and not common.quiet:
-            warn(f"group {name_in_text(name)} is still there, and counts where it stands")
+        if not dry_run:
+            more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
+            told = "; ".join(map(holding, held[:_ASKED])) + more
+            confirm_forgetting(f"Forget {told}? Other consumers alone set the floors there from then on.", yes=yes)
+            forgotten = set(forget_groups(ledger, names))
+            held = [one for one in held if one.name in forgotten]
+    print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)
+    there = {group.name for group in listed}
+    for one in () if dry_run or common.quiet else held:
+        if one.name in there:
+            warn(f"group {name_in_text(one.name)} still exists, and counts where it stands")
     return Exit.DONE
-
-
-def _holding(held: Held) -> str:
-    from kretain.render.output import count
-    from retention_cli.core.printable import name_in_text
-
-    if not held.topics:
-        return f"{name_in_text(held.name)}, which holds nothing"
-    more = f" and {count(len(held.topics) - _NAMED, 'more topic')}" if len(held.topics) > _NAMED else ""
-    topics = f"{', '.join(held.topics[:_NAMED])}{more}"
-    return f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of {topics}"

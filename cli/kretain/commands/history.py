@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from kretain.completion.complete import complete_runs
+import typer
+
+from kretain.completion.complete import complete_runs, complete_topics
 from kretain.errors import Exit, UsageError, tell
-from kretain.options.common import Common, Output, OutputOption, duration_ms, now_ms, option, single_command
+from kretain.options.common import Common, OptionGroup, Output, OutputOption, now_ms, option, single_command
+from kretain.options.rules import patterns
+from kretain.options.times import TimeRange
+
+
+@dataclass(frozen=True, slots=True)
+class Which(OptionGroup):
+    """Which runs to show."""
+
+    run: Annotated[
+        str | None,
+        option("--run", metavar="ID", help="Show one run, partition by partition.", autocompletion=complete_runs),
+    ] = None
+    limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="Show the last N runs.")] = None
+    outcome: Annotated[
+        Literal["trimmed", "held", "failed", "unverified"] | None,
+        option("--outcome", help="Show runs in which a partition had this outcome."),
+    ] = None
 
 
 @single_command
 def history(
     common: Common,
-    run: Annotated[
-        str | None,
-        option("--run", metavar="ID", help="Show one run, partition by partition.", autocompletion=complete_runs),
-    ] = None,
-    since: Annotated[
-        int | None,
-        option(
-            "--since",
-            of="history",
-            metavar="DURATION",
-            parser=duration_ms,
-            help="Show runs of this last period, such as 7d.",
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            show_default=False,
+            autocompletion=complete_topics,
+            callback=patterns,
+            help="Show runs that trimmed these topics (names or globs).",
         ),
     ] = None,
-    limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="Show the last N runs.")] = None,
-    outcome: Annotated[
-        Literal["trimmed", "held", "failed", "unverified"] | None,
-        option("--outcome", help="Show runs in which a partition had this outcome."),
-    ] = None,
+    which: Which = Which(),
+    times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     all_rows: Annotated[bool, option("--all", help="Also list runs that trimmed nothing.")] = False,
     verify: Annotated[
         bool, option("--verify", help="Verify the log's hash chain; list edited or missing lines.")
@@ -46,33 +59,30 @@ def history(
     Examples:
       kretain history
 
-      kretain history --since 7d --outcome failed
+      kretain history --last 7d --outcome failed
 
       kretain history --run 20261121T030000Z-3f9a -o json
 
       kretain history --verify
     """
     from kretain.config import resolve
-    from kretain.render.history import print_run, print_runs
-    from retention_cli.trim.history import find_run, read_history, select
+    from kretain.render.history import nothing_chosen, print_run, print_runs
+    from retention_cli.trim.history import Choice, find_run, read_history, select
 
-    chosen = since is not None or limit is not None or outcome is not None
-    if verify and (run is not None or chosen):
-        raise UsageError("--verify looks at whole logs: leave --run, --since, --limit and --outcome out")
-    if run is not None and chosen:
-        raise UsageError("--run is one run: leave --since, --limit and --outcome out")
+    chosen = bool(topics) or times.given or which.limit is not None or which.outcome is not None
+    if verify and (which.run is not None or chosen):
+        raise UsageError("--verify looks at complete logs: leave TOPIC, --run, --limit, --outcome and times out")
+    if which.run is not None and chosen:
+        raise UsageError("--run is one run: leave TOPIC, --limit, --outcome and times out")
     settings = resolve(common, policy_counts=False)
     if verify:
         return _verified(settings.state_dir, output)
     past = read_history(settings.state_dir)
-    if run is None:
-        print_runs(
-            select(past, None if since is None else now_ms() - since, outcome, limit),
-            output,
-            every_row=all_rows,
-        )
+    if which.run is None:
+        choice = Choice(*times.bounds(now_ms()), which.outcome, topics or (), which.limit)
+        print_runs(select(past, choice), output, every_row=all_rows, none=nothing_chosen(len(past), which.outcome))
     else:
-        print_run(find_run(past, run), output)
+        print_run(find_run(past, which.run), output)
     return Exit.DONE
 
 

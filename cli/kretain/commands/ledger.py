@@ -58,6 +58,7 @@ def prune(
     ],
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be forgotten; forget nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
+    output: OutputOption = "table",
 ) -> Exit:
     """Forget groups, and topics that are gone, which were last seen long ago.
 
@@ -69,7 +70,8 @@ def prune(
       kretain ledger prune --older-than 90d -p policy.yaml --context prod
     """
     from kretain.config import resolve
-    from kretain.render.output import count, say
+    from kretain.render.consumers import print_pruned
+    from kretain.render.output import count
     from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)
@@ -78,12 +80,10 @@ def prune(
         before_ms = now_ms() - older_than
         metadata = reader.metadata()
         topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
-        what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
-        if dry_run:
-            say(f"Would be forgotten: {what}.")
-            return Exit.DONE
-        if topics or groups:
+        if (topics or groups) and not dry_run:
+            what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
             confirm_forgetting(f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes)
-        topics, groups = ledger_view.prune(reader, memories, before_ms)
-    say(f"Forgotten: {count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}.")
+        if not dry_run:
+            topics, groups = ledger_view.prune(reader, memories, before_ms)
+    print_pruned(metadata.cluster_id, topics, groups, output, dry_run=dry_run)
     return Exit.DONE

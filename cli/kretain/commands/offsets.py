@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.errors import Exit
+from kretain.flows.each import each_cluster
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, option, single_command
 from kretain.options.rules import GroupsOption, Topics
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @single_command
+@each_cluster
 def offsets(
     common: Common,
     topics: Topics = None,

@@ -71,6 +71,7 @@ def check(
         Path | None,
         typer.Argument(metavar="FILE", help="The policy file. Default: -p, KRETAIN_POLICY, or the context's."),
     ] = None,
+    output: OutputOption = "table",
 ) -> Exit:
     """Check the policy file; with a cluster (-b), also against its topics.
 
@@ -80,7 +81,7 @@ def check(
       kretain policy check -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.output import count, say
+    from kretain.render.setup import print_checked
     from retention_cli.policy.errors import PolicyError
     from retention_cli.policy.load import load_policy
     from retention_cli.reports.policy_check import check_against, check_alone
@@ -97,15 +98,7 @@ def check(
     common.warn(*findings.notes)
     if findings.problems:
         raise PolicyError(findings.problems)
-    seen = (
-        findings.skipped and f"{findings.skipped:,} never touched (G5)",
-        findings.frozen and f"{findings.frozen:,} on hold (G7)",
-    )
-    number = len(policy.entries)
-    matched = f"{count(number, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
-    if not findings.managed:
-        matched = count(number, "entry", "entries")
-    say(f"{path}: OK: {', '.join([matched, *(part for part in seen if part)])}.")
+    print_checked(path, len(policy.entries), findings, output)
     return Exit.DONE
 
 
@@ -159,6 +152,7 @@ def set_(
             autocompletion=complete_live_pairs,
         ),
     ],
+    dry_run: Annotated[bool, option("--dry-run", help="Show the result; write nothing.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
     """Change a topic's live settings in the policy topic.
@@ -185,7 +179,7 @@ def set_(
     check_settings(policy, topic, new)
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         there = topic in reader.metadata([topic]).topics
-        done = change(reader, writer, policy, topic, lambda before: merged(before, new))
+        done = change(reader, writer, policy, topic, lambda before: merged(before, new), dry_run=dry_run)
     print_changed(done, output)
     if not common.quiet:
         warn_of(done, new, policy, there=there)
@@ -205,6 +199,7 @@ def unset(
             autocompletion=complete_live_keys,
         ),
     ] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Show the result; write nothing.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
     """Remove live settings of a topic from the policy topic.
@@ -223,7 +218,7 @@ def unset(
     resolved = resolve(common)
     policy = resolved.load()
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
-        done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()))
+        done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()), dry_run=dry_run)
     print_changed(done, output)
     common.warn(*(f"replaced: {text}" for text in done.corrected))
     return Exit.DONE

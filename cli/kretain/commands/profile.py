@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,68 +12,17 @@ from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
 from kretain.options.common import (
     Common,
-    OptionGroup,
     OutputOption,
-    duration_ms,
     now_ms,
     option,
     single_command,
-    time_ms,
 )
 from kretain.options.rules import patterns
 from kretain.options.spark import SparkFlags
+from kretain.options.times import TimeRange
 
 if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile
-
-WINDOW = "Records (default: all)"
-
-
-@dataclass(frozen=True, slots=True)
-class Window(OptionGroup):
-    """Which records to read, by their timestamps."""
-
-    from_: Annotated[
-        int | None,
-        option(
-            "--from",
-            of="profile",
-            metavar="TIME",
-            panel=WINDOW,
-            parser=time_ms,
-            help="Read records from this time on (ISO 8601 or Unix ms).",
-        ),
-    ] = None
-    to: Annotated[
-        int | None,
-        option(
-            "--to", of="profile", metavar="TIME", panel=WINDOW, parser=time_ms, help="Read records before this time."
-        ),
-    ] = None
-    last: Annotated[
-        int | None,
-        option(
-            "--last",
-            metavar="DURATION",
-            panel=WINDOW,
-            parser=duration_ms,
-            help="Read records of the last hours or days.",
-        ),
-    ] = None
-
-    def start(self, now_ms: int) -> int | None:
-        """Return the time (Unix ms) from which records are wanted; None: from the first.
-
-        Raises:
-            UsageError: the options contradict each other.
-        """
-        if self.last is not None:
-            if self.from_ is not None or self.to is not None:
-                raise UsageError("--last goes without --from and --to")
-            return max(0, now_ms - self.last)
-        if self.from_ is not None and self.to is not None and self.from_ >= self.to:
-            raise UsageError("--from is not before --to")
-        return self.from_
 
 
 @single_command
@@ -90,7 +38,7 @@ def profile(
             help="Name, glob ('orders.*') or re:^…$.",
         ),
     ],
-    window: Window = Window(),
+    times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     by_event_time: Annotated[
         bool,
         option(
@@ -130,12 +78,12 @@ def profile(
     spark.check()
     now = now_ms()
     settings = resolve(common)
-    from_ms = window.start(now)
+    from_ms, to_ms = times.bounds(now)
     check_out(out)
     policy = settings.load()
     if policy is None and by_event_time:
         raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
-    wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, window.to)
+    wanted = Wanted(tuple(topics), now, policy, by_event_time, from_ms, to_ms)
     with settings.reader() as reader, common.progress() as progress:
         found = prepare(reader, wanted, progress)
         with record_reader(spark, reader, found, progress) as read, stoppable() as stop:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.errors import Exit
-from kretain.options.common import Common, option, single_command
+import typer
+
+from kretain.errors import Exit, UsageError
+from kretain.options.common import Common, now_ms, option, single_command
+from kretain.options.times import TimeRange
 
 if TYPE_CHECKING:
     from retention_cli.memory.disk import Look
@@ -21,8 +24,9 @@ def report(
     ],
     plan: Annotated[
         Path | None,
-        option("--plan", of="report", metavar="FILE", help="Show this saved plan. Default: past trims."),
+        typer.Argument(metavar="FILE", show_default=False, help="A saved plan. Default: past trims."),
     ] = None,
+    times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     forecast: Annotated[
         Path | None,
         option("--forecast", metavar="FILE", help="Also show this output of kretain forecast -o json."),
@@ -34,11 +38,11 @@ def report(
     which command helps, the largest topics, and who holds back the most.
 
     Examples:
-      kretain report --plan plan.json --out plan.html
+      kretain report plan.json --out plan.html
 
-      kretain report --plan plan.json --forecast forecast.json --out plan.html
+      kretain report plan.json --forecast forecast.json --out plan.html
 
-      kretain report --out history.html
+      kretain report --last 30d --out history.html
     """
     from kretain.config import contexts_at, resolve
     from kretain.render.page.pages import forecast_section, history_page, plan_page, read_forecast_file
@@ -48,14 +52,17 @@ def report(
     from retention_cli.memory.ledger_file import FILE_NAME
     from retention_cli.plan.saved import SavedPlanError
     from retention_cli.plan.value import Plan
-    from retention_cli.trim.history import read_history
+    from retention_cli.trim.history import Choice, read_history, select
 
+    if plan is not None and times.given:
+        raise UsageError("a plan is of one moment: leave --since, --until and --last out")
     state_dir = resolve(common, policy_counts=False).state_dir
     saved = None if plan is None else read_any(plan)
     if not isinstance(saved, Plan | None):
         raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan")
     if saved is None:
-        runs, folders = read_history(state_dir), [one.parent for one in sorted(state_dir.glob(f"*/{FILE_NAME}"))]
+        runs = select(read_history(state_dir), Choice(*times.bounds(now_ms())))
+        folders = [one.parent for one in sorted(state_dir.glob(f"*/{FILE_NAME}"))]
     else:
         folders = [cluster_folder(state_dir, saved.cluster_id)]
     disks, notes = _disks(folders)

@@ -17,8 +17,8 @@ from kretain.options.common import (
     now_ms,
     option,
     single_command,
-    time_ms,
 )
+from kretain.options.times import TimeRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,6 @@ class Which(OptionGroup):
     ] = None
     partition: Annotated[
         list[int] | None, option("--partition", metavar="N", min=0, help="Restore only this partition. Repeatable.")
-    ] = None
-    since: Annotated[
-        int | None,
-        option(
-            "--since",
-            of="restore",
-            metavar="TIME",
-            parser=time_ms,
-            help="Restore records from this time on (ISO 8601 or Unix ms).",
-        ),
-    ] = None
-    until: Annotated[
-        int | None, option("--until", metavar="TIME", parser=time_ms, help="Restore records before this time.")
     ] = None
     from_cluster: Annotated[
         str | None, option("--from-cluster", metavar="ID", help="Restore what came from this cluster.")
@@ -76,6 +63,8 @@ def restore(
         ),
     ],
     which: Which = Which(),
+    times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be restored; write nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
@@ -85,7 +74,7 @@ def restore(
     continues without duplicates. Until it is done, a group of its own protects the target from trims.
 
     Examples:
-      kretain restore orders --from s3://backup/kafka --to orders-restored -b localhost:9092
+      kretain restore orders --from s3://backup/kafka --to orders-restored -b localhost:9092 --dry-run
 
       kretain restore orders -p policy.yaml --to orders-november --since 2026-11-01T00:00:00Z --yes
     """
@@ -95,7 +84,7 @@ def restore(
     from kretain.render.archive import print_restored, question
     from kretain.render.output import warn
     from retention_cli.archive.layout import ArchiveError
-    from retention_cli.archive.restore import Wanted, prepare
+    from retention_cli.archive.restore import Wanted, planned, prepare
     from retention_cli.archive.restore import restore as run_restore
     from retention_cli.archive.store import Store
     from retention_cli.brokers.errors import BrokerError
@@ -105,19 +94,23 @@ def restore(
     url = archive_url(which.from_) if which.from_ is not None else in_policy(settings.policy, topic)[0]
     kind = settings.state_kind()
     partitions = tuple(sorted(set(which.partition or ())))
-    wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, which.since, which.until, which.append)
+    since, until = times.bounds(now_ms())
+    wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, since, until, which.append)
     store = Store(url)
     with settings.reader() as reader:
         with common.progress() as progress:
             job = prepare(reader, store, wanted, now_ms(), progress)
         for warning in job.warnings:
             warn(warning)
+        if dry_run:
+            print_restored(planned(job), output, dry_run=True)
+            return Exit.DONE
         must_confirm(lambda: question(job, reader.settings.bootstrap), "restore", "nothing was written", yes=yes)
         try:
             with common.progress() as progress:
                 done = run_restore(reader, store, job, progress)
         except (ArchiveError, BrokerError) as error:
-            tell(f"kretain: {error}; mend that and give the same command again: it goes on where it stopped")
+            tell(f"kretain: {error}; fix that and run the same command again: it continues where it stopped")
             return Exit.PARTIAL
         if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)
             with contextlib.suppress(NotRememberedError):

@@ -10,7 +10,16 @@ from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.notices import notified
 from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
-from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, waited, warn_of_log, within_limits
+from kretain.flows.trims import (
+    code_of,
+    confirm,
+    exit_codes,
+    note_deeds,
+    waited,
+    warn_of_earlier_run,
+    warn_of_log,
+    within_limits,
+)
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
 from kretain.options.rules import PartedTopics, RuleFlags
@@ -33,8 +42,7 @@ def trim(
 ) -> Exit:
     """Carry out a plan: recheck, delete, read back, report.
 
-    Before each request kretain decides the batch again; a recheck can only narrow the plan. The audit log has each
-    request before it is sent, and the log start that was read back.
+    A recheck can only narrow the plan. The audit log records each request first.
 
     Examples:
       kretain trim -p policy.yaml --dry-run
@@ -82,6 +90,7 @@ def trim(
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
             check_cluster(saved, reader.metadata([]).cluster_id)
+            warn_of_earlier_run(settings.state_dir, saved, str(how.plan))
             whole = saved
         else:
             with common.progress() as progress:

@@ -4,7 +4,8 @@ Names come from a live cluster, and a consumer group may have any name: the scri
 bash splits words at colons, which TOPIC:PARTITION contains. Each TAB makes one call, so that an unreachable cluster
 costs its second only once.
 
-All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out.
+All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out. Where a name was
+wanted and none fits, the answer is a single tab: then they offer no files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _kretain_completion() {
     esac
     COMPREPLY=()
     while IFS= read -r reply; do
+        [[ $reply != $'\t' ]] || compopt +o default 2>/dev/null
         reply="${reply%%$'\t'*}"
         [[ -n $reply ]] || continue
         [[ $word == [\"\']* ]] || printf -v reply %q "$reply"
@@ -43,15 +45,19 @@ ZSH: Final = r"""
 
 _kretain() {
     local -a values shown
-    local line
+    local line names
     for line in ${(f)"$(ASK"${words[1,CURRENT-1]} $PREFIX" ${~words[1]} 2>/dev/null)"}; do
+        if [[ $line == $'\t' ]]; then
+            names=1
+            continue
+        fi
         values+=("${line%%$'\t'*}")
         shown+=("${line/$'\t'/  -- }")
     done
     [[ $PREFIX == --*=* ]] && compset -P '*='
     if (( $#values )); then
         compadd -l -V kretain -d shown -a values
-    else
+    elif [[ -z $names ]]; then
         _files
     fi
 }
@@ -64,7 +70,9 @@ FISH: Final = r"""
 function __kretain_complete
     set -l words (commandline -opc)
     set -l found (ASK(commandline -cp) $words[1] 2>/dev/null | string match --regex '.+')
-    if test (count $found) -gt 0
+    if test "$found" = \t
+        return
+    else if test (count $found) -gt 0
         # To fish --group=bill is one word.
         set -l option (string match --regex -- '^--[^=]+=' (commandline -ct))
         for one in $found
@@ -79,6 +87,8 @@ complete --command kretain --no-files --arguments '(__kretain_complete)'
 """.replace("ASK", _ASK)
 
 
+names_only: Final = [False]
+"""Whether the word to complete is a topic, a context or another name, not a file: set by :mod:`.complete`."""
 SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """The script of each shell."""
 
@@ -101,5 +111,12 @@ def use_ours() -> None:
         value, tab, text = in_lines(self, item).partition("\t")
         return f"{value}{tab}{' '.join(text.split())}"
 
+    in_full = classes.FishComplete.complete
+
+    def without_files(self: Any) -> str:
+        """Return the candidates, a tab if there are none and files are none either."""
+        return in_full(self) or ("\t" if names_only[0] else "")
+
     classes.FishComplete.format_completion = in_one_line  # type: ignore[method-assign]
+    classes.FishComplete.complete = without_files  # type: ignore[method-assign]
     classes.completion_init()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ from kretain.flows.notes import once_a_day
 from kretain.flows.plans import save_plan
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
-from kretain.options.common import CONNECTION, Common, OptionGroup, now_ms, option
+from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_ms, option
 from kretain.options.plan import PlanFlags
 from kretain.options.spark import SparkFlags
 
@@ -94,23 +94,47 @@ def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
         NothingMatchesError: --cluster matches none.
         FleetFileError, ConfigError: a file is invalid, or no context matches.
     """
-    from kretain.config import nearest, resolve
+    from kretain.config import resolve
+
+    several = selected(common, flags)
+    if several is None:
+        return resolve(common)
+    clusters = {name: resolve(common, one) for name, one in several.clusters.items()}
+    return clusters[flags.cluster] if flags.cluster is not None else Fleet(several.source, several.digest, clusters)
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Several clusters by name: what :func:`kretain.config.resolve` wants of each. See :class:`Fleet`."""
+
+    source: str
+    digest: str | None
+    clusters: dict[str, Chosen]
+
+
+def selected(common: Common, flags: FleetFlags) -> Several | None:
+    """Return the clusters that the options select, None if that is one without a fleet; with --cluster that one alone.
+
+    Raises:
+        UsageError, NothingMatchesError, FleetFileError, ConfigError: see :func:`chosen`.
+    """
+    from kretain.config import nearest
     from retention_cli.policy.selection import NothingMatchesError
 
-    fleet = _fleet(common, flags)
-    if fleet is None:
+    several = _several(common, flags)
+    if several is None:
         if flags.cluster is not None:
             raise UsageError("--cluster names one of several: give --fleet FILE too, or a --context such as 'prod-*'")
-        return resolve(common)
+        return None
     if flags.cluster is None:
-        return fleet
-    if flags.cluster not in fleet.clusters:
-        near = nearest(flags.cluster, fleet.clusters)
-        raise NothingMatchesError(f"{fleet.source} has no cluster {flags.cluster!r}; {near}")
-    return fleet.clusters[flags.cluster]
+        return several
+    if flags.cluster not in several.clusters:
+        near = nearest(flags.cluster, several.clusters)
+        raise NothingMatchesError(f"{several.source} has no cluster {flags.cluster!r}; {near}")
+    return replace(several, clusters={flags.cluster: several.clusters[flags.cluster]})
 
 
-def _fleet(common: Common, flags: FleetFlags) -> Fleet | None:
+def _several(common: Common, flags: FleetFlags) -> Several | None:
     from kretain.config import contexts
 
     if flags.fleet is not None:
@@ -120,11 +144,11 @@ def _fleet(common: Common, flags: FleetFlags) -> Fleet | None:
     if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in contexts():
         return None
     _alone(common, f"--context {pattern}", "bootstrap_server", "command_config")
-    return _from_contexts(common, pattern)
+    return _from_contexts(pattern)
 
 
-def _from_file(common: Common, path: Path) -> Fleet:
-    from kretain.config import context_of, resolve
+def _from_file(common: Common, path: Path) -> Several:
+    from kretain.config import context_of
     from retention_cli.policy.fleet_file import load_fleet
 
     file = load_fleet(path)
@@ -132,23 +156,23 @@ def _from_file(common: Common, path: Path) -> Fleet:
         raise UsageError(
             f"{file.source} names policies: leave {_spelled(common, 'policy')} out, or take them out there"
         )
-    clusters = {}
+    clusters: dict[str, Chosen] = {}
     for entry in file.entries:
         values: dict[str, Any] = {} if entry.context is None else context_of(entry.context)[0]
-        clusters[entry.name] = resolve(common, ({**values, **entry.values}, f"{file.source}: {entry.name}"))
-    return Fleet(file.source, file.digest, clusters)
+        clusters[entry.name] = ({**values, **entry.values}, f"{file.source}: {entry.name}")
+    return Several(file.source, file.digest, clusters)
 
 
-def _from_contexts(common: Common, pattern: str) -> Fleet:
+def _from_contexts(pattern: str) -> Several:
     from fnmatch import fnmatchcase
 
-    from kretain.config import ConfigError, config_path, context_of, contexts, nearest, resolve
+    from kretain.config import ConfigError, config_path, context_of, contexts, nearest
 
     known = contexts()
     names = [name for name in known if fnmatchcase(name, pattern)]
     if not names:
         raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {nearest(pattern, known)}")
-    return Fleet(f"context {pattern}", None, {name: resolve(common, context_of(name)) for name in names})
+    return Several(f"context {pattern}", None, {name: context_of(name) for name in names})
 
 
 def _alone(common: Common, given: str, *others: str) -> None:

@@ -12,7 +12,15 @@ from kretain.errors import Exit, RefusedError, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
 from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
-from kretain.flows.trims import code_of, confirm, exit_codes, note_deeds, warn_of_log, within_limits
+from kretain.flows.trims import (
+    code_of,
+    confirm,
+    exit_codes,
+    note_deeds,
+    warn_of_earlier_run,
+    warn_of_log,
+    within_limits,
+)
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.trim import TrimFlags
@@ -59,6 +67,9 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
         members = fleet.members(topics, one_off)
     # All of a saved plan is read and validated before the first request; rows are not kept.
     shares = [fleet_share(name, plan(), how.flags.max_partitions) for name, plan in chosen.plans.items()]
+    for member in members if how.flags.plan is not None else ():
+        if member.name in chosen.plans:
+            warn_of_earlier_run(member.state_dir, chosen.plans[member.name](), f"{how.flags.plan} for {member.name}")
     if not how.flags.dry_run and not how.flags.yes and any(share.partitions for share in shares):
         _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.partitions})
         shares = [one for one in shares if one.name not in chosen.failures]

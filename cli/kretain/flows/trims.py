@@ -64,6 +64,21 @@ def within_limits(state_dir: Path, plan: Plan, max_partitions: int | None, limit
     return asked
 
 
+def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
+    """Say which run has carried this saved plan out already, if one has.
+
+    Raises:
+        StateError: the audit log can't be read.
+    """
+    from retention_cli.trim.history import carried_out
+
+    if (run := carried_out(state_dir, plan.cluster_id, plan.created_at_ms)) is not None:
+        tell(
+            f"kretain: {file} was carried out at {run.begun['at']} (kretain history --run {run.run} shows it); "
+            f"what is left of it can be trimmed"
+        )
+
+
 def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str] = ()) -> None:
     """Show the plan and ask the user; on stderr if stdout is redirected, as the report goes there.
 

@@ -32,6 +32,8 @@ CONNECTION = "Connection"
 COMMON = "Common"
 
 
+Chosen = tuple[dict[str, Any], str]
+"""A context's keys, and where they are from: its name is the last word."""
 Output = Literal["table", "json", "yaml", "csv"]
 """Formats that every command can print."""
 PlanOutput = Literal["table", "json", "yaml", "csv", "jsonl", "markdown", "delete-records"]
@@ -95,9 +97,7 @@ def size_bytes(text: str) -> int:
 
 OutputOption = Annotated[
     Output,
-    option(
-        "--output", "-o", metavar="FORMAT", panel=COMMON, help="Print table, json, yaml or csv.", show_default=False
-    ),
+    option("--output", "-o", metavar="FORMAT", help="Print table, json, yaml or csv.", show_default=False),
 ]
 PlanOutputOption = Annotated[
     PlanOutput,
@@ -105,7 +105,6 @@ PlanOutputOption = Annotated[
         "--output",
         "-o",
         metavar="FORMAT",
-        panel=COMMON,
         help="Print json, jsonl, yaml, csv, markdown or delete-records.",
         show_default=False,
     ),
@@ -113,9 +112,16 @@ PlanOutputOption = Annotated[
 AllPartitions = Annotated[bool, option("--all", help="Show all partitions.")]
 
 
+def name_of(chosen: Chosen) -> str:
+    """Return the name of one of several clusters."""
+    return chosen[1].rpartition(" ")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Common:
     """The options of every command. ``given_by`` is the source of each value: flag, variable or default.
+
+    ``chosen`` is one of several clusters, in place of the context.
 
     A command that deletes records its deletes in ``deeds``.
     """
@@ -140,7 +146,7 @@ class Common:
             "--context",
             metavar="NAME",
             panel=CONNECTION,
-            help="Use this context; plan and trim take a glob.",
+            help="Use this context. A command with --fleet takes a glob.",
             autocompletion=complete_contexts,
         ),
     ] = None
@@ -164,9 +170,7 @@ class Common:
             help="Stop the complete run after this long (exit 130).",
         ),
     ] = None
-    policy: Annotated[
-        Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="Read this policy file.")
-    ] = None
+    policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", help="Read this policy file.")] = None
     no_policy: Annotated[
         bool, option("--no-policy", panel=COMMON, help="Use no policy file, not even the context's.")
     ] = False
@@ -201,13 +205,15 @@ class Common:
             help="Show where settings come from; -vv: tracebacks.",
         ),
     ] = 0
+    chosen: Chosen | None = None
     given_by: dict[str, str] = field(default_factory=dict)
     deeds: Deeds = field(default_factory=Deeds)
 
     def warn(self, *notes: Any) -> None:
         """Print warnings to stderr, texts or reasons, but not with ``--quiet``."""
+        of = "" if self.chosen is None else f"{name_of(self.chosen)}: "
         for note in () if self.quiet else notes:
-            tell(f"kretain: {getattr(note, 'text', note)}")
+            tell(f"kretain: {of}{getattr(note, 'text', note)}")
 
     def progress(self) -> contextlib.AbstractContextManager[Progress]:
         """Return a context manager whose progress is drawn in a terminal, but not with ``--quiet``."""
@@ -251,6 +257,9 @@ def command(
         def run(**values: Any) -> None:
             ctx: typer.Context = values.pop("ctx")
             if callback and ctx.invoked_subcommand is not None:
+                if "flag" in (_giver(ctx, "fleet"), _giver(ctx, "cluster")):
+                    text = f"{ctx.invoked_subcommand} is for one cluster: leave --fleet and --cluster out"
+                    raise typer.BadParameter(text, ctx=ctx)
                 return
             mine = {one.name: values.pop(one.name) for one in shared}
             for parameter, group in groups.items():

@@ -30,6 +30,7 @@ from retention_cli.core.units import timestamp
 K = TypeVar("K")
 T = TypeVar("T")
 _LINES: Final = 10
+_NO_LIMIT: Final = -1
 _EFFECTS: Final = {
     "sooner": ("data may be deleted sooner than wanted", "bold red"),
     "blocked": ("retention stops there", "red"),
@@ -272,21 +273,21 @@ def _range(values: Iterable[int | None]) -> str:
 def row(one: Advice, line: str | None) -> dict[str, Any]:
     """Return a topic's advice (docs/advise.md); ``line`` applies it, None if there is nothing to change.
 
-    Null means unknown, ``forever`` and ``unlimited`` no limit.
+    Null means unknown, -1 no limit.
     """
     topic = one.topic
     return {
         "topic": topic.name,
         "partitions": len(topic.partitions),
-        "wanted_ms": _plain(one.wanted_ms, "forever"),
+        "wanted_ms": _plain(one.wanted_ms),
         "wanted_by": one.wanted_by,
-        "at_most": _plain(one.at_most),
-        "normal": _plain(one.usual),
+        "at_most": _longest(one.at_most),
+        "normal": _in_traffic(one.usual),
         "traffic": _traffic(topic),
         "settings": _live(topic),
         "brokers": {
             "check_interval_ms": known(topic.settings.check_interval_ms),
-            "offsets_retention_ms": _plain(topic.settings.offsets_retention_ms, "forever"),
+            "offsets_retention_ms": _plain(topic.settings.offsets_retention_ms),
         },
         "dangers": [
             {key: getattr(danger, key) for key in ("code", "effect", "text", "remedy")}
@@ -296,7 +297,7 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
         "advice": {
             "settings": dict(one.changes),
             "kafka_configs": line,
-            "then_at_most": _plain(one.then_at_most),
+            "then_at_most": _longest(one.then_at_most),
             "then_dangers": [danger.code for danger in one.then_dangers],
             "broker_properties": dict(one.broker_properties),
             "policy_entry": _entry(one),
@@ -365,13 +366,13 @@ def _live(topic: TopicState) -> dict[str, Any]:
     policy = known(live.cleanup_policy)
     return {
         "cleanup.policy": None if policy is None else sorted(policy),
-        "retention.ms": _plain(live.retention_ms, "unlimited"),
-        "retention.bytes": _plain(live.retention_bytes, "unlimited"),
+        "retention.ms": _plain(live.retention_ms),
+        "retention.bytes": _plain(live.retention_bytes),
         "segment.ms": known(live.segment_ms),
         "segment.bytes": known(live.segment_bytes),
         "message.timestamp.type": known(live.timestamp_type),
-        "message.timestamp.before.max.ms": _plain(live.before_max_ms, "unlimited"),
-        "message.timestamp.after.max.ms": _plain(live.after_max_ms, "unlimited"),
+        "message.timestamp.before.max.ms": _plain(live.before_max_ms),
+        "message.timestamp.after.max.ms": _plain(live.after_max_ms),
         "file.delete.delay.ms": known(live.delete_delay_ms),
         "remote.storage.enable": known(live.tiered),
     }
@@ -386,7 +387,7 @@ def _partition(one: PartitionState, topic: TopicState) -> dict[str, Any]:
         **{key: _rounded(known(value)) for key, value in _measured(one).items()},
         "newest_offset": None if newest is None else newest.offset,
         "newest_ms": None if newest is None else newest.time_ms,
-        "normal": _plain(in_normal_traffic(one, topic)),
+        "normal": _in_traffic(in_normal_traffic(one, topic)),
     }
 
 
@@ -394,11 +395,24 @@ def _rounded(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else round(value, 3)
 
 
-def _plain(value: Any, none: str | None = None) -> Any:
-    """Return a value as JSON's own types: null if unknown, ``none`` if there is no limit."""
+def _plain(value: Any) -> Any:
+    """Return a value as JSON's own types: null if unknown, -1 if there is no limit, as in Kafka's settings."""
+    return _NO_LIMIT if value is None else known(value)
+
+
+def _longest(value: Any) -> dict[str, Any] | None:
+    """Return how long data is kept at most, with its parts; null if unknown, -1 if there is no limit."""
+    sums = ("settings_ms", "readable_ms", "on_disk_ms")
     if isinstance(value, AtMost):
-        keys = ("settings_ms", "readable_ms", "on_disk_ms", "retention_ms", "segment_ms", "ahead_ms")
-        return {key: known(getattr(value, key)) for key in (*keys, "check_interval_ms", "delete_delay_ms")}
+        keys = (*sums, "retention_ms", "segment_ms", "ahead_ms", "check_interval_ms", "delete_delay_ms")
+        return {key: known(getattr(value, key)) for key in keys}
+    return dict.fromkeys(sums, _NO_LIMIT) if value == "forever" else None
+
+
+def _in_traffic(value: Any) -> dict[str, Any] | None:
+    """Return how long data is kept in normal traffic: -1 without a limit, null without traffic."""
     if isinstance(value, Normal):
         return asdict(value)
-    return none if value is None else known(value)
+    if isinstance(value, Unknown):
+        return None
+    return {**dict.fromkeys(("least_ms", "most_ms"), _NO_LIMIT if value == "forever" else None), "by": value}

@@ -162,8 +162,8 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
     )
 
 
-def print_restored(done: Restored, output: str) -> None:
-    """Print a row per partition that was restored."""
+def print_restored(done: Restored, output: str, *, dry_run: bool = False) -> None:
+    """Print a row per partition that was restored, or would be: up to so many records."""
     job = done.job
     columns = ("partition", "records", "from", "to", "resumed_at")
     records = sum(one.records for one in done.partitions)
@@ -171,6 +171,7 @@ def print_restored(done: Restored, output: str) -> None:
         "format": "kretain.restore/v1",
         "source": {"cluster": job.cluster_id, "topic": job.wanted.topic, "topic_id": job.topic_id},
         "target": {"topic": job.wanted.target, "topic_id": job.target_id},
+        "dry_run": dry_run,
         "finished": done.finished,
         "interrupted": done.interrupted,
         "totals": {"partitions": len(done.partitions), "records": records},
@@ -196,7 +197,12 @@ def print_restored(done: Restored, output: str) -> None:
                 ],
             ),
             BLANK,
-            Line(f"{count(records, 'record')} restored to {job.wanted.target}.", "bold"),
+            Line(
+                f"Up to {count(records, 'record')} would be restored to {job.wanted.target}."
+                if dry_run
+                else f"{count(records, 'record')} restored to {job.wanted.target}.",
+                "bold",
+            ),
             done.interrupted and Line("Interrupted: the same command goes on where it stopped.", "bold red"),
         ],
         columns,

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kretain.render.output import (
     BLANK,
     MOST,
+    NAMED_TOPICS,
     SHOWN,
     Column,
     Line,
@@ -28,7 +29,7 @@ from retention_cli.core.units import format_time, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports import offsets
 from retention_cli.reports.groups import GroupList, GroupSummary
-from retention_cli.reports.ledger import LedgerView, PartitionView, Seen
+from retention_cli.reports.ledger import Held, LedgerView, PartitionView, Seen
 from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_of
 
 OFFSETS_FORMAT: Final = "kretain.offsets/v1"
@@ -294,7 +295,10 @@ def print_ledger(view: LedgerView, output: str) -> None:
             *("topic", "topic_id", "partition", "samples", "oldest_sample", "oldest_high_watermark", "newest_sample"),
             *("newest_high_watermark", "max_event_time", "max_event_offset", "scan_source", "scanned_to", "groups"),
         ),
-        [{**row, "groups": list(map(_named, one.groups))} for row, one in zip(rows, view.partitions, strict=True)],
+        [
+            {**row, "groups": [f"{seen.group} {seen.offset}{_gone(seen)}" for seen in one.groups]}
+            for row, one in zip(rows, view.partitions, strict=True)
+        ],
     )
 
 
@@ -336,8 +340,11 @@ def _sample(one: Sample | None) -> str:
 
 
 def _named(seen: Seen) -> str:
-    gone = f" (gone since {moment(seen.seen_ms)})" if seen.gone else ""
-    return f"{seen.group} {seen.offset:,}{gone}"
+    return f"{seen.group} {seen.offset:,}{_gone(seen)}"
+
+
+def _gone(seen: Seen) -> str:
+    return f" (gone since {moment(seen.seen_ms)})" if seen.gone else ""
 
 
 def _ledger_row(topic: str, one: PartitionView) -> dict[str, Any]:
@@ -363,3 +370,37 @@ def _ledger_row(topic: str, one: PartitionView) -> dict[str, Any]:
             for seen in one.groups
         ],
     }
+
+
+def print_pruned(cluster_id: str, topics: int, groups: int, output: str, *, dry_run: bool) -> None:
+    """Print how many topics that are gone, and groups, were forgotten, or would be."""
+    row = {"topics": topics, "groups": groups, "dry_run": dry_run}
+    what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
+    text = f"{'Would be forgotten' if dry_run else 'Forgotten'}: {what}."
+    head = {"format": "kretain.pruned/v1", "cluster": {"id": cluster_id}, **row}
+    show("jsonl" if output == "json" else output, head, "", [head], lambda: [text], tuple(row))
+
+
+def print_forgotten(cluster_id: str, held: Sequence[Held], output: str, *, dry_run: bool) -> None:
+    """Print the groups that were forgotten, or would be with what they hold."""
+    rows = [
+        {"group": one.name, "partitions": one.partitions, "topics": list(one.topics), "dry_run": dry_run}
+        for one in held
+    ]
+    head = {"format": "kretain.forgotten/v1", "cluster": {"id": cluster_id}}
+
+    def people() -> list[Part]:
+        if dry_run:
+            return [f"Would be forgotten: {holding(one)}" for one in held]
+        return [f"Forgotten: {name_in_text(one.name)}" for one in held]
+
+    show(output, head, "groups", rows, people, ("group", "partitions", "topics", "dry_run"))
+
+
+def holding(held: Held) -> str:
+    """Return a group's name, and where it holds."""
+    if not held.topics:
+        return f"{name_in_text(held.name)}, which holds nothing"
+    more = f" and {count(len(held.topics) - NAMED_TOPICS, 'more topic')}" if len(held.topics) > NAMED_TOPICS else ""
+    topics = f"{', '.join(held.topics[:NAMED_TOPICS])}{more}"
+    return f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of {topics}"

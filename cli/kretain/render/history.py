@@ -19,16 +19,29 @@ RUN_COLUMNS: Final = (
     *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
 
+_NONE: Final = "No trims yet."
 
-def print_runs(runs: Sequence[Run], output: str, *, every_row: bool) -> None:
-    """Print a row per run; in a table, runs in a row that trimmed nothing are one, unless ``every_row``."""
+
+def print_runs(runs: Sequence[Run], output: str, *, every_row: bool, none: str = _NONE) -> None:
+    """Print a row per run, in a table ``none`` if there is none.
+
+    There, runs in a row that trimmed nothing are one, unless ``every_row``.
+    """
     rows = [run_row(run) for run in runs]
-    show(output, {"format": FORMAT}, "runs", rows, lambda: _runs(rows, every_row=every_row), COLUMNS)
+    show(output, {"format": FORMAT}, "runs", rows, lambda: _runs(rows, none, every_row=every_row), COLUMNS)
 
 
-def _runs(rows: Sequence[dict[str, Any]], *, every_row: bool) -> list[Part]:
+def nothing_chosen(runs: int, outcome: str | None = None) -> str:
+    """Return what to print where none of so many runs was chosen."""
+    if not runs:
+        return _NONE
+    which = "matches" if outcome is None else f"had {'an' if outcome[0] == 'u' else 'a'} {outcome} partition"
+    return f"None of {count(runs, 'run')} {which}."
+
+
+def _runs(rows: Sequence[dict[str, Any]], none: str, *, every_row: bool) -> list[Part]:
     if not rows:
-        return [Line("No trims yet.", "bold")]
+        return [Line(none, "bold")]
     several = len({row["cluster"] for row in rows}) > 1
     shown = list(rows if every_row else _folded(rows))
     where = "" if several else f" of cluster {rows[0]['cluster']}"

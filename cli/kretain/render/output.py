@@ -6,6 +6,7 @@ it reaches a terminal.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import json
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from kretain.errors import tell
+from kretain.errors import line_of, tell
 from kretain.reach import complete, complete_json, completed
 from kretain.system import stdio
 from retention_cli.core.grouping import grouped
@@ -84,6 +85,37 @@ def heading(text: str) -> Line:
     return Line(text, "bold", kind="heading")
 
 
+_clusters: list[dict[str, Any]] = []
+"""Several clusters so far: each one's name, and its result in JSON and YAML, or its error. Empty for one cluster."""
+
+
+@contextlib.contextmanager
+def by_cluster(output: str) -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
+    """Print the results of several clusters as one; yields what says of which cluster the next one is.
+
+    JSON and YAML have a list of them, CSV has a column, and people see the name above each.
+    """
+
+    @contextlib.contextmanager
+    def of(name: str) -> Iterator[None]:
+        _clusters.append({"name": name})
+        try:
+            yield
+        except Exception as error:
+            _clusters[-1] = {"name": name, "error": line_of(error)}
+            raise
+
+    try:
+        yield of
+        whole = {"format": "kretain.clusters/v1", "clusters": list(_clusters)}
+        if output == "json":
+            write_json([json.dumps(whole, ensure_ascii=False, indent=1), "\n"])
+        elif output == "yaml":
+            print_yaml(whole)
+    finally:
+        _clusters.clear()
+
+
 def show(
     output: str,
     head: Mapping[str, Any],
@@ -106,6 +138,16 @@ def show(
         cells: CSV's rows, if they are not the others.
         lines: the text of JSON, if it is not the head and the rows.
     """
+    if _clusters:
+        one = _clusters[-1]
+        if output in ("json", "yaml"):
+            one |= json.loads("".join(json_lines(head, key, rows) if lines is None else lines))
+            return
+        if output == "csv":
+            columns = ("cluster", *columns)
+            cells = [{**row, "cluster": one["name"]} for row in (rows if cells is None else cells)]
+        else:
+            print_parts([heading(one["name"])])
     match output:
         case "json":
             write_json(json_lines(head, key, rows) if lines is None else lines)
@@ -114,7 +156,7 @@ def show(
         case "yaml":
             print_yaml({**head, key: list(rows)} if key else head)
         case "csv":
-            print_csv(columns, rows if cells is None else cells)
+            print_csv(columns, rows if cells is None else cells, titles=all("error" in one for one in _clusters[:-1]))
         case _:
             print_parts(people(), markdown=output == "markdown")
 
@@ -276,13 +318,14 @@ def print_yaml(value: Any) -> None:
     sys.stdout.write(text)
 
 
-def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a heading and one line per row; lists of reasons become text, absent values empty cells.
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, titles: bool = True) -> None:
+    """Print the columns' titles and one line per row; lists of reasons become text, absent values empty cells.
 
     Unprintable characters are escaped, and a cell that a spreadsheet would treat as a formula is prefixed with ``'``.
     """
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
+    if titles:
+        writer.writerow(columns)
     for row in stdio.while_heard(rows):
         writer.writerow([_cell(row.get(column)) for column in columns])
 

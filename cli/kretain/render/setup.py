@@ -14,6 +14,7 @@ from kretain.render.output import (
     Line,
     Table,
     cluster_head,
+    count,
     heading,
     number,
     show,
@@ -25,6 +26,7 @@ from retention_cli.policy.live import POLICY_TOPIC, LiveList
 from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.reports.doctor import Diagnosis, Verdict
+from retention_cli.reports.policy_check import Findings
 from retention_cli.state.own_topics import Initialized
 from retention_cli.state.policy_topic import Changed
 
@@ -227,7 +229,10 @@ def _value(key: str, value: Any) -> str:
 def print_changed(done: Changed, output: str) -> None:
     """Print the content of a topic's new message, and its offset in the policy topic."""
     place = {"topic": done.topic, "partition": done.partition, "offset": done.offset}
-    row = {"format": "kretain.live-change/v1", **place, "settings": done.values}
+    row = {"format": "kretain.live-change/v1", **place, "settings": done.values, "dry_run": done.offset is None}
+    where = "dry run: nothing was written"
+    if done.offset is not None:
+        where = f"{POLICY_TOPIC}-{done.partition} offset {done.offset:,}"
     values = ", ".join(f"{key} = {_plain(value)}" for key, value in sorted((done.values or {}).items()))
     said = "nothing is set any more" if done.values is None else values
     show(
@@ -235,10 +240,29 @@ def print_changed(done: Changed, output: str) -> None:
         row,
         "",
         [row],
-        lambda: [f"{done.topic}: {said} ({POLICY_TOPIC}-{done.partition} offset {done.offset:,})."],
+        lambda: [f"{done.topic}: {said} ({where})."],
         ("topic", "key", "value", "partition", "offset"),
         [{**place, "key": key, "value": value} for key, value in (done.values or {}).items()],
     )
+
+
+def print_checked(path: Path, entries: int, findings: Findings, output: str) -> None:
+    """Print that a policy is valid, and what it reaches."""
+    row = {
+        "policy": str(path),
+        "entries": entries,
+        "topics": findings.managed,
+        "never_touched": findings.skipped,
+        "on_hold": findings.frozen,
+    }
+    matched = f"{count(entries, 'entry matches', 'entries match')} {count(findings.managed, 'topic')}"
+    said = (
+        matched if findings.managed else count(entries, "entry", "entries"),
+        findings.skipped and f"{findings.skipped:,} never touched (G5)",
+        findings.frozen and f"{findings.frozen:,} on hold (G7)",
+    )
+    text = f"{path}: OK: {', '.join(part for part in said if part)}."
+    show(output, {"format": "kretain.policy-check/v1"}, "policies", [row], lambda: [text], tuple(row))
 
 
 def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) -> None:

@@ -61,9 +61,14 @@ def test_restore_brings_back_every_record(world: World, place: Path) -> None:
     assert {one.outcome for one in world.trim(world.plan(text), text).rows} == {"trimmed"}
     assert [whole(world, name, partition) for partition in range(3)] == [[], [], []]
     target = world.topic("restored", partitions=3)
-    done = world.cli("restore", name, "--from", str(place), "--to", target, "--yes", "-o", "json", check=0).json()
+    arguments = ("restore", name, "--from", str(place), "--to", target, "-o", "json")
+    rehearsed = world.cli(*arguments, "--dry-run", check=0).json()
+    assert (rehearsed["dry_run"], rehearsed["finished"]) == (True, False)
+    assert rehearsed["totals"] == {"partitions": 3, "records": 4_500}
+    assert {partition: whole(world, target, partition) for partition in range(3)} == {0: [], 1: [], 2: []}
+    done = world.cli(*arguments, "--yes", check=0).json()
     assert done["format"] == "kretain.restore/v1"
-    assert done["finished"]
+    assert (done["dry_run"], done["finished"]) == (False, True)
     assert done["totals"] == {"partitions": 3, "records": 4_500}
     assert {partition: whole(world, target, partition) for partition in range(3)} == before
     assert not [name for name in groups(world) if name.startswith("kretain-restore-")]

@@ -69,7 +69,7 @@ def test_advice_shows_times_settings_and_traffic_of_the_cluster(advised: Shop) -
     assert row["settings"]["message.timestamp.type"] == "CreateTime"
     assert row["brokers"] == {"check_interval_ms": 1000, "offsets_retention_ms": 7 * DAY}
     assert row["advice"]["kafka_configs"] is None
-    assert advice(world, names["compacted"])["at_most"] == "forever"
+    assert advice(world, names["compacted"])["at_most"] == {"settings_ms": -1, "readable_ms": -1, "on_disk_ms": -1}
 
 
 @pytest.mark.parametrize(

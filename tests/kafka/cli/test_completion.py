@@ -130,6 +130,14 @@ def test_first_tab_press_completes_commands_and_topics(shell: Shell, names: Name
     assert shell.words(f"kretain plan {names.stem}-orders.\t") == ["plan", f"{names.stem}-orders.eu"]
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
+def test_tab_at_a_topic_or_context_offers_no_files(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "no-such-name.yaml").touch()
+    for line in ("plan no-such-", "plan --context no-such-"):
+        assert shell.words(f"kretain {line}\t", seconds=0) == line.split()
+    assert shell.words("kretain show no-such-\t") == ["show", "no-such-name.yaml"]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
 def test_tab_completes_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         page, past = tmp_path / "plan.html", tmp_path / "past.html"
         foretold = tmp_path / "forecast.json"
         foretold.write_text(world.cli("forecast", "-p", str(policy), "-o", "json", check=0).out, encoding="utf-8")
-        given = ("--plan", str(plan), "--forecast", str(foretold))
+        given = (str(plan), "--forecast", str(foretold))
         said = world.cli("report", *given, "--out", str(page), check=0)
         assert said.out == ""
         text = page.read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
 def test_report_of_a_file_that_is_no_plan_fails_in_one_line(tmp_path: Path, world: World) -> None:
     file, out = tmp_path / "plan.json", tmp_path / "page.html"
     file.write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
-    said = world.cli("report", "--plan", str(file), "--out", str(out), check=1)
+    said = world.cli("report", str(file), "--out", str(out), check=1)
     assert "is not a valid plan file" in said.err
     assert len(said.err.splitlines()) == 1
     assert not out.exists()

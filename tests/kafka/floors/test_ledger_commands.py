@@ -114,7 +114,7 @@ def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> Non
     assert run(world, "groups", "-p", policy, "forget", f"{topic}-gone", check=0).out == f"Forgotten: {topic}-gone\n"
     assert floors() == [7, 8]
     alive = run(world, "groups", "forget", f"{topic}-there", "-p", policy, check=0)
-    assert f"group {topic}-there is still there, and counts where it stands" in alive.err
+    assert f"group {topic}-there still exists, and counts where it stands" in alive.err
     assert floors() == [7, 8]
 
 

@@ -122,6 +122,24 @@ def test_fleet_plan_covers_all_clusters_and_an_unreachable_one_holds_no_other(pa
     assert table.err == f"kretain: down: {down['error']}\n", "an error is told also where warnings are not wanted"
 
 
+def test_commands_that_look_cover_a_fleet_and_name_the_cluster_that_failed(pair: Pair) -> None:
+    done = pair.cli("groups", "--group", f"{pair.topic}-*", "-o", "json", check=5)
+    eu, down, us = done.json()["clusters"]
+    assert [(one["name"], one["cluster"]["id"]) for one in (eu, us)] == list(pair.ids.items())
+    assert [one["groups"][0]["lag"] for one in (eu, us)] == [3, 6]
+    assert set(down) == {"name", "error"}
+    assert done.err == f"kretain: down: {down['error']}\n"
+    rows = pair.cli("offsets", pair.topic, "-o", "csv", check=5).out.splitlines()
+    assert [row.split(",")[0] for row in rows] == ["cluster", "eu", "us"], "one line of titles"
+    shown = pair.cli("doctor", "-q", check=5).out
+    assert [line for line in shown.splitlines() if line in ("eu", "down", "us")] == ["eu", "us"]
+    alone = pair.cli("groups", "--cluster", "us", "-o", "json", check=0).json()
+    assert (alone["format"], alone["cluster"]["id"]) == ("kretain.groups/v1", pair.ids["us"])
+    for command in (("explain", pair.topic), ("disk",), ("forecast",)):
+        found = pair.cli(*command, "-o", "json", check=5).json()["clusters"]
+        assert [one["name"] for one in found] == ["eu", "down", "us"]
+
+
 def test_single_cluster_of_a_fleet_is_planned_as_if_alone(pair: Pair) -> None:
     alone = pair.cli("plan", "--cluster", "us", "-o", "json", check=0).json()
     assert (alone["format"], alone["cluster"]["id"]) == ("kretain.plan/v1", pair.ids["us"])
@@ -139,13 +157,19 @@ def test_saved_fleet_plan_is_trimmed_by_cluster_and_then_entirely(pair: Pair) ->
     assert SECRET.encode() not in path.read_bytes()
     one = pair.cli("trim", "--plan", str(path), "--cluster", "us", "--yes", "-o", "json", check=0)
     assert (one.json()["format"], one.json()["totals"]["trimmed"]) == ("kretain.trim/v1", 1)
+    assert "was carried out" not in one.err
     rehearsed = pair.cli("trim", "--plan", str(path), "--dry-run", "-o", "json", check=5)
+    assert f"kretain: {path} for us was carried out at " in rehearsed.err
+    assert f"{path} for eu was carried out" not in rehearsed.err
     assert outcomes(rehearsed)["eu"] == ["would-trim"]
     assert pair.ends() == {"eu": 0, "us": 4}
     both = pair.cli("trim", "--plan", str(path), "--yes", "-o", "json", check=5)
     found = outcomes(both)
     assert (found["eu"], found["us"]) == (["trimmed"], ["unchanged"])
     assert found["down"].startswith("not in the plan: ")
+    again = pair.cli("trim", "--plan", str(path), "--cluster", "us", "--dry-run", check=0)
+    assert f"kretain: {path} was carried out at " in again.err
+    assert "(kretain history --run " in again.err
     assert both.json()["format"] == "kretain.fleet-trim/v1"
     assert both.json()["clusters"][0]["format"] == "kretain.trim/v1"
     assert pair.ends() == {"eu": 7, "us": 4}

@@ -64,6 +64,10 @@ def test_set_and_unset_move_the_minimum_timestamp(journal: Journal) -> None:
 
     assert trim_to(world, policy, topic) is None
     at = now_ms()
+    pair = f"log.retention.min.timestamp={at - DAY}"
+    rehearsed = run(world, "policy", "set", topic, pair, "--dry-run", "-p", str(policy), check=0)
+    assert rehearsed.out == f"{topic}: {pair.replace('=', ' = ')} (dry run: nothing was written).\n"
+    assert trim_to(world, policy, topic) is None, "nothing was written"
     said = move(at - DAY)
     assert re.fullmatch(
         rf"{topic}: log\.retention\.min\.timestamp = {at - DAY} \({POLICY_TOPIC}-0 offset [\d,]+\)\.\n", said.out

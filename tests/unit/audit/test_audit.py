@@ -16,7 +16,7 @@ from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
-from retention_cli.trim.history import find_run, read_history, select
+from retention_cli.trim.history import Choice, find_run, read_history, select
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.world import run_cli
 
@@ -231,7 +231,7 @@ def test_history_filters_by_time_outcome_and_run(log: AuditLog) -> None:
     third = 1_793_674_800_000  # 2026-11-03T03:00:00Z
 
     def chosen(since_ms: int | None = None, outcome: str | None = None, limit: int | None = None) -> list[str]:
-        return [one.run.removeprefix("run-") for one in select(runs, since_ms, outcome, limit)]
+        return [one.run.removeprefix("run-") for one in select(runs, Choice(since_ms, None, outcome, (), limit))]
 
     assert chosen() == ["0", "1", "2", "3", "4", "5", "6"]
     assert chosen(third) == ["2", "3", "4", "5", "6"]
@@ -242,6 +242,34 @@ def test_history_filters_by_time_outcome_and_run(log: AuditLog) -> None:
     assert chosen(third, "trimmed", 5) == ["5"]
 
 
+def test_history_filters_by_topic_and_end_of_range(log: AuditLog) -> None:
+    some_runs(log, ["trimmed", "trimmed", "failed"])
+    runs = read_history(log.path.parent.parent)
+    second = 1_793_588_400_000  # 2026-11-02T03:00:00Z
+    assert [one.run for one in select(runs, Choice(until_ms=second))] == ["run-0"]
+    assert [one.run for one in select(runs, Choice(since_ms=second, until_ms=second + 1))] == ["run-1"]
+    [batch] = runs[0].batches.values() or [None]
+    topic = batch["partitions"][0]["topic"] if batch else "t"
+    assert [one.run for one in select(runs, Choice(topics=(topic[:1] + "*",)))] == [
+        run.run for run in runs if run.batches
+    ]
+    assert select(runs, Choice(topics=("elsewhere",))) == []
+
+
+def test_history_without_a_match_says_of_how_many_runs(log: AuditLog) -> None:
+    state = str(log.path.parent.parent)
+    assert run_cli("history", "--state-dir", state, check=0).out == "No trims yet.\n"
+    some_runs(log, ["trimmed", "nothing", "trimmed"])
+    for arguments, said in (
+        (("--outcome", "failed"), "None of 3 runs had a failed partition.\n"),
+        (("--outcome", "unverified"), "None of 3 runs had an unverified partition.\n"),
+        (("--until", "2020-01-01T00:00:00Z"), "None of 3 runs matches.\n"),
+        (("nowhere",), "None of 3 runs matches.\n"),
+    ):
+        assert run_cli("history", *arguments, "--state-dir", state, check=0).out == said
+    assert run_cli("history", "nowhere", "--state-dir", state, "-o", "json", check=0).json()["runs"] == []
+
+
 def test_history_table_folds_idle_runs(log: AuditLog) -> None:
     some_runs(log, ["trimmed", "nothing", "nothing", "failed", "nothing"])
     state = str(log.path.parent.parent)
@@ -250,7 +278,7 @@ def test_history_table_folds_idle_runs(log: AuditLog) -> None:
     assert [f"run-{number}" in folded for number in range(5)] == [True, False, False, True, True]
     assert "… 2 runs" not in run_cli("history", "--state-dir", state, "--all", check=0).out
     assert len(run_cli("history", "--state-dir", state, "-o", "csv", check=0).out.splitlines()) == 6
-    assert "leave --run, --since" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err
+    assert "leave TOPIC, --run" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err
 
 
 def test_unknown_event_of_a_newer_version_is_skipped(log: AuditLog) -> None:

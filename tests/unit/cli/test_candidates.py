@@ -73,6 +73,29 @@ def test_runs_complete_newest_first(tmp_path: Path) -> None:
     assert [line.partition("\t")[0] for line in found] == ["20261122T030000Z-bbbb", "20261121T030000Z-aaaa"]
 
 
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ("kretain plan --context no-such-", False),
+        ("kretain plan no-such-", False),
+        ("kretain history --run no-such-", False),
+        ("kretain groups --group no-such-", False),
+        ("kretain show no-such-", True),
+        ("kretain plan -p no-such-", True),
+        ("kretain archive list no-such-", True),
+    ],
+)
+def test_names_that_do_not_exist_offer_no_files(line: str, files: bool) -> None:
+    assert candidates(line) == ([""] if files else ["\t"])
+
+
+def test_descriptions_of_commands_are_whole_sentences() -> None:
+    for line in ("kretain ", "kretain policy "):
+        found = [one.partition("\t")[2] for one in candidates(line)]
+        assert len(found) > 5
+        assert all(text.endswith(".") and not text.endswith("...") for text in found), found
+
+
 def test_only_live_keys_complete() -> None:
     names = [line.partition("\t")[0] for line in candidates("kretain policy unset orders ret")]
     assert "retention.ms" in names
@@ -87,7 +110,8 @@ def test_only_live_keys_complete() -> None:
         (["plan", "-o", "xml"], "kretain: invalid value for '--output' / '-o': 'xml' is not one of"),
         (["explain"], "kretain: missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
         (["plam"], "kretain: no such command 'plam'; did you mean plan?"),
-        (["history", "--verify", "--limit", "3"], "kretain: --verify looks at whole logs"),
+        (["history", "--verify", "--limit", "3"], "kretain: --verify looks at complete logs"),
+        (["groups", "--fleet", "f.yaml", "forget", "x"], "kretain: forget is for one cluster: leave --fleet"),
         (["policy", "sow"], "kretain: no such command 'sow'"),
     ],
     ids=str,

@@ -16,6 +16,7 @@ import typer
 
 from kretain.app import COMMANDS, app
 from kretain.completion import overview
+from kretain.completion.quick import ALL as FULL
 from kretain.options.common import FLAG_ONLY
 from tests.support.command_lines import parse as parse_words
 
@@ -101,6 +102,41 @@ def test_wrong_help_example_is_detected() -> None:
         assert caught.value.exit_code == 2  # type: ignore[attr-defined]
 
 
+GROUPS = ["Arguments", "Commands", "Options", "Connection", "Common", "Spark"]
+
+
+def help_of(path: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch, **meta: Any) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with ALL[path].make_context(" ".join(("kretain", *path)), ["x"], resilient_parsing=True) as ctx:
+        ctx.meta.update(meta)
+        return ALL[path].get_help(ctx).splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("path", [path for path in ALL if path], ids=" ".join)
+def test_help_is_a_page_with_its_groups_in_order(
+    path: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = help_of(path, columns, monkeypatch)
+    assert len(shown) <= 50
+    assert all(len(line) <= columns or line.startswith("  kretain ") for line in shown), "examples are for copying"
+    assert shown[-1].startswith("Exit codes: 0 done")
+    titles = [line[:-1] for line in shown if line.endswith(":") and not line.startswith(" ")]
+    assert [one for one in titles if one in GROUPS] == [one for one in GROUPS if one in titles]
+    if "Examples" in titles:
+        assert shown[shown.index("Examples:") + 1].startswith("  kretain ") or path == ("completion",)
+
+
+def test_options_that_a_page_has_no_room_for_are_named_and_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, full = help_of(("trim",), 80, monkeypatch), help_of(("trim",), 80, monkeypatch, **{FULL: True})
+    assert "More options (kretain help trim --all): --deadline," in "\n".join(short)
+    names = {name for one in ALL["trim",].params for name in one.opts if name.startswith("--")} - {"--help"}
+    for page in (short, full):
+        assert all(re.search(rf"{name}\b", "\n".join(page)) for name in names)
+    assert full == run("help", "trim", "--all", columns=80).splitlines()
+    assert full.index("Spark:") > full.index("Common:")
+
+
 def options() -> Iterator[tuple[str, str, Any]]:
     for path, command in ALL.items():
         for one in command.params:
@@ -115,10 +151,9 @@ def test_every_option_has_a_variable_unless_it_deletes() -> None:
     assert len(found) > 50
     assert {long for _path, long in found} >= FLAG_ONLY
     of = {
-        "--from": ["profile", "restore"],
-        "--to": ["profile", "restore"],
-        "--since": ["history", "restore"],
-        "--plan": ["report", "trim"],
+        "--from": ["restore"],
+        "--to": ["restore"],
+        "--plan": ["trim"],
         "--out": ["plan", "policy new", "profile", "report", "segments scan"],
     }
     assert {long: sorted(path for path, one in found if one == long) for long in of} == of, (

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kretain.commands.profile import Window, check_out
+from kretain.commands.profile import check_out
 from kretain.errors import UsageError
+from kretain.options.times import TimeRange
 from kretain.render.profile import HEIGHT, columns_of, kept_of, picture, sentences
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import ANCIENT_MS
@@ -484,7 +485,7 @@ def test_missing_pyarrow_is_named_with_the_install_command(monkeypatch: pytest.M
 def test_profile_window_starts_at_its_option(
     from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None
 ) -> None:
-    assert Window(from_ms, to_ms, last_ms).start(100) == found
+    assert TimeRange(from_ms, to_ms, last_ms).bounds(100) == (found, to_ms)
 
 
 @pytest.mark.parametrize(("from_ms", "to_ms", "last_ms"), [(5, 5, None), (6, 5, None), (1, None, 1), (None, 1, 1)])
@@ -492,7 +493,7 @@ def test_empty_or_contradictory_window_is_a_usage_error(
     from_ms: int | None, to_ms: int | None, last_ms: int | None
 ) -> None:
     with pytest.raises(UsageError):
-        Window(from_ms, to_ms, last_ms).start(100)
+        TimeRange(from_ms, to_ms, last_ms).bounds(100)
 
 
 @pytest.mark.parametrize(
