@@ -96,7 +96,7 @@ def why(one: Explained) -> str:
     if decision.action in ("trim", "keep"):
         return _why_trim(one) if decision.action == "trim" else _why_keep(one)
     texts = "; ".join(reason.text.removeprefix("on hold: ") for reason in decision.reasons)
-    return f"{'Never touched' if decision.action == 'skip' else 'On hold'}: {texts}."
+    return f"{'Never trimmed' if decision.action == 'skip' else 'On hold'}: {texts}."
 
 
 def _why_trim(one: Explained) -> str:
@@ -105,7 +105,7 @@ def _why_trim(one: Explained) -> str:
     size = "" if decision.size_bytes is None else f", {about}{format_bytes(decision.size_bytes)}"
     text = f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}."
     if decision.limited_by is not None:
-        text += f" {decision.limited_by} keeps it from going further."
+        text += f" {decision.limited_by} limits it."
     if decision.unconsumed:
         text += f" {decision.unconsumed:,} of them have not been read by every consumer that counts."
     return text
@@ -118,7 +118,7 @@ def _rule(one: Explained) -> str:
             after = format_duration(settings.consumed_after_ms or 0)
             last = f"{decision.min_commit_by} is furthest behind"
             if decision.trim_to != decision.min_commit:
-                last = f"{decision.min_commit_by} stands at {decision.min_commit:,}"
+                last = f"{decision.min_commit_by} is at {decision.min_commit:,}"
             return f"every consumer has read them ({last}) and they are older than {after}"
         case "event-time":
             newest = known(one.facts.newest)
@@ -140,12 +140,12 @@ def _why_keep(one: Explained) -> str:
     if facts.empty:
         return "The partition is empty."
     if not one.weighed:
-        return "No rule is turned on for this topic."
+        return "No rule is on for this topic."
     if one.decision.reasons:
         return "Nothing to trim: " + "; ".join(reason.text for reason in one.decision.reasons) + "."
     floor = facts.floor
     if not isinstance(floor, Unknown) and not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
-        return f"Nothing to trim: {floor.by} has yet to read from the log's start, {facts.log_start:,}, on."
+        return f"Nothing to trim: {floor.by} has not read past the log's start, {facts.log_start:,}."
     young = []
     if ages := [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]:
         young.append(f"is younger than {format_duration(min(ages))}")

@@ -44,18 +44,26 @@ def floor_row(one: PartitionFacts) -> Row:
     """Return a partition's floor and ends as a row: null where they are unknown, and the reasons."""
     floor = known(one.floor)
     reasons = one.floor.reasons if isinstance(one.floor, Unknown) else one.floor.notes
-    end = one.high_watermark
     return {
         "topic": one.topic.name,
         "partition": one.partition,
         "log_start": known(one.log_start),
-        "high_watermark": known(end),
+        "high_watermark": known(one.high_watermark),
         "last_stable_offset": known(one.last_stable_offset),
         "min_commit": None if floor is None else floor.offset,
         "min_commit_by": None if floor is None else floor.by,
-        "lag": None if floor is None or isinstance(end, Unknown) else end - floor.offset,
+        **_behind(None if floor is None else floor.offset, one),
         "reasons": [] if one.empty else [{"code": reason.code, "text": reason.text} for reason in reasons],
     }
+
+
+def _behind(offset: int | None, one: PartitionFacts) -> dict[str, int | None]:
+    """Return how many offsets follow a position (``lag``), and how many of them the log start has passed (``lost``)."""
+    start, end = known(one.log_start), known(one.high_watermark)
+    if offset is None:
+        return {"lag": None, "lost": None}
+    lost = None if start is None else max(0, start - offset)
+    return {"lag": None if end is None else end - offset - (lost or 0), "lost": lost}
 
 
 def has_no_floor(row: Row) -> bool:
@@ -280,9 +288,8 @@ def _offsets(committed: Iterable[GroupCommits], facts: Mapping[TopicPartition, P
         for topic, positions in commits.topics.items():
             for partition, offset, _epoch in positions:
                 if (one := facts.get(TopicPartition(topic, partition))) is not None:
-                    end = known(one.high_watermark)
                     at = {"topic": topic, "partition": partition, "group": name, "committed": offset}
-                    rows.append(at | {"lag": None if end is None else end - offset})
+                    rows.append(at | _behind(offset, one))
     return _sorted(rows, ORDER["partitions"])
 
 

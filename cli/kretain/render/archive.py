@@ -73,6 +73,8 @@ def _archived(url: str, one: ArchivedPartition) -> dict[str, Any]:
 
 
 def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> list[Part]:
+    if not found:
+        return [Line("No archived partitions. A trim writes them if the policy sets archive for a topic.", "bold")]
     lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for _url, one in found}
     several = len({topic for topic, _cluster, _id in lives}) < len(lives)
     urls = ", ".join(dict.fromkeys(url.partition("?")[0] for url, _one in found))
@@ -81,8 +83,10 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
         Table(
             (
                 Column("partition"),
-                *(Column(title, "right") for title in ("from", "to", "records", "bytes", "files")),
-                *(Column(title) for title in ("first stamp", "last stamp", "state")),
+                *(Column(title, "right") for title in ("from", "to", "records", "bytes")),
+                Column("files", "right", spare=True),
+                Column("first stamp", spare=True),
+                *(Column(title) for title in ("last stamp", "state")),
             ),
             [
                 (

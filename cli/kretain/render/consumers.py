@@ -35,9 +35,9 @@ from retention_cli.reports.offsets import Positions, Row, has_no_floor, reasons_
 OFFSETS_FORMAT: Final = "kretain.offsets/v1"
 FLOOR_COLUMNS: Final = (
     *("topic", "partition", "log_start", "high_watermark", "last_stable_offset"),
-    *("min_commit", "min_commit_by", "lag", "reasons"),
+    *("min_commit", "min_commit_by", "lag", "lost", "reasons"),
 )
-POSITION_COLUMNS: Final = ("topic", "partition", "group", "committed", "lag")
+POSITION_COLUMNS: Final = ("topic", "partition", "group", "committed", "lag", "lost")
 GROUPS_FORMAT: Final = "kretain.groups/v1"
 GROUP_COLUMNS: Final = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
@@ -58,16 +58,17 @@ def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
     def people() -> Iterator[Part]:
         shown = yield from _shortened(positions.floors, "lag", "partitions that lag most", every_row=every_row)
         shown = sorted(shown, key=lambda row: (row["topic"], row["partition"]))
+        amounts = ("lag", "lost") if any(row["lost"] for row in shown) else ("lag",)
         yield Table(
             (
                 Column("partition"),
-                *(Column(title, "right") for title in ("log start", "high watermark", "floor", "lag")),
+                *(Column(title, "right") for title in ("log start", "high watermark", "floor", *amounts)),
                 Column("set by"),
             ),
             [
                 (
                     _place(row),
-                    *(number(row[key]) for key in ("log_start", "high_watermark", "min_commit", "lag")),
+                    *(number(row[key]) for key in ("log_start", "high_watermark", "min_commit", *amounts)),
                     name_in_text(row["min_commit_by"].removeprefix("group:"))
                     if row["min_commit_by"]
                     else ", ".join(dict.fromkeys(one["code"] for one in row["reasons"] if has_no_floor(row))),
@@ -92,10 +93,17 @@ def print_positions(positions: Positions, output: str, *, every_row: bool) -> No
     """Print one row per partition and group."""
 
     def people() -> Iterator[Part]:
+        if not positions.groups:
+            yield Line("No group has committed an offset on these partitions. kretain groups lists all groups.", "bold")
+            return
         shown = yield from _shortened(positions.groups, "lag", "positions that lag most", every_row=every_row)
+        amounts = ("lag", "lost") if any(row["lost"] for row in shown) else ("lag",)
         yield Table(
-            (Column("partition"), Column("group"), Column("committed", "right"), Column("lag", "right")),
-            [(_place(row), name_in_text(row["group"]), number(row["committed"]), number(row["lag"])) for row in shown],
+            (Column("partition"), Column("group"), *(Column(title, "right") for title in ("committed", *amounts))),
+            [
+                (_place(row), name_in_text(row["group"]), *(number(row[key]) for key in ("committed", *amounts)))
+                for row in shown
+            ],
         )
         yield from _unknown(positions.floors)
 
@@ -114,6 +122,9 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
     by_topic = each == "topics"
 
     def people() -> Iterator[Part]:
+        if not positions.groups:
+            yield Line("No consumer has a position on these partitions. kretain groups lists all groups.", "bold")
+            return
         shown = yield from _shortened(positions.groups, "records", "that have most to read", every_row=every_row)
         yield Table(
             (
@@ -222,6 +233,9 @@ def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool
 
 
 def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:
+    if not found.groups and found.incomplete is None:
+        hint = "A group appears here once it has members or commits an offset."
+        return [Line("No consumer groups.", "bold"), hint, Line(_FIRST_LOOK, "dim") if first_look else None]
     counting = sum(one.sets_floors for one in found.groups)
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)[:NAMED]
     most = ", ".join(f"{size(-held)} by {name_in_text(name)}" for held, name in holding)
@@ -310,8 +324,8 @@ def _ledger(view: LedgerView) -> list[Part]:
         Table(
             (
                 Column("partition"),
-                Column("samples", "right"),
-                Column("oldest"),
+                Column("samples", "right", spare=True),
+                Column("oldest", spare=True),
                 Column("newest"),
                 Column("newest event time"),
                 Column("scanned to", "right"),

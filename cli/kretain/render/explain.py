@@ -137,11 +137,12 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
             lines.append(" " * at + "▲ " + label)
         elif at >= len(label) + 1:
             lines.append(" " * (at - len(label) - 1) + label + " ▲")
-        else:  # too long for either side: under its sign
-            lines.append(" " * at + "▲")
-            for line in textwrap.wrap(label, cells):
-                before = min(max(0, at - len(line) // 2), cells - len(line))
-                lines.append(" " * before + line)
+        elif at < cells // 2:  # too long for either side: wrapped, on the wider one
+            first, *more = textwrap.wrap(label, cells - at - 2)
+            lines += [" " * at + "▲ " + first, *(" " * (at + 2) + line for line in more)]
+        else:
+            first, *more = textwrap.wrap(label, at - 1)
+            lines += [first.rjust(at - 1) + " ▲", *(line.rjust(at - 1) for line in more)]
     return [f"  {line}" for line in lines]
 
 

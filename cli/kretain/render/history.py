@@ -19,7 +19,7 @@ RUN_COLUMNS: Final = (
     *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
 
-_NONE: Final = "No trims yet."
+_NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
 
 
 def print_runs(runs: Sequence[Run], output: str, *, every_row: bool, none: str = _NONE) -> None:

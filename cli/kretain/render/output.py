@@ -29,12 +29,13 @@ SHOWN: Final = 40
 """A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
 MOST: Final = 20
 """A shortened table has so many rows, and a list of reasons so many groups of partitions."""
-_REASON: Final = 4
-"""The indent of a reason."""
 NAMED_TOPICS: Final = 6
 """At most this many topics are named, the others counted."""
 _FOLDS: Final = 10
 """Text longer than this may wrap if a terminal is narrow; short words never do."""
+_TIME: Final = r"\d{4}-\d\d-\d\dT[\d:.]+Z"
+_PIECES: Final = re.compile(rf"{_TIME}[^\w]*|[^\s/.,_-]*[/.,_-]+|[^\s/.,_-]+")
+"""The pieces of a word: times, and parts of paths and names, each with the sign at its end."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _HIDDEN: Final = re.compile(r"[\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
 """C1, bidirectional overrides and other unprintable characters, which JSON's own escapes leave as they are."""
@@ -66,13 +67,14 @@ class Line(NamedTuple):
     """A line of text, wrapped at words in a terminal; one with an ``indent`` is a list's item in Markdown.
 
     A ``verbatim`` line is for copying and never wrapped. A ``heading`` has a blank line before it, and in Markdown,
-    like a ``paragraph``, one after it.
+    like a ``paragraph``, one after it. ``code`` is that of the reason which the line gives.
     """
 
     text: str = ""
     style: str | None = None
     indent: int = 0
     kind: Literal["line", "heading", "paragraph", "verbatim"] = "line"
+    code: str | None = None
 
 
 Part = Table | Line | str | Literal[False] | None
@@ -185,7 +187,7 @@ def print_parts(parts: Iterable[Part], *, markdown: bool = False) -> None:
 
 def say(line: str | Line = BLANK, *, markdown: bool = False) -> None:
     """Print a line."""
-    text, style, indent, kind = line if isinstance(line, Line) else Line(line)
+    text, style, indent, kind, _code = line if isinstance(line, Line) else Line(line)
     text = printable(complete(text))
     if kind == "heading":
         say()
@@ -251,7 +253,9 @@ def print_table(table: Table, *, markdown: bool = False) -> None:
     if widths is not None:  # even if that is wider than the terminal, which then breaks lines, but not numbers
         made.width = sum(widths) + 2 * (len(widths) - 1)
     for number, line in enumerate(lines):
-        made.add_row(*(Text(cell) for cell in line), style=styles[number] if number < len(styles) else None)
+        if widths is not None:
+            lines[number] = [_folded(cell, width) for cell, width in zip(line, widths, strict=True)]
+        made.add_row(*(Text(cell) for cell in lines[number]), style=styles[number] if number < len(styles) else None)
     console().print(made, crop=False)
 
 
@@ -276,16 +280,37 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
         widest(piece for line in lines for piece in line[i].replace("→ ", "→\n").splitlines())
         for i in range(len(columns))
     ]
+    times = [widest(found for line in lines for found in re.findall(_TIME, line[i])) for i in range(len(columns))]
     least = [
         min(width, max(head, _FOLDS if column.align == "left" and not column.whole else arrow))
         for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
     ]
-    while sum(widths) + 2 * (len(columns) - 1) > terminal:
-        spare, at = max((width - least[i], i) for i, width in enumerate(widths))
-        if spare <= 0:
-            break
-        widths[at] -= 1
+    # Times wrap only if the table does not fit otherwise.
+    for smallest in ([min(pair) for pair in zip(widths, map(max, least, times), strict=True)], least):
+        while sum(widths) + 2 * (len(columns) - 1) > terminal:
+            spare, at = max((width - smallest[i], i) for i, width in enumerate(widths))
+            if spare <= 0:
+                break
+            widths[at] -= 1
     return widths
+
+
+def _folded(cell: str, width: int) -> str:
+    """Return a cell with words that are too long broken after a sign, never within a time."""
+    from rich.cells import cell_len
+
+    lines = [""]
+    for word in cell.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(joined) <= width:
+            lines[-1] = joined
+            continue
+        lines += [""] if lines[-1] else []
+        for piece in [word] if cell_len(word) <= width else _PIECES.findall(word):
+            if lines[-1] and cell_len(lines[-1] + piece) > width:
+                lines.append("")
+            lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _two_lines(title: str) -> int:
@@ -411,17 +436,22 @@ def reasons(
         yield heading(title)
     for one in found[:MOST]:
         yield Line(partitions(one.places, of_topics=one.topics), style, 2)
-        yield from (Line(f"{reason.code}  {reason.text}", indent=_REASON) for reason in one.reasons)
+        yield from (reason_line(reason) for reason in one.reasons)
     if len(found) > MOST:
         yield Line(f"and {len(found) - MOST:,} more (-o csv has each partition's)", indent=2)
+
+
+def reason_line(reason: Reason) -> Line:
+    """Return a reason as a line, below what it is the reason of."""
+    return Line(f"{reason.code}  {reason.text}", indent=4, code=reason.code)
 
 
 def hinted(parts: Iterable[Part]) -> Iterator[Part]:
     """Yield parts; if there are reasons among them, the command that explains the first code follows."""
     code = None
     for part in parts:
-        if code is None and isinstance(part, Line) and part.indent == _REASON:
-            code = part.text.split()[0]
+        if code is None and isinstance(part, Line):
+            code = part.code
         yield part
     if code is not None:
         yield from (BLANK, Line(f"What to do about a code: kretain why {code}", "dim"))

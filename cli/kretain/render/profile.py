@@ -14,6 +14,8 @@ from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head
 from retention_cli.profile.summary import RETENTIONS_MS, At, Retained, Summary, binned, summarize
 
 HEIGHT: Final = 5
+AXIS: Final = 12
+"""The width of the axis on the left: a number of records or bytes, and a line."""
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _WIDTH_IN_A_PIPE: Final = 80
@@ -55,8 +57,8 @@ def _profile(found: Profile, *, of_bytes: bool) -> Iterator[Part]:
 
 
 def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
-    """Return a topic's hours as columns over an axis, at most ``width`` wide; empty if there are no hours."""
-    room = width - 4
+    """Return a topic's hours as columns between two axes, at most ``width`` wide; empty if there are no hours."""
+    room = width - 4 - AXIS
     bins = binned(summary, room, of_bytes=of_bytes)
     if bins is None:
         return []
@@ -65,10 +67,12 @@ def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
     start, end = (moment(ms)[:16] + "Z" for ms in (bins.start_ms, bins.end_ms))  # full hours, to the minute
     newest = summary.newest.time_ms if summary.newest is not None else 0
     lies = f"all of them lie from {moment(summary.oldest_ms or 0)} to {moment(newest)}"
+    labels = [size(most) if of_bytes else f"{most:,}", *[""] * (HEIGHT - 1)]
+    drawings = zip(labels, columns_of(bins.values, room), strict=True)
     return [
-        *columns_of(bins.values, room),
-        _RULE * drawn,
-        start + " " * max(2, drawn - len(start) - len(end)) + end,
+        *(f"{label.rjust(AXIS - 2)} {'┤' if label else '│'}{line}" for label, line in drawings),
+        f"{'0'.rjust(AXIS - 2)} └{_RULE * drawn}",
+        " " * AXIS + start + " " * max(2, drawn - len(start) - len(end)) + end,
         f"a column is {span(bins.bin_ms)}, the highest {size(most) if of_bytes else count(most, 'record')}",
         *([f"{count(bins.left_out, 'record')} far off not drawn: {lies}"] if bins.left_out else []),
     ]

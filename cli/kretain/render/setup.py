@@ -275,7 +275,9 @@ def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: str) ->
         "settings",
         [asdict(one) for one in found.rows],
         lambda: [
-            Table(
+            None if found.rows else Line("No live settings. Set one: kretain policy set TOPIC KEY=VALUE", "bold"),
+            bool(found.rows)
+            and Table(
                 (Column("topic"), Column("key"), Column("value"), Column("offset", "right"), Column("counts?")),
                 [
                     (

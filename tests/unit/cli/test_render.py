@@ -277,6 +277,19 @@ def test_spare_columns_are_left_out_before_anything_wraps(monkeypatch: pytest.Mo
     assert not any(word in line for line in lines for word in ("held", "delays", "archive"))
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_narrow_table_breaks_paths_and_names_after_a_sign_and_never_a_time(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    path, time = "/var/lib/kafka/data-volume-1/orders.by-customer.eu-central-1.with-a-long-name", "2026-12-21T12:40:15Z"
+    columns = [Column(title) for title in ("dir", "seen", "counts?")]
+    lines = drawn(monkeypatch, width, [(path, time, f"counts until {time}, or kretain groups forget")], columns)
+    assert "\n".join(lines).count(time) == 2
+    pieces = [line.split(" ")[0] for line in lines[2:]]
+    assert "".join(pieces) == path
+    assert all(piece[-1:] in ("", "/", "-", ".") for piece in pieces[:-1] if piece != pieces[-1])
+
+
 DAY = 86_400_000
 NOW = 1_763_900_000_000
 

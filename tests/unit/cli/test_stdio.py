@@ -60,7 +60,9 @@ def test_closed_or_full_stderr_changes_nothing() -> None:
             check=False,
             timeout=60,
         )
-        assert (done.returncode, done.stdout) == (0, b"No trims yet.\n"), where
+        assert (done.returncode, done.stdout) == (0, b"No trims yet. kretain plan shows what a trim would delete.\n"), (
+            where
+        )
 
 
 def test_file_opened_with_closed_standard_streams_gets_a_descriptor_above_2(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kretain.commands.profile import check_out
 from kretain.errors import UsageError
 from kretain.options.times import TimeRange
-from kretain.render.profile import HEIGHT, columns_of, kept_of, picture, sentences
+from kretain.render.profile import AXIS, HEIGHT, columns_of, kept_of, picture, sentences
 from retention_cli.core.extras import MissingPartError, arrow
 from retention_cli.core.model import ANCIENT_MS
 from retention_cli.policy.settings import EventSource
@@ -357,10 +357,12 @@ def test_chart_fits_its_width_and_draws_every_nonempty_bin(times: list[int], wid
     summary = summarize({0: counted(times)})
     lines = picture(summary, width, of_bytes=False)
     assert all(len(line) <= width - 2 for line in lines[: HEIGHT + 1])
-    bins = binned(summary, width - 4)
+    bins = binned(summary, width - 4 - AXIS)
     assert bins is not None
-    bottom = lines[HEIGHT - 1]
-    wide = max(1, min((width - 4) // len(bins.values), 4))
+    assert lines[0].split("┤")[0].strip() == f"{max(bins.values):,}"
+    assert lines[HEIGHT].split("└")[0].strip() == "0"
+    bottom = lines[HEIGHT - 1][AXIS:]
+    wide = max(1, min((width - 4 - AXIS) // len(bins.values), 4))
     drawn = [bottom[n * wide : n * wide + 1].strip() != "" for n in range(len(bins.values))]
     assert drawn == [value > 0 for value in bins.values]
 

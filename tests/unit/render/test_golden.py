@@ -53,7 +53,7 @@ Print = Callable[[Any, Any], None]
 def positions(seed: str) -> Positions:
     """Return positions; a row's columns are those of every kind of row."""
     hint: dict[str, Any] = dict.fromkeys(
-        ("log_start", "high_watermark", "last_stable_offset", "min_commit", "lag", "committed"), int | None
+        ("log_start", "high_watermark", "last_stable_offset", "min_commit", "lag", "lost", "committed"), int | None
     )
     hint |= {"records": int | None, "bytes": int | None, "partitions": int, "unknown": int, "unread_since": int | None}
     hint |= {"min_commit_by": str | None, "group": str, "remembered": bool, "reasons": tuple[Reason, ...], "topic": str}
