@@ -166,7 +166,7 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     address = connection.get("bootstrap.servers")
     own = address is not None and where in (address.origin, file_origin if bootstrap is None else "")
     if common.no_policy and common.policy is not None and common.given_by.get("policy", "flag") == "flag":
-        raise UsageError("--policy names a policy file, and --no-policy wants none: leave one of them out")
+        raise UsageError("--policy names a policy file, and --no-policy wants none: omit one of them")
     policy, policy_origin = (None, "--no-policy") if common.no_policy else pick("policy", common.policy)
     state, state_origin = pick("state-dir", common.state_dir)
     timeout, timeout_origin = pick("timeout", common.timeout)
@@ -196,7 +196,7 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
         for key, value, origin in origins:
             tell(f"kretain: {of}{key} = {value} ({origin})")
         if left_out := (resolved.settings().left_out if connection else ()):
-            tell(f"kretain: {of}without effect here: {', '.join(left_out)}")
+            tell(f"kretain: {of}no effect here: {', '.join(left_out)}")
     return resolved
 
 

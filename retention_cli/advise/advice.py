@@ -91,7 +91,7 @@ def advise(topic: TopicState, demand: Demand, now_ms: int) -> Advice:
 def _unread(topic: TopicState) -> Iterable[Reason]:
     """Yield the reasons of every setting and measurement that is unknown, so that the advice omits none."""
     if topic.settings.tiered is True:
-        yield Reason("traffic", "tiered storage: how often remote segments are looked through is not counted")
+        yield Reason("traffic", "tiered storage: the interval of remote retention checks is not counted")
     facts = [getattr(topic.settings, field.name) for field in fields(topic.settings)]
     for one in topic.partitions:
         facts += [one.log_start, one.high_watermark, one.size_bytes, one.records_per_hour, one.newest]

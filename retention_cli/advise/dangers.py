@@ -136,7 +136,7 @@ def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Dang
         f"retention.bytes ({format_bytes(limit)}) is for each partition: {count} of them may hold "
         f"{format_bytes(limit * count)}, and hold {format_bytes(total)} now"
     )
-    remedy = f"if it was meant for the whole topic, ask again with --want-bytes {limit}B"
+    remedy = f"if you meant the whole topic, use --want-bytes {limit}B"
     return Danger("bytes-per-partition", "larger", text, remedy=remedy)
 
 
@@ -186,16 +186,16 @@ def future_timestamps(topic: TopicState, _demand: Demand, now_ms: int) -> Danger
     trimmed = not isinstance(start, Unknown) and worst.offset < start
     limit = retention_ms(topic)
     where = f"partition {number}, offset {worst.offset:,}{' (trimmed, its segment is still there)' if trimmed else ''}"
-    whose = " by the broker's own clock" if topic.settings.timestamp_type == "LogAppendTime" else ""
+    whose = " by the broker's clock" if topic.settings.timestamp_type == "LogAppendTime" else ""
     held, odd = "", " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
     if isinstance(limit, int):
         held = f"the broker keeps it and all behind it until {moment(worst.time_ms + limit)}, and "
     stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{odd}{whose}"
-    text = f"{where} {stamped}: {held}rules that go by time stop there"
+    text = f"{where} {stamped}: {held}rules based on time stop there"
     remedy = (
         "brokers delete a closed segment once all of it is trimmed: segment.ms or segment.bytes close it"
         if trimmed
-        else f"no setting moves a stamp that is there: once nobody needs what lies before it, trim past it by hand "
+        else f"no setting changes an existing timestamp: once no consumer needs older records, trim past it by hand "
         f"(kafka-delete-records.sh, offset {worst.offset + 1})"
     )
     return Danger("future-timestamps", "blocked", text, tuple(sorted(ahead)), remedy)

@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 _CHECK, _CLEANER, _OFFSETS = "log.retention.check.interval.ms", "log.cleaner.backoff.ms", "offsets.retention.minutes"
 
 
-_LOCAL_ALONE: Final = Unknown.because("size", "tiered storage: brokers tell the size of the local part alone")
+_LOCAL_ALONE: Final = Unknown.because("size", "tiered storage: brokers report only the size of the local part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _of_brokers(
         if (value := values.get(key)) is None:
             return certain(Unknown.because("broker-settings", f"broker {broker} names no {key}"))
         found.append(int(value))
-    return choose(found) if found else certain(Unknown.because("broker-settings", "no broker that has it is there"))
+    return choose(found) if found else certain(Unknown.because("broker-settings", "no broker that has it is online"))
 
 
 # -- traffic -----------------------------------------------------------------

@@ -98,7 +98,7 @@ def read_catalog(
         ArchiveError: nothing exists at the URL, or it can't be listed.
     """
     if not store.exists():
-        raise ArchiveError(f"there is no archive at {store.url.partition('?')[0]}")
+        raise ArchiveError(f"no archive at {store.url.partition('?')[0]}")
     paths = store.files()
     places = [place for path in paths if (place := place_of(path)) is not None]
     wanted = sorted(place for place in places if not topics or matches(topics, place.source.topic))

@@ -114,7 +114,7 @@ def compact(
         try:
             joined = _join(store, parts, clock, on_records)
         except DamagedError as error:
-            done.problems.append(f"{error}: what is beside it is left as it is")
+            done.problems.append(f"{error}: other files there are unchanged")
             continue
         done.written.append(joined)
         _remove(store, joined, parts)

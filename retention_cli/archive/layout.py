@@ -179,12 +179,12 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
         if data["format"] != FORMAT:
             raise DamagedError(f"{place.path}: is of the format {str(data['format'])[:40]!r}, not {FORMAT}")
         if data["checksum"] != _checksum(body):
-            raise DamagedError(f"{place.path}: its checksum is another: it was damaged or changed")
+            raise DamagedError(f"{place.path}: its checksum differs: it was damaged or changed")
         manifest = _manifest(data)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise DamagedError(f"{place.path}: is no manifest of kretain") from None
+        raise DamagedError(f"{place.path}: is not a kretain manifest") from None
     if manifest.place != place:
-        raise DamagedError(f"{place.path}: speaks of another place: {manifest.path}")
+        raise DamagedError(f"{place.path}: is for another place: {manifest.path}")
     if manifest.records != sum(one.records for one in manifest.files):
         raise DamagedError(f"{place.path}: its counts do not add up")
     return manifest

@@ -105,7 +105,7 @@ def check_report(
     for one in report.segments:
         manifest = load(store, Place(source, one.start, one.end))
         if substance(manifest) != one.manifest:
-            raise DamagedError(f"{store.shown(manifest.path)} is another one than was written")
+            raise DamagedError(f"{store.shown(manifest.path)} differs from what was written")
         for file in manifest.files:
             if stopped():
                 raise StoppedError("interrupted")

@@ -117,13 +117,13 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     target = metadata.topics.get(wanted.target)
     if target is None:
         raise RestoreRefusedError(
-            f"topic {wanted.target} is not there: make it first, with {partitions} partitions "
+            f"topic {wanted.target} does not exist: create it first, with {partitions} partitions "
             f"({kafka_tool('kafka-topics.sh', '--create', '--topic', wanted.target, '--partitions', str(partitions))})"
         )
     if len(target.partitions) != partitions:
         raise RestoreRefusedError(
             f"topic {wanted.target} has {len(target.partitions)} partitions, and {wanted.topic} had {partitions}: "
-            f"records would not be found where their keys lead"
+            f"records would be in other partitions than their keys say"
         )
     if target.internal or target.topic_id is None:
         raise RestoreRefusedError(f"topic {wanted.target} is internal to Kafka, or has no topic id")
@@ -193,7 +193,7 @@ def _restore_one(
     target, pieces = job.wanted.target, job.pieces[row.partition]
     about = reader.metadata([target]).topics.get(target)
     if about is None or about.topic_id != job.target_id:
-        raise BrokerError(f"topic {target} was deleted or recreated meanwhile")
+        raise BrokerError(f"topic {target} was deleted or recreated during the restore")
     name = f"{job.group}-{row.partition}"
     with Republisher(reader.settings, target, row.partition, name, group, reader.timeout_s) as republisher:
         mark = group.marks(target, [row.partition], settled=True).get(row.partition)
@@ -260,9 +260,9 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
     chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
     missing = sorted(set(wanted.partitions) - {one.source.partition for one in chosen})
     if missing:
-        raise ArchiveError(f"the archive has nothing of {wanted.topic}-{missing[0]}")
+        raise ArchiveError(f"the archive has no records of {wanted.topic}-{missing[0]}")
     if problems := [problem for one in chosen for problem in one.problems]:
-        raise ArchiveError(f"{problems[0]}; kretain archive verify names all that is damaged")
+        raise ArchiveError(f"{problems[0]}; kretain archive verify lists all damage")
     return chosen
 
 
@@ -279,8 +279,8 @@ def _check_settings(
         raise RestoreRefusedError(f"the settings of topic {wanted.target} can't be read: {config}")
     if config.timestamp_type != "CreateTime":
         raise RestoreRefusedError(
-            f"topic {wanted.target} has message.timestamp.type={config.timestamp_type}: its broker would stamp records "
-            f"anew. Set it to CreateTime first"
+            f"topic {wanted.target} has message.timestamp.type={config.timestamp_type}: its broker would overwrite "
+            f"timestamps. Set it to CreateTime first"
         )
     warnings = []
     oldest = min((time for one in chosen if (time := one.times[0]) is not None), default=None)
@@ -291,7 +291,7 @@ def _check_settings(
             f"brokers will delete them again soon. Set retention.ms=-1 first"
         )
     if "compact" in config.cleanup_policy:
-        warnings.append(f"topic {wanted.target} is compacted: of a key's records the last alone will stay")
+        warnings.append(f"topic {wanted.target} is compacted: only the last record of each key will stay")
     return warnings
 
 
@@ -333,5 +333,5 @@ def _progress_of(mark: Marked, group: str) -> int:
     except (ValueError, KeyError, TypeError, RecursionError):
         position = None
     if type(position) is not int or position < 0:
-        raise BrokerError(f"group {group} says nothing of how far the restore is: somebody else has committed there")
+        raise BrokerError(f"group {group} does not show how far the restore is: another client has committed there")
     return position

@@ -170,7 +170,7 @@ def commit(store: Store, manifest: Manifest) -> None:
     store.write(manifest.path, manifest_text(manifest).encode())
     found = load(store, manifest.place)
     if replace(found, written_at=manifest.written_at, leader_epoch=manifest.leader_epoch) != manifest:
-        raise ArchiveError(f"{store.shown(manifest.path)} was written, and does not read back as it was")
+        raise ArchiveError(f"{store.shown(manifest.path)} was written, and reads back differently")
 
 
 def load(store: Store, place: Place) -> Manifest:
@@ -194,7 +194,7 @@ def check_unchanged(store: Store, manifest: Manifest) -> None:
         ArchiveError: it can't be read.
     """
     if load(store, manifest.place) != manifest:
-        raise DamagedError(f"{store.shown(manifest.path)} is another one than was written")
+        raise DamagedError(f"{store.shown(manifest.path)} differs from what was written")
 
 
 def verify_files(store: Store, manifest: Manifest, on_records: Callable[[int], None] = lambda _: None) -> None:
@@ -242,7 +242,7 @@ def records_of(
         on_records(records % 10_000)
         if (records, f"blake2b:{checksum.hexdigest()}") != (file.records, file.checksum):
             raise DamagedError(
-                f"{shown}: its checksum is another ({records:,} of {file.records:,} records): it was damaged or changed"
+                f"{shown}: its checksum differs ({records:,} of {file.records:,} records): it was damaged or changed"
             )
 
 

@@ -177,7 +177,7 @@ class _Work:
         self.on_records(max(0, reached - told))
         if reached < end:
             raise ArchiveError(
-                f"{self.tp}: the log was read to {reached:,} and gave no more, though it should go on to {end:,}"
+                f"{self.tp}: the log was read to {reached:,} and returned no more, though it should continue to {end:,}"
             )
         return reached
 
@@ -196,8 +196,8 @@ class _Work:
         gone = self._start = min(log_start, end)  # if the log start moves back, the records before this aren't archived
         self.on_records(gone - read_to)
         self._notes.append(
-            f"the records from {read_to:,} to {gone:,} are not archived: the brokers' own retention, or another trim, "
-            f"took them"
+            f"the records from {read_to:,} to {gone:,} are not archived: the brokers' retention or another trim "
+            f"deleted them"
         )
         return gone
 
@@ -214,7 +214,7 @@ class _Work:
         marks = [(offset, epoch) for epoch, offset in building.epochs.items() if offset >= self._start]
         other = other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)
         if other is not None:
-            raise ArchiveError(f"{self.tp}: what was read does not count: {other}")
+            raise ArchiveError(f"{self.tp}: what was read was discarded: {other}")
         commit(self.store, manifest)
         self._written.append(manifest)
 
@@ -229,9 +229,9 @@ class _Work:
         topic = cluster.topics.get(self.source.topic)
         found = None if topic is None else topic.partitions.get(self.source.partition)
         if topic is None or found is None or cluster.cluster_id != self.source.cluster_id:
-            raise ArchiveError(f"{self.tp}: the topic is not there any more")
+            raise ArchiveError(f"{self.tp}: the topic no longer exists")
         if topic.topic_id != self.source.topic_id:
-            raise ArchiveError(f"{self.tp}: the topic was deleted and recreated meanwhile")
+            raise ArchiveError(f"{self.tp}: the topic was deleted and recreated during the read")
         self._partitions = len(topic.partitions)
         self._leader = {self.tp: found}
 

@@ -201,7 +201,7 @@ class Chain:
         link = link_of(event or {})
         if event is None or link is None:
             unreadable = "can't be read as a line of the log: edited, or damaged"
-            self._tell(at, unreadable if event is None else "not chained: written by hand, or edited")
+            self._tell(at, unreadable if event is None else "not chained: not written by kretain, or edited")
             self._doubtful += 1
             return
         first = self.since is None

@@ -66,7 +66,7 @@ def write_all(handle: int, content: bytes) -> None:
         OSError: they can't be written, or in part only.
     """
     if os.write(handle, content) != len(content):
-        raise OSError(errno.ENOSPC, "it was written in part")
+        raise OSError(errno.ENOSPC, "it was only partly written")
     os.fsync(handle)
 
 

@@ -88,4 +88,4 @@ def _holder(text: bytes) -> str:
         holder = json.loads(text)
         return f"pid {holder['pid']} on {holder['host']}, by {holder['user']}, since {holder['since']}"
     except (ValueError, KeyError, TypeError, RecursionError):
-        return "its holder left no name"
+        return "its holder is unknown"

@@ -130,7 +130,7 @@ class AuditLog:
         if chain.breaks:
             return amount, self.shown(chain.breaks[0])
         if chain.removed and chain.removed_until >= at:
-            text = f"the files before it were removed, and may tell of trims since {at}"
+            text = f"the files before it were removed, and may list trims since {at}"
             return amount, self.shown(Break(None, text, read[0]))
         return amount, None
 

@@ -51,17 +51,18 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
     try:
         about = reader.metadata([topic]).topics.get(topic)
         if about is None:
-            return f"topic {topic} is not there, or may not be described: make it, and the next trim sends the lines"
+            missing = "does not exist, or this user may not describe it"
+            return f"topic {topic} {missing}: create it, and the next trim sends the lines"
         config = reader.topic_configs([topic])[topic]
         if isinstance(config, TopicConfig) and "compact" in config.cleanup_policy:
-            return f"topic {topic} is compacted, and would keep a line of each run: set its cleanup.policy to delete"
+            return f"topic {topic} is compacted, and would keep one line per run: set its cleanup.policy to delete"
         place = {"topic": topic, "topic_id": about.topic_id}
         with ClusterWriter(reader.settings, {topic}, reader.timeout_s) as writer:
             unsent = _unsent(log, _reached_by(folder, place))
             sent = False
             for lines in in_batches(unsent, AT_ONCE):
                 if sent and time.monotonic() > deadline:
-                    return f"topic {topic} lacks lines after {MOST_S:g} s: the next trim goes on with them"
+                    return f"topic {topic} lacks lines after {MOST_S:g} s: the next trim sends them"
                 answers = writer.append_all(topic, [(one.run.encode("utf-8", "replace"), one.value) for one in lines])
                 failed = next((n for n, one in enumerate(answers) if isinstance(one, BrokerError)), len(lines))
                 _remember(folder, place, lines[:failed])

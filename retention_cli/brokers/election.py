@@ -79,7 +79,7 @@ class Candidate:
     def problem(self) -> str | None:
         """Why it can't take part at the moment; None if it does."""
         if self._thread.ident is not None and not self._thread.is_alive() and not self._ended.is_set():
-            return f"group {self.group}: the thread that takes part in it has ended: start again"
+            return f"group {self.group}: its election thread has ended: start again"
         return self._problem
 
     @property
@@ -104,7 +104,7 @@ class Candidate:
             try:
                 self._step_safely()
                 if self._term != term or (self._generation >= 0 and not self._is_leader):
-                    return "another instance leads by now, or may"
+                    return "another instance may lead now"
                 if self._heard >= sent_at:
                     return None
                 said = self._problem
@@ -175,7 +175,7 @@ class Candidate:
             raise
         if found != self._cluster_id:
             wire.close()
-            raise BrokerError(f"{self.settings.bootstrap} is cluster {found} now, and not {self._cluster_id}")
+            raise BrokerError(f"{self.settings.bootstrap} is now cluster {found}, not {self._cluster_id}")
         return wire
 
     def _heartbeat(self, wire: Wire) -> None:

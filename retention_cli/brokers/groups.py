@@ -36,7 +36,7 @@ _GROUPS_A_REQUEST: Final = 100
 GROUP_ID_NOT_FOUND: Final[int] = GroupIdNotFoundError.errno
 _DEAD: Final = "Dead"
 """What brokers before 3.8 answer for a group that they do not find."""
-_NOT_FOUND: Final = RequestFailedError("it is listed, but the call for its type does not find it", retriable=True)
+_NOT_FOUND: Final = RequestFailedError("it is listed, but the request for its type does not find it", retriable=True)
 _REBALANCE_PATIENCE_S: Final = 5.0
 
 
@@ -262,7 +262,7 @@ def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
     if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
         return _rebalancing(group.group_state)
     for member in group.members:
-        silent = MembersUnknownError(f"member {member.client_id} does not say what it reads", retriable=False)
+        silent = MembersUnknownError(f"member {member.client_id} does not show what it reads", retriable=False)
         if not member.member_metadata and not member.member_assignment:
             return silent
         try:

@@ -111,5 +111,5 @@ def _said(value: int) -> Maybe[int]:
     if value >= 0:
         return value
     return Unknown.because(
-        "disk", "the broker does not say how large its volume is (before Kafka 3.3): set disks.capacity in the policy"
+        "disk", "the broker does not report its volume's size (before Kafka 3.3): set disks.capacity in the policy"
     )

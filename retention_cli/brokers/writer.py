@@ -92,10 +92,10 @@ class ClusterWriter:
             said = error.args[0]
             if said.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise self._error(said, f"topic {spec.name} could not be made", "CREATE", spec.name) from None
+            raise self._error(said, f"topic {spec.name} could not be created", "CREATE", spec.name) from None
         except (TimeoutError, ValueError, TypeError) as error:
             raise BrokerError(
-                f"topic {spec.name} could not be made: {without_secrets(error, self._settings)}"
+                f"topic {spec.name} could not be created: {without_secrets(error, self._settings)}"
             ) from None
         return True
 
@@ -196,7 +196,7 @@ class ClusterWriter:
                 return UnauthorizedError(f"{what}: the cluster refused the connection: {text}")
             case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
                 self._producer = None  # it would keep that state even after the topic is created
-                return RequestFailedError(f"{what}: it is not there: kretain cluster init makes it", retriable=False)
+                return RequestFailedError(f"{what}: it does not exist: kretain cluster init creates it", retriable=False)
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
                 heard = f" ({without_secrets(self._heard, self._settings)})" if self._heard else ""
                 text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"

@@ -105,7 +105,7 @@ def _why(error: Exception, timeout_s: float) -> str:
     if isinstance(reason, ssl.SSLError):
         return "no TLS connection could be made: is it an https address?"
     if isinstance(reason, socket.gaierror):
-        return "its host name can't be resolved"
+        return "cannot resolve its host name"
     return getattr(reason, "strerror", None) or f"no HTTP answer ({type(reason).__name__})"
 
 
@@ -150,7 +150,7 @@ class _Watch:
             else:
                 self.check()  # what was not connected yet could not be shut down
                 return one
-        raise failed or OSError("its host name cannot be resolved")
+        raise failed or OSError("cannot resolve its host name")
 
     def _hang_up(self) -> None:
         self._late = True

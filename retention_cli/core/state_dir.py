@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
         about, above = folder.lstat(), folder.parent.stat()
     except OSError as error:
         raise StateError(
-            f"the state directory {folder} can't be made: {error.strerror}; choose one with --state-dir"
+            f"the state directory {folder} can't be created: {error.strerror}; choose another with --state-dir"
         ) from None
     if stat.S_ISLNK(about.st_mode):
         raise StateError(f"the state directory {folder} is a symbolic link: put a folder there, or give --state-dir")
@@ -54,7 +54,7 @@ def make_folder(folder: Path) -> None:
                 f"as its owner, or choose another with --state-dir"
             )
         if one.st_mode & stat.S_IWOTH and not one.st_mode & stat.S_ISVTX:
-            raise StateError(f"anybody may write to the state directory {path}: chmod o-w '{path}'")
+            raise StateError(f"the state directory {path} is world-writable: chmod o-w '{path}'")
 
 
 def open_file(path: Path, flags: int) -> int:

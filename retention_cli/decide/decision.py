@@ -93,7 +93,7 @@ def off_disks(topic: TopicFacts, settings: Settings) -> Unknown | None:
     if topic.diskless:
         return Unknown.because(Code.R6, "it is diskless (diskless.enable): a trim would free no disk")
     if topic.tiered and not settings.trim_tiered:
-        text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
+        text = "it has remote storage: a trim would also delete the remote records before it; tiered: trim allows it"
         return Unknown.because(Code.R6, text)
     return None
 

@@ -357,7 +357,7 @@ class DiskRun:
 
     def _every(self) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts of all partitions that were read, managed or not."""
-        return {**self._facts, **self._unmanaged.facts}  # of those never touched (G5) only the latter were read
+        return {**self._facts, **self._unmanaged.facts}  # of those never trimmed (G5) only the latter were read
 
     def _log_starts(self) -> dict[TopicPartition, int]:
         """Return S of all partitions, managed or not, whose S is known."""

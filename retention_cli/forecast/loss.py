@@ -26,7 +26,7 @@ _BROKERS: Final = frozenset({"retention.ms", "retention.bytes"})
 """Causes that don't wait for the policy's next trim."""
 _AT_ONCE: Final = 8
 """Offsets of a partition whose results are remembered: most groups stand at its end."""
-_NOT_SEEN: Final = Unknown.because("rate", "its position was not seen before")
+_NOT_SEEN: Final = Unknown.because("rate", "its position was never seen before")
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def group_rate(before: Sample, now: Sample, least_ms: int = HOUR_MS) -> Maybe[Ra
     if over_ms < max(1, least_ms):
         return _too_soon(least_ms)
     if now.high_watermark < before.high_watermark:
-        return Unknown.because("rate", "it was moved back since it was last seen")
+        return Unknown.because("rate", "it moved back since it was last seen")
     mean = (now.high_watermark - before.high_watermark) / over_ms
     return Rate(mean, mean, mean, over_ms)
 

@@ -140,7 +140,7 @@ def seen_in(
     memory = memories(observation.cluster_id)
     by = {floor_by(name): name for name in before}
     at_ms = observation.ends_read_ms or now_ms
-    doubt = Unknown.because("ledger", "whether what is remembered is of this log is unknown")
+    doubt = Unknown.because("ledger", "whether the memory is of this log is unknown")
     found: dict[str, list[Seen]] = {}
     for tp in observation.facts if only is None else only:
         facts = observation.facts[tp]

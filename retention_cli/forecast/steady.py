@@ -230,7 +230,7 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
     settings, rate, lag = standing.settings, flow.rate.span, standing.lag
     unbounded: Unknown | None = None
     if isinstance(brokers, Unknown):
-        unbounded = Unknown.because("brokers", "what brokers keep is unknown, and no rule lets go of it")
+        unbounded = Unknown.because("brokers", "what brokers keep is unknown, and no rule trims it")
         brokers = ENDLESS
     if standing.untouched is not None:
         return unbounded or Retained(brokers, BROKERS, (standing.untouched,))
@@ -305,11 +305,11 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
         return Standing(settings, never, 0 if facts.empty else floor, None, stopped, share)
     behind: Reason | None = None
     if one.floor_gone:
-        behind = Reason(Code.F6, f"{floor.by} is gone, and holds until groups.remember is over")
+        behind = Reason(Code.F6, f"{floor.by} no longer exists, and holds until groups.remember has passed")
     elif one.floor_before is not None:
         read = group_rate(one.floor_before, Sample(one.now.wall_ms, floor.offset), terms.least_ms)
         if not isinstance(read, Unknown) and read.high < _KEEPS_UP * rate.low:
-            behind = Reason(Code.G2, f"{floor.by} reads more slowly than is written, so more and more is held")
+            behind = Reason(Code.G2, f"{floor.by} reads more slowly than producers write, so it holds more and more")
     return Standing(settings, never, max(0, one.now.high_watermark - floor.offset), behind, stopped, share)
 
 

@@ -124,11 +124,11 @@ class LedgerFile:
         if version > SCHEMA_VERSION:
             raise StateError(
                 f"{self.path} was written by a newer kretain (schema {version}, this one knows {SCHEMA_VERSION}): "
-                f"use that one, or another --state-dir"
+                f"use that version, or another --state-dir"
             )
         if version == 0:
             if there and (self._known_id is not None or self.db.execute("SELECT 1 FROM sqlite_master").fetchone()):
-                raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
+                raise sqlite3.DatabaseError("it is not the previous ledger: it is empty, or another program's")
             with self.transaction():
                 if self._pragma("user_version") == 0:  # no other process was faster
                     for statement in SCHEMA.split(";"):
@@ -168,7 +168,7 @@ class LedgerFile:
             raise sqlite3.DatabaseError(f"it is the ledger of another cluster ({about['folder']})")
         if self._known_id not in (None, self.ledger_id, self.replaces):
             raise sqlite3.DatabaseError(
-                f"it is not the ledger that was there (the audit log names {self._known_id}, this is {self.ledger_id})"
+                f"it is not the previous ledger (the audit log names {self._known_id}, this is {self.ledger_id})"
             )
 
     def _sealed(self) -> int:

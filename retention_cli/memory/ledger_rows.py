@@ -109,7 +109,7 @@ class LedgerRows(LedgerFile):
         rows = self.db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
         for name, noted, *values in rows:
             if noted != _checksum_of(name, *values):
-                raise ValueError(f"what it says of group {name!r} is not what was written")
+                raise ValueError(f"its data on group {name!r} is not what was written")
             _doc, seen_ms, digest, plain, topics = values
             found[name] = Head(seen_ms, digest, bool(plain), frozenset(topics.split("\n") if topics else ()))
         return found
@@ -119,7 +119,7 @@ class LedgerRows(LedgerFile):
         if row is None:
             return None
         if zlib.crc32(row[2]) != row[1]:
-            raise ValueError(f"what it remembers of group {name!r} is not what was written")
+            raise ValueError(f"its data on group {name!r} is not what was written")
         group = GroupMemory.from_bytes(row[2])
         group.seen_ms = row[0]
         return group
@@ -295,7 +295,7 @@ class LedgerRows(LedgerFile):
                 return GroupMemory.from_bytes(judged)
             there = self._stored_group(name)
             if there is None and name in self._heads:
-                raise ValueError(f"what it remembers of group {name!r} is missing")
+                raise ValueError(f"its data on group {name!r} is missing")
             return there or GroupMemory()
 
     # -- documents --------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def _intact(rows: Iterable[tuple[str, int, int, bytes]]) -> Iterator[tuple[Key, 
     for topic_id, partition, noted, doc in rows:
         if noted != _checksum((topic_id, partition), doc):
             what = f"partition {partition} of topic id {topic_id}"
-            raise ValueError(f"what it remembers of {what} is not what was written")
+            raise ValueError(f"its data on {what} differs from what was written")
         yield (topic_id, partition), doc
 
 

@@ -42,7 +42,7 @@ START_MARGIN_MS: Final = 10 * 60_000
 """How much a client's clock may be behind ours that reckons where its group starts (``groups.start``, F2)."""
 _AGAIN_AFTER_S: Final = 0.5
 _DELETED: Final = Unknown.because("metadata", "the topic was deleted while it was read")
-_NEVER_READ: Final = Unknown.because(Code.G5, "never touched, so not read")
+_NEVER_READ: Final = Unknown.because(Code.G5, "never trimmed, so not read")
 
 
 def observe(
@@ -94,7 +94,7 @@ def bare_facts(topic: TopicMetadata) -> TopicFacts:
     """Return a topic's facts from metadata alone; the settings are unknown."""
     not_read = Unknown.because(Code.G5, "the topic's settings were not read")
     no_id = Unknown.because(
-        "topic-id", "the cluster gives no topic id, so a recreated topic can't be recognized: brokers before 2.8?"
+        "topic-id", "the cluster gives no topic id, so kretain cannot detect a recreated topic (brokers before 2.8?)"
     )
     return TopicFacts(topic.name, topic.topic_id or no_id, topic.internal, not_read, not_read)
 
@@ -169,7 +169,7 @@ def change_between(
     if now is None:
         return Reason("metadata", "the partition vanished while it was read")
     if (before.leader, before.leader_epoch) != (now.leader, now.leader_epoch):
-        return Reason("metadata", "the leader changed each time that the partition was read: run again")
+        return Reason("metadata", "the leader changed each time the partition was read: run again")
     return None
 
 
@@ -296,7 +296,7 @@ class _Reading:
         return self.reader.topic_configs_soon(topics, self.request.patience_s).result
 
     def _sort_out(self, metadata: ClusterMetadata, only: Collection[TopicPartition] | None) -> None:
-        """Choose the partitions to read: topics that are never touched (G5) are not read."""
+        """Choose the partitions to read: topics that are never trimmed (G5) are not read."""
         for name, topic in self.topics.items():
             chosen = self.skipped if self._never_touched(topic) else self.partitions
             for index, partition in metadata.topics[name].partitions.items():
@@ -305,7 +305,7 @@ class _Reading:
                     chosen[tp] = partition
 
     def _configure(self, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
-        """Fill in the topics' settings, and leave out those that by these are never touched (G5)."""
+        """Fill in the topics' settings, and leave out those that by these are never trimmed (G5)."""
         for name, topic in self.topics.items():
             self.topics[name] = configured(topic, configs.get(name))
         skipped = {name for name, topic in self.topics.items() if self._never_touched(topic)}
@@ -313,7 +313,7 @@ class _Reading:
             self.skipped[tp] = self.partitions.pop(tp)
 
     def _never_touched(self, topic: TopicFacts) -> bool:
-        """Return whether the topic is never touched (G5). Without look-ups nothing is decided: all topics are read."""
+        """Return whether the topic is never trimmed (G5). Without look-ups nothing is decided: all topics are read."""
         return self.request.decides and never_touched(topic, self.settings[topic.name])
 
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:

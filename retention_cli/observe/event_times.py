@@ -334,7 +334,7 @@ def _find_prefixes(
     for tp, one in searches.items():
         note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
         if note is None and one.offset >= scans[tp].end and tp in stopped:
-            note = Reason(Code.R2, f"event times are read up to {one.offset:,}; the next run goes on from there")
+            note = Reason(Code.R2, f"event times are read up to {one.offset:,}; the next run continues from there")
         found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
 
 
@@ -410,15 +410,15 @@ class _PrefixSearch:
         return self.by_schema and block is not None and (block.unreadable is None or offset < block.unreadable)
 
     def _changed(self, how: str) -> None:
-        text = f"its event times are not those that were read before: {how}; does the registry give other schemas?"
+        text = f"its event times are not those that were read before: {how}; does the registry return other schemas?"
         self.failed, self.done = Unknown.because(Code.R2, text), True
 
 
 def _unreadable(offset: int, source: EventSource) -> Reason:
     return Reason(
         Code.R2,
-        f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on is "
-        f"by it; where such records may be passed over, set on.unreadable: skip",
+        f"the record at offset {offset:,} has no event time that can be read ({source}): kretain trims "
+        f"nothing from there on by event time; to skip such records, set on.unreadable: skip",
     )
 
 

@@ -139,7 +139,7 @@ def _prove(
 
 
 def _end_unknown(epoch: int, why: RequestFailedError) -> Unknown:
-    return Unknown.because(Code.M4, f"where leader epoch {epoch} ends could not be asked: {why}")
+    return Unknown.because(Code.M4, f"kretain could not ask where leader epoch {epoch} ends: {why}")
 
 
 def _last_epoch(
@@ -186,7 +186,7 @@ def other_log(
                     f"was read (an unclean election, or a broker that lost what it had not synced)"
                 )
             case RequestFailedError() as error:
-                found[tp] = f"where leader epoch {epoch} ends could not be asked ({error}); run again"
+                found[tp] = f"kretain could not ask where leader epoch {epoch} ends ({error}); run again"
             case _:
                 found[tp] = f"the leader does not know leader epoch {epoch}, in which offset {offset:,} was read"
     return found

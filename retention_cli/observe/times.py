@@ -243,7 +243,7 @@ def _search(
             if isinstance(reached, Reached) and failed is None:
                 failed = _ended_early(reached, facts[tp])
             if isinstance(reached, RequestFailedError) or failed is not None:
-                text = f"an ambiguous look-up could not be settled by reading: {failed or reached}"
+                text = f"an ambiguous look-up could not be resolved by reading: {failed or reached}"
                 yield Answered(tp, time_ms, Unknown.because("lookup", text), data=True)
                 continue
             note = _stopped(reached.offset) if reached.stopped and scan_records is not None else None
@@ -265,7 +265,7 @@ def _ended_early(reached: Reached, facts: PartitionFacts) -> str | None:
 def _stopped(offset: int) -> Reason:
     return Reason(
         "lookup",
-        f"a look-up was settled by reading, which stopped at {offset:,}; the next run goes on from there "
+        f"a look-up was resolved by reading, which stopped at {offset:,}; the next run continues from there "
         f"(lookup.scan.records)",
     )
 

@@ -29,6 +29,6 @@ def reached_by_pattern(topics: Iterable[TopicFacts], settings: Mapping[str, Sett
         return []
     text = (
         f"{some_of(names)}: retention.ms is -1 and only a pattern matches. Brokers keep these records "
-        f"for ever; where that is wanted, exclude the topic or set hold, else name it in full"
+        f"forever. To keep them, exclude the topic or set hold; otherwise name it in full"
     )
     return [Reason(Code.G5, text)]

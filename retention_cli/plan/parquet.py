@@ -133,14 +133,14 @@ class ParquetPlans:
                             self._holding.setdefault((one["values"], part), {})[group] = None
         for cluster in found:
             if cluster not in wanted:
-                raise SavedPlanError(f"{self.path} has rows of cluster {cluster}, of which its head says nothing")
+                raise SavedPlanError(f"{self.path} has rows of cluster {cluster}, which its head does not name")
         for cluster, rows in wanted.items():
             self._check_count(cluster, found.get(cluster, 0), rows)
 
     def _check_count(self, cluster: str, found: int, wanted: int) -> None:
         if found != wanted:
             raise SavedPlanError(
-                f"{self.path} is not whole: cluster {cluster} has {found:,} rows, its head says {wanted:,}"
+                f"{self.path} is incomplete: cluster {cluster} has {found:,} rows, its head says {wanted:,}"
             )
 
     def _rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
@@ -160,10 +160,12 @@ class ParquetPlans:
 
     def _parts_of_folder(self) -> list[Path]:
         if not (self.path / HEAD_FILE).exists():
-            raise SavedPlanError(f"{self.path} is not a whole plan: it has no {HEAD_FILE}, which is written last")
+            raise SavedPlanError(f"{self.path} is not a complete plan: it has no {HEAD_FILE}, which is written last")
         found = sorted(self.path.iterdir())
         if any(one.name == "_temporary" for one in found):
-            raise SavedPlanError(f"{self.path} is not a whole plan: somebody is still writing it (_temporary is there)")
+            raise SavedPlanError(
+                f"{self.path} is not complete: another process is still writing it (_temporary exists)"
+            )
         return [one for one in found if one.suffix == ".parquet" and not one.name.startswith(("_", "."))]
 
     @contextlib.contextmanager
@@ -179,7 +181,7 @@ class ParquetPlans:
         except FileNotFoundError:
             raise SavedPlanError(f"{part} cannot be read: No such file or directory") from None
         except (OSError, *broken) as error:
-            raise SavedPlanError(f"{part} is not a whole Parquet file: {parquet_problem(error)}") from None
+            raise SavedPlanError(f"{part} is not a complete Parquet file: {parquet_problem(error)}") from None
 
 
 def _check_columns(found: Any, part: Path) -> None:
@@ -187,7 +189,7 @@ def _check_columns(found: Any, part: Path) -> None:
     types = arrow().types
     for name, _, kind_of, *_ in _COLUMNS:
         if found.get_field_index(name) < 0:
-            raise SavedPlanError(f"{part} is not a plan: column {name} is missing, or there twice")
+            raise SavedPlanError(f"{part} is not a plan: column {name} is missing or duplicated")
         kind = found.field(name).type
         plain = kind.value_type if types.is_dictionary(kind) else kind
         if kind_of == "text":

@@ -29,10 +29,10 @@ class OffDisks(NamedTuple):
             (
                 "tiered",
                 self.unconfirmed,
-                f"{_REMOTE}. Where that is wanted, set tiered: trim; policy check asks for it",
+                f"{_REMOTE}. If you want that, set tiered: trim; policy check requires it",
             ),
             ("tiered", self.confirmed, _REMOTE),
-            ("diskless", self.diskless, "diskless.enable: object storage holds the records; R6 and R7 leave it alone"),
+            ("diskless", self.diskless, "diskless.enable: object storage holds the records; R6 and R7 ignore it"),
         )
         return [Reason(code, f"{some_of(names)}: {text}") for code, names, text in texts if names]
 

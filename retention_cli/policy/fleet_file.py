@@ -176,7 +176,7 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
 
 def _hint(name: str, allowed: list[str], at_top: bool) -> str:
     if at_top and name in keys_of(ClusterModel):
-        return "is not a key here; it belongs into an entry of clusters"
+        return "is not a key here; it belongs to an entry of clusters"
     return nearest_key(name.replace("_", "-"), allowed)
 
 
@@ -196,7 +196,7 @@ def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
         own = [key for key in CONNECTION if one.model_dump(by_alias=True).get(key) is not None]
         if one.context is not None:
             if own:
-                found.append(problem(own[0], "can't stand beside context, which says how the cluster is reached"))
+                found.append(problem(own[0], "can't be combined with context, which names the connection"))
             if one.context in contexts:
                 found.append(
                     problem("context", f"{one.context} is {contexts[one.context]}'s already: a cluster is named once")

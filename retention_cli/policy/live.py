@@ -29,7 +29,7 @@ TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NAMED: Final = 3
 """How many keys that can't live there are named; the others are counted."""
 _HELD: Final = (
-    "so the topic is held: correct the message with kretain policy set, or take it back with kretain policy unset"
+    "so the topic is held: correct the message with kretain policy set, or remove it with kretain policy unset"
 )
 
 
@@ -66,7 +66,7 @@ def check_value(key: str, value: Any) -> Any:
     if key not in LIVE_KEYS:
         raise LiveValueError(f"{plain(key)} can't live in the policy topic; what can: {', '.join(sorted(LIVE_KEYS))}")
     if value is None:
-        raise LiveValueError(f"{key} has no value: leave it out, or delete the whole message")
+        raise LiveValueError(f"{key} has no value: omit it, or delete the message")
     try:
         model = EntryModel.model_validate({"match": ["*"], key: value})
     except ValidationError as error:
@@ -138,7 +138,7 @@ def latest_messages(messages: Iterable[Message]) -> tuple[dict[str, Message], li
         if is_topic_name(topic):
             found[topic] = message
         else:
-            notes.append(Reason("policy-topic", f"{message.place}: its key is no topic's name; ignored"))
+            notes.append(Reason("policy-topic", f"{message.place}: its key is not a topic name; ignored"))
     return found, notes
 
 
@@ -270,7 +270,7 @@ def check_topic(topic: str) -> None:
         LiveEditError: it can't.
     """
     if not is_topic_name(topic):
-        raise LiveEditError(f"{plain(topic)} is no topic's name")
+        raise LiveEditError(f"{plain(topic)} is not a topic name")
 
 
 def check_settings(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:

@@ -239,7 +239,7 @@ def _hint(key: str, allowed: list[str], at_top: bool) -> str:
         if key in keys_of(DisksModel):
             return f"is not a key here; write disks: {{{key}: …}}"
         if key in keys_of(EntryModel):
-            return "is not a key here; it belongs into an entry of topics"
+            return "is not a key here; it belongs to an entry of topics"
     elif key in keys_of(DisksModel) and "match" in allowed:
         return f"is not a key here; it belongs to the file's top level, under disks: {{{key}: …}}"
     elif key in keys_of(FileModel):
@@ -294,7 +294,7 @@ def problems_of(
         if _value_at(document.data, path) is None and item["type"] != "missing":
             if path and isinstance(path[-1], str):  # "has no value" was said of the key
                 continue
-            said = "an entry is empty: take out its dash, or fill it in"
+            said = "an entry is empty: remove its dash, or fill it in"
         found.append(PolicyProblem(document.source, document.line_of(path), key, said))
     return found
 

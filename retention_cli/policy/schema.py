@@ -345,7 +345,7 @@ class FloorModel(StrictModel):
         if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):
             raise ValueError("groups and auth.file are of zookeeper alone")
         if self.groups == []:
-            raise ValueError("groups is empty: nobody would count")
+            raise ValueError("groups is empty: no group would count")
         if not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS:
             raise ValueError("timeout is not between 1 ms and 30 s")
         if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
@@ -384,11 +384,11 @@ class FileModel(StrictModel):
     @classmethod
     def _names_differ(cls, value: list[FloorModel]) -> list[FloorModel]:
         if sum(one.zookeeper is not None for one in value) > 1:
-            raise ValueError("zookeeper stands there twice: a cluster's old consumers are in one")
+            raise ValueError("zookeeper appears twice: a cluster has one ZooKeeper")
         names = [one.label for one in value]
         for kind, name in names:
             if names.count((kind, name)) > 1:
-                raise ValueError(f"{kind}:{name} stands there twice: give each its own name")
+                raise ValueError(f"{kind}:{name} appears twice: give each its own name")
         return value
 
     @field_validator("version", mode="before")

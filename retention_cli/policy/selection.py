@@ -16,8 +16,8 @@ from retention_cli.policy.suggestions import first_few, nearest, unmatched
 
 _WITHOUT_R6: Final = Reason(
     Code.R6,
-    "log.retention.disk.usage.percent is left out: it is decided over all topics that the policy manages, and TOPIC "
-    "arguments name some of them; run without them for it",
+    "log.retention.disk.usage.percent is ignored: it needs all topics that the policy manages, and TOPIC "
+    "arguments name only some; run without them to use it",
 )
 
 

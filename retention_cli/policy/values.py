@@ -49,7 +49,7 @@ def _in_range(amount: int, value: object) -> int:
     if amount < 0:
         raise ValueError(f"{shown(value)} is negative")
     if amount > _LARGEST:
-        raise ValueError(f"{shown(value)} is more than Kafka has room for")
+        raise ValueError(f"{shown(value)} is more than Kafka allows")
     return amount
 
 

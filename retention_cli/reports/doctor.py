@@ -68,8 +68,8 @@ _LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
-    (3, 10, "Metadata 10", _COMMANDS, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
-    (9, 7, "OffsetFetch 7", _COMMANDS, "missing", "stable offsets: without them a pending commit goes unnoticed"),
+    (3, 10, "Metadata 10", _COMMANDS, "missing", "topic ids: brokers before 2.8 can't tell a recreated topic"),
+    (9, 7, "OffsetFetch 7", _COMMANDS, "missing", "stable offsets: without them kretain misses pending commits"),
     (21, 0, "DeleteRecords 0", ("trim",), "missing", "trimming itself"),
     (60, 0, "DescribeCluster 0", _COMMANDS, "missing", "whether listings of groups are complete (F8)"),
     (
@@ -78,7 +78,7 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
         "ListOffsets 7",
         _DECIDE,
         "limited",
-        "MAX_TIMESTAMP: without it more look-ups are settled by reading records",
+        "MAX_TIMESTAMP: without it more look-ups read records",
     ),
     (
         23,
@@ -174,7 +174,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
     yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", _FLOORS)
     unshared = "what a run learns stays on this machine"
     yield _may(allowed, STATE_TOPIC, "WRITE", "memory", unshared, ("plan", "offsets", "explain"), "limited")
-    yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time can't be had, rules hold (G8)", ("trim",))
+    yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time is unknown, rules hold (G8)", ("trim",))
     yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
 
 
@@ -185,14 +185,14 @@ def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topi
     try:
         may = reader.may_create(topic)
     except BrokerError as error:
-        return Check("own topics", "limited", f"whether {topic} may be made is unknown: {error}", _INIT)
+        return Check("own topics", "limited", f"whether {topic} may be created is unknown: {error}", _INIT)
     match may:
         case "yes":
-            return Check("own topics", "good", f"CREATE on {topic}: kretain cluster init can make it")
+            return Check("own topics", "good", f"CREATE on {topic}: kretain cluster init can create it")
         case "no":
-            return Check("own topics", "missing", f"no CREATE on {topic}: kretain cluster init can't make it", _INIT)
+            return Check("own topics", "missing", f"no CREATE on {topic}: kretain cluster init can't create it", _INIT)
         case "there":
-            return Check("own topics", "missing", f"no DESCRIBE on {topic}, which is there", (*_INIT, *_MOVE))
+            return Check("own topics", "missing", f"no DESCRIBE on {topic}, which exists", (*_INIT, *_MOVE))
 
 
 def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
@@ -200,13 +200,17 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
     try:
         found = reader.writers(topic)
     except BrokerError as error:
-        return Check(name, "limited", f"who may write to {topic} could not be read ({error}): whoever may can {power}")
+        return Check(
+            name,
+            "limited",
+            f"who may write to {topic} could not be read ({error}): any who may write can {power}",
+        )
     if found.anybody:
-        return Check(name, "limited", f"the brokers have no authorizer: anybody may write to {topic}, and so {power}")
+        return Check(name, "limited", f"the brokers have no authorizer: every user may write to {topic}, so {power}")
     own = f"User:{reader.settings.username}"
     others = [one for one in found.principals if one != own]
     if not others:
-        return Check(name, "good", f"nobody else has an ACL to write to {topic}")
+        return Check(name, "good", f"no other user has an ACL to write to {topic}")
     return Check(name, "limited", f"{_some(others, 5)} may write to {topic}, and so {power}")
 
 
@@ -260,7 +264,7 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
             "missing",
             "cleanup.policy and retention.ms must be known, else everything holds",
         ),
-        ("READ", _DECIDE, "limited", "ambiguous look-ups are settled by reading; without it those partitions hold"),
+        ("READ", _DECIDE, "limited", "ambiguous look-ups read records; without it those partitions hold"),
         ("DELETE", ("trim",), "missing", "DeleteRecords needs it"),
     )
     for operation, commands, verdict, purpose in needs:
@@ -297,7 +301,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         yield Check("groups", "missing", str(error), _COMMANDS)
         return
     if listed and offsets is None:
-        unseen = f"{OFFSETS_TOPIC} can't be described: offline coordinators would go unnoticed"
+        unseen = f"{OFFSETS_TOPIC} can't be described: kretain would miss offline coordinators"
         if rules.offsets_hidden:
             text = f"{unseen}; floors are known where groups.require names a group (groups.offsets.topic, F9)"
             yield Check("groups", "limited", text, _FLOORS)
@@ -324,7 +328,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         yield Check("groups", "good", f"{_count(len(counted), 'group')}, and the offsets of all can be read")
     if strange := sorted(group.name for group in counted if group.kind == "unknown"):
         some = ", ".join(strange[:5])
-        text = f"groups of a type that this kretain does not know: {some}; every managed topic holds (F3)"
+        text = f"groups of a type unknown to this kretain: {some}; every managed topic holds (F3)"
         yield Check("groups", "limited", text, _DECIDE)
 
 
@@ -337,7 +341,7 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
             text = f"{plain_name(key)}: {why}; held: {topic} (F3)"
             yield Check("floors", "missing", text, _FLOORS)
         some = _count(sum(map(len, one.rows.values())), "partition")
-        text = f"{plain_name(key)} can be read: it stands on {some} of {_count(len(one.rows), 'topic')}"
+        text = f"{plain_name(key)} can be read: it has positions on {some} of {_count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
     for source, why in reading.failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)

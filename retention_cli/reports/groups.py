@@ -119,7 +119,7 @@ def list_all(
         summary.topics = sorted({*commits.no_position, *(topic for topic, rows in commits.topics.items() if rows)})
         stands.add(keys[commits.group], summary, commits.topics, known=leaders)
         if commits.no_position and summary.counts == "counts":
-            summary.counts = "counts, and holds where it has no position"
+            summary.counts = "counts; holds partitions where it has no position"
         if (
             not summary.partitions
             and summary.counts == "counts"
@@ -305,7 +305,7 @@ def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
     first_that_applies = (
         (matches(rules.ignore, group.name), "ignored (groups.ignore)"),
         (group.kind == "share" and rules.share == "ignore", "ignored (groups.share)"),
-        (group.kind == "unknown", "holds everything: a type of group that this kretain does not know"),
+        (group.kind == "unknown", "holds everything: its type is unknown to this kretain"),
         (group.name in rules.require, "counts, required"),
         (matches(rules.latest, group.name), "counts, starts at the end (groups.latest)"),
     )

@@ -69,7 +69,7 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
     known = ledger.topics()
     ids = [one for one, (name, _) in known.items() if name == topic and (there is None or one == there.topic_id)]
     if not ids:
-        raise NothingMatchesError(f"nothing is remembered of topic {topic}: each plan and trim adds to it")
+        raise NothingMatchesError(f"kretain remembers nothing of topic {topic} yet: each plan and trim adds to it")
     groups = ledger.groups()
     rows = [
         _view(topic_id, partition, one, _seen(groups, topic, topic_id, partition))

@@ -41,8 +41,7 @@ def check_alone(policy: Policy) -> Findings:
     required = policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)
     if not required:
         findings.notes.append(
-            "groups.require is not set: only the groups that kretain can see protect the data; name those that must be "
-            "there (F4)"
+            "groups.require is not set: only the groups that kretain sees protect the data; name the required ones (F4)"
         )
     for entry in policy.entries:
         times = [
@@ -55,7 +54,7 @@ def check_alone(policy: Policy) -> Findings:
         findings.notes += [str(policy.problem(entry, key, text)) for key, text in _other_units(entry)]
         findings.problems.extend(_conflicts_in_file(policy, entry))
         if policy.disks.percent is None and entry.values.keys() <= _NO_RULES:
-            findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
+            findings.notes.append(str(policy.problem(entry, "match", "this entry turns on no rule")))
     return findings
 
 

@@ -49,9 +49,9 @@ class BrokerClock:
         try:
             stamp = self._writer.append(STATE_TOPIC, messages.CLOCK_KEY.encode(), value).broker_ms
         except BrokerError as error:
-            return Unknown.because(Code.G8, f"the brokers' time could not be had (state: cluster): {error}")
+            return Unknown.because(Code.G8, f"the brokers' time could not be read (state: cluster): {error}")
         if stamp is None:
-            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): see kretain cluster init"
-            return Unknown.because(Code.G8, f"the brokers' time could not be had: {text}")
+            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain cluster init shows how to fix it"
+            return Unknown.because(Code.G8, f"the brokers' time could not be read: {text}")
         self.compared = True
         return compare_clocks(before, stamp, self._clock_ms())

@@ -143,7 +143,7 @@ class ClusterLedger(Ledger):
         that the cut before it was handled, and the commits that the cut refuses are in the groups' documents.
         """
         if any(one.newer for one in self._cache.unread().values()):
-            raise NotSharedError(f"{STATE_TOPIC} is written by a newer kretain: use that one")
+            raise NotSharedError(f"{STATE_TOPIC} is written by a newer kretain: use that version")
         try:
             for _ in range(_ROUNDS):
                 with self._errors():
@@ -161,7 +161,7 @@ class ClusterLedger(Ledger):
                 with self._errors():
                     self._heads = self._stored_heads()
                 if abs(lags[0]) > MAX_SKEW_MS:  # others discard our times, however often we send them
-                    self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: set it right (NTP)"))
+                    self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: correct it (NTP)"))
                     return
         except BrokerError as error:
             raise NotSharedError(f"{error}; the next run sends it") from None
@@ -188,7 +188,7 @@ class ClusterLedger(Ledger):
             raise BrokerError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
         if len(fitting) < len(waiting):
             large = next(key for key in waiting if key not in sent)
-            raise BrokerError(f"{large}: what is remembered of it is too large for a message")
+            raise BrokerError(f"{large}: its memory is too large for a message")
         return lag_ms(written.at_ms, max(one.broker_ms or 0 for one in sent.values()), self._clock_ms())
 
     # -- the topic -----------------------------------------------------------------------

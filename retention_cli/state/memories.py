@@ -87,7 +87,7 @@ class Memories:
                 try:
                     memory.save(now_ms)
                 except NotSharedError as error:
-                    self.forgets(f"this run is remembered on this machine alone: {error}")
+                    self.forgets(f"this run is remembered only on this machine: {error}")
                 except StateError as error:
                     self.forgets(f"nothing was remembered of this run: {error}")
         self._collect_notes()
@@ -139,7 +139,7 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
     What the cache of a shared ledger lacks is in the topic.
     """
     if ledger.began_anew:
-        text = f"the ledger {ledger.path} that the last trim used is gone: what it remembered no longer counts"
+        text = f"the ledger {ledger.path} that the last trim used is missing: what it remembered no longer counts"
     elif ledger.ledger_id == known.ledger_id and ledger.revision < known.revision:
         text = f"the ledger {ledger.path} is older than the last trim: what was remembered since then is missing"
     else:

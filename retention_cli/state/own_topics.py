@@ -63,7 +63,7 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
     """
     metadata = reader.metadata([topic]).topics.get(topic)
     if metadata is None:
-        raise TopicMissingError(f"topic {topic} is not there, or may not be read: kretain cluster init makes it")
+        raise TopicMissingError(f"topic {topic} does not exist, or this user may not read it: kretain cluster init creates it")
     leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
     ranges: dict[TopicPartition, Range] = {}
     for tp, there in reader.extents(leaders, "last-stable").items():
@@ -162,7 +162,7 @@ def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tupl
         if reader.clock.monotonic() > deadline:
             if seen is None:  # it was made, by us or by others
                 raise RequestFailedError(
-                    f"topic {spec.name} is there and may not be described; grant it: "
+                    f"topic {spec.name} exists, but this user may not describe it; grant it: "
                     f"{grant_line('Describe', 'topic', spec.name)}",
                     retriable=False,
                 )

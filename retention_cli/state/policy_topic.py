@@ -114,7 +114,7 @@ def change(
         word = last_message(messages, policy, topic)
         after = valid_settings(policy, topic, edit({} if word is None else dict(word.written)))
         if not after and word is None:
-            raise LiveEditError(f"the policy topic says nothing of topic {topic}")
+            raise LiveEditError(f"the policy topic has no settings for topic {topic}")
         corrected = () if word is None else word.problems
         if dry_run:
             return Changed(topic, after or None, None, None, corrected)
@@ -126,6 +126,6 @@ def change(
         if all(one.offset in ours for one in between):
             return Changed(topic, after or None, at.partition, at.offset, corrected)
     raise LiveEditError(
-        f"others write about topic {topic} all the time: ours is at offset {at.offset:,}, and theirs may be lost: "
+        f"others keep writing settings of topic {topic}: this one is at offset {at.offset:,}, and theirs may be lost: "
         f"see kretain policy list"
     )

@@ -49,7 +49,7 @@ class StateTopic:
         """
         topic = look_at(self._reader, STATE_TOPIC)
         if len(topic.ranges) != 1:
-            raise BrokerError(f"topic {STATE_TOPIC} must have one partition: kretain cluster init says what to do")
+            raise BrokerError(f"topic {STATE_TOPIC} must have one partition: kretain cluster init shows how to fix it")
         (there,) = topic.ranges.values()
         return Extent(topic.topic_id or "", there.start, there.end)
 

@@ -48,7 +48,7 @@ class ArchivedFirst:
             if url is None:
                 ready[tp] = target
             elif self.archiver is None:
-                text = f"{tp} must be archived to {url} before it is trimmed, and nothing here can do that"
+                text = f"{tp} must be archived to {url} before it is trimmed, and no archiver is available"
                 held[tp] = Held((Reason("archive", text),))
             elif tp not in self._copied:
                 uncopied[tp] = (url, target)
@@ -85,7 +85,7 @@ def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reaso
     if url is None:
         return ()
     span = f"{target.decision.log_start:,} to {target.offset:,}"
-    return (Reason("archive", f"a trim would first archive offsets {span} to {url}; a rehearsal archives nothing"),)
+    return (Reason("archive", f"a trim would first archive offsets {span} to {url}; a dry run archives nothing"),)
 
 
 def _limited(tp: TopicPartition, target: Target, url: str, copied: Archived | Reason) -> Target | Held:
@@ -94,7 +94,7 @@ def _limited(tp: TopicPartition, target: Target, url: str, copied: Archived | Re
         return Held((copied,))
     start = target.decision.log_start
     if copied.url != url:
-        text = f"{tp} was archived to {copied.url}, and the policy asks for {url} by now: run again"
+        text = f"{tp} was archived to {copied.url}, and the policy now names {url}: run again"
     elif target.decision.topic_id != copied.source.topic_id:
         text = (
             f"{tp} was archived to {url} as topic id {copied.source.topic_id}, and the topic was recreated since: run "
@@ -103,10 +103,10 @@ def _limited(tp: TopicPartition, target: Target, url: str, copied: Archived | Re
     elif start is None or start < copied.start:
         text = (
             f"{tp} was archived to {url} from {copied.start:,} on, and its log starts at "
-            f"{'an unknown offset' if start is None else format(start, ',')} now: run again, to archive that too"
+            f"{'an unknown offset' if start is None else format(start, ',')} now: run again to archive the rest"
         )
     elif copied.end <= start:
-        text = f"{tp} is archived to {url} up to {copied.end:,} alone, and its log starts at {start:,}: run again"
+        text = f"{tp} is archived to {url} only up to {copied.end:,}, and its log starts at {start:,}: run again"
     else:
         return target if target.offset <= copied.end else replace(target, offset=copied.end)
     return Held((Reason("archive", text),))

@@ -216,7 +216,7 @@ class Trimmer:
         if len(targets) > FEWEST:  # a quicker one is possible: it does not count as an attempt
             self._at_most = max(FEWEST, len(targets) // 2)
             return
-        slow = (Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time"),)
+        slow = (Reason("trim", f"a recheck took longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time"),)
         for tp, target in targets.items():
             self._try_again(tp, row_of(tp, "failed", target.offset, reasons=slow))
         self._slow += 1
@@ -258,7 +258,7 @@ class Trimmer:
         self._batches += 1
         left_s = good_until - self.reader.clock.since_boot()
         if left_s <= 0:  # the disk under the audit log stalled
-            late = (Reason("trim", "not sent: its recheck was too old by the time that it was announced"),)
+            late = (Reason("trim", "not sent: its recheck was too old when the batch was announced"),)
             unsent = [
                 state.unanswered.settle(tp, None) or row_of(tp, "failed", target.offset, reasons=late)
                 for tp, target in batch.items()

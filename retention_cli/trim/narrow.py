@@ -157,7 +157,7 @@ def _fitting(take: int, one: Decision, size: int) -> int:
 def _shortened(one: Decision, trim_to: int) -> Decision:
     start = one.log_start or 0
     records = trim_to - start
-    text = f"the pass's ceiling ends it at {trim_to:,}; the plan trims to {one.trim_to or 0:,}"
+    text = f"this pass's limit ends it at {trim_to:,}; the plan trims to {one.trim_to or 0:,}"
     return one._replace(
         trim_to=trim_to,
         records=records,
@@ -169,9 +169,9 @@ def _shortened(one: Decision, trim_to: int) -> Decision:
 
 
 def _left(one: Decision, ceiling: Ceiling) -> Decision:
-    text = "left for a later pass: this one is at its ceiling"
+    text = "left for a later pass: this pass reached its limit"
     if ceiling.max_bytes is not None and one.size_bytes is None:
-        text = "left alone: its bytes are unknown, and --max-bytes is given"
+        text = "not trimmed: its size is unknown, and --max-bytes is set"
     return one._replace(
         action="keep",
         trim_to=None,

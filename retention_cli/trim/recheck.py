@@ -56,10 +56,10 @@ class Recheck:
             case Found(offset):
                 return offset
             case RequestFailedError() as error:
-                return Unknown.because(Code.M4, f"where leader epoch {epoch} ends could not be asked: {error}")
+                return Unknown.because(Code.M4, f"kretain could not ask where leader epoch {epoch} ends: {error}")
             case NotFound():
                 return None
-        return Unknown.because(Code.M4, f"where leader epoch {epoch} ends was not asked")
+        return Unknown.because(Code.M4, f"kretain did not ask where leader epoch {epoch} ends")
 
 
 @dataclass(slots=True)

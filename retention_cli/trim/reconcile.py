@@ -48,7 +48,7 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
     if planned.trim_to is None:
         raise ValueError(f"{planned.tp} has nothing planned")
     if fresh is None:
-        return _held("the topic is gone, or the policy no longer matches it")
+        return _held("the topic no longer exists, or the policy no longer matches it")
     if fresh.topic_id is None or fresh.topic_id != planned.topic_id:
         return _held("the topic was deleted and recreated since the plan")
     if fresh.action == "keep":
@@ -59,11 +59,11 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
         return Held(fresh.reasons)
     if planned.min_commit is not None:
         if fresh.min_commit is None:
-            return _held("the floor was known in the plan and is not any more", fresh.reasons)
+            return _held("the plan knew the floor, and it is unknown now", fresh.reasons)
         if fresh.min_commit < planned.min_commit:
             return _held(
                 f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "
-                f"{planned.min_commit:,}: it may want to read again; run kretain plan again"
+                f"{planned.min_commit:,}: it may read those records again; run kretain plan again"
             )
     offset = min(planned.trim_to, fresh.trim_to)
     if offset <= fresh.log_start:
@@ -80,19 +80,19 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
 def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
     """Return Held if the plan may be of another log than the current one; None if it is the same log (M1 to M4)."""
     if planned is None or now is None:
-        return _held("the plan does not say in which leader epoch it was made, so which log it speaks of is unknown")
+        return _held("the plan has no leader epoch, so which log it was made for is unknown")
     if planned == now:
         return None
     if isinstance(epoch_end, Unknown):
         return _held(f"whether the log was cut since the plan is unknown: {epoch_end.reasons[0].text}")
     if planned > now or epoch_end is None:
         return _held(
-            f"the plan was made in leader epoch {planned}, of which this log has nothing; run kretain plan again"
+            f"the plan was made in leader epoch {planned}, which this log does not have; run kretain plan again"
         )
     if epoch_end < target:
         return _held(
             f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "
-            f"to {target:,}: other records stand there now; run kretain plan again"
+            f"to {target:,}: other records are there now; run kretain plan again"
         )
     return None
 

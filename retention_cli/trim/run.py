@@ -102,7 +102,7 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
     _check_age(plan, now_ms, max_age_ms)
     if now_ms - plan.created_at_ms < -_CLOCK_SLACK_MS:
         raise PlanRefusedError(
-            f"the plan is from the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
+            f"the plan's time is in the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
         )
     given = selection.policy.one_off.flags()
     if dict(plan.flags) != given:

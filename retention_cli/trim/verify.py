@@ -69,7 +69,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
         return _row(tp, target, "unchanged", start, Reason("gone", text))
     if isinstance(said, int):
         if start is None:
-            text = "the broker said that it is done, but the log start offset could not be read back"
+            text = "the broker confirmed the delete, but the log start offset could not be read back"
             return _row(tp, target, "unverified", start, Reason("verify", text))
         if not reached:
             text = f"the broker answered {said:,}, but the log still starts at {start:,}"
@@ -87,7 +87,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
     if isinstance(said, RequestFailedError) and said.answered and start is not None:
         return _row(tp, target, "failed", start, Reason("delete", str(said)))
     where = "could not be read back" if start is None else f"was still {start:,}"
-    text = f"{_what(said)}, and the log start offset {where}: it may yet move"
+    text = f"{_what(said)}, and the log start offset {where}: it may still move"
     return _row(tp, target, "unverified", start, Reason("verify", text))
 
 
@@ -135,11 +135,11 @@ def _told_start(start: int | None) -> str:
 
 def _what(said: Answer) -> str:
     if said is None:
-        return "no answer was waited for"
+        return "kretain did not wait for an answer"
     if isinstance(said, int):
         return f"the broker answered {said:,}"
     if said.answered:
-        return f"the broker answered {said}, as it may after it has moved its log"
+        return f"the broker answered {said}, which it may do after it has moved the log start"
     return f"no answer came ({said})"
 
 

@@ -62,17 +62,17 @@ class Leadership:
             _check_group(reader, self.group)
             self.candidate = Candidate(reader.settings, self.group, metadata.cluster_id)
             self.candidate.start()
-            self.say(f"instances are elected through group {self.group}: one trims, the others stand by")
+            self.say(f"group {self.group} elects the instance that trims; the others stand by")
             if memory == "local":
-                self.say("each instance remembers what it has seen by itself: state: cluster in the policy shares that")
+                self.say("each instance has its own memory; state: cluster in the policy shares it")
             until = time.monotonic() + _SETTLES_S
             while not self.candidate.joined and time.monotonic() < until:
                 time.sleep(0.05)
         elif not self._told_alone:
             self._told_alone = True
             self.say(
-                f"no election: this cluster has no topic {POLICY_TOPIC} (kretain cluster init makes it), so run one "
-                f"instance; the lock in the state directory keeps two on one machine apart"
+                f"no election: this cluster has no topic {POLICY_TOPIC} (kretain cluster init creates it): run one instance; "
+                f"the lock in the state directory keeps two on one machine apart"
             )
 
     def term(self) -> int | None:
@@ -100,7 +100,7 @@ class Leadership:
             StopError: it does not, or that can't be told.
         """
         if self.candidate is not None and (why := self.candidate.confirm(term)) is not None:
-            raise StopError(Reason("leader", f"this instance may not lead any more: {why}"))
+            raise StopError(Reason("leader", f"this instance may no longer lead: {why}"))
 
     def close(self) -> None:
         """Leave the group."""

@@ -224,7 +224,7 @@ class Loop:
             if not report.interrupted and (why := stopped(passed)) is not None:
                 return "election" if why.code == "leader" else "policy", why.text
             if report.audit_problem is not None:
-                return "state", f"the audit log is not whole: {report.audit_problem}"
+                return "state", f"the audit log is incomplete: {report.audit_problem}"
         return None
 
     def _failed(self, kind: str, text: str) -> None:
@@ -253,7 +253,7 @@ class Loop:
             time.sleep(min(_LOOK_S, left))
             self.board.tick()
             if (leads := self.board.leads()) != self._led:
-                self.say("leads now" if leads else "does not lead any more", "leader", leads=leads)
+                self.say("leads now" if leads else "no longer leads", "leader", leads=leads)
                 self._led = leads
                 if leads:
                     return
@@ -263,7 +263,7 @@ def _notes(passed: Passed) -> list[str]:
     broken = None if passed.report is None else passed.report.audit_broken
     unshipped = None if passed.report is None else passed.report.audit_unshipped
     texts = [note.text for note in passed.notes]
-    texts += [] if unshipped is None else [f"the audit log is whole, its copy is not: {unshipped}"]
+    texts += [] if unshipped is None else [f"the audit log is complete, its copy is not: {unshipped}"]
     return texts if broken is None else [*texts, f"the audit log is broken: {broken} (kretain history --verify)"]
 
 
@@ -334,7 +334,7 @@ def _doing(passed: Passed) -> list[str]:
     elif (why := stopped(passed)) is not None:
         said.append(f"stopped: {why.text}")
     if passed.narrowed is not None and (passed.narrowed.cut or passed.narrowed.later):
-        said.append(f"{passed.narrowed.cut + passed.narrowed.later:,} at the pass's ceiling, left for later passes")
+        said.append(f"{passed.narrowed.cut + passed.narrowed.later:,} past this pass's limit, left for later passes")
     said.append(f"run {report.run}")
     return said
 

@@ -179,7 +179,7 @@ class Passes:
 
     def _hold(self, look: Look, plan: Plan, term: int | None, ledger: Reason | None) -> Reason | None:
         """Return why this plan must not be carried out, None if it may."""
-        dry = None if self.trims else Reason("dry", "dry: --trim would trim it")
+        dry = None if self.trims else Reason("dry", "dry run: pass --trim to delete")
         # A plan that is past a limit is refused: no part of it may go, however small a pass's share is.
         refused = plan.refusals[0] if plan.refusals else None
         standby = Reason("leader", self.leadership.why_not) if term is None else None
@@ -199,7 +199,7 @@ class Passes:
         ):
             self._ledger = named
             return None
-        text = "the ledger is not the one that this process began with, or older: start anew if that is meant"
+        text = "the ledger is another one, or older than when this process started: restart if that is intended"
         return Reason("ledger", text)
 
     @contextmanager
@@ -221,11 +221,11 @@ class Passes:
             return None
         way = "ahead" if off_s > 0 else "back"
         text = f"this machine's clock was set {way} by {abs(off_s):,.0f} s"
-        return f"{text}: nothing is planned until it is right again, or this is started anew"
+        return f"{text}: no plans until it is correct again, or kretain watch is restarted"
 
     def _other_log(self, cluster_id: str) -> Reason | None:
         """Return why the audit log is not to be trusted: lines that this process saw are gone, and limits with them."""
-        text = "the audit log is not the one that this process knows, or older: start anew if that is meant"
+        text = "the audit log is another one, or older than this process knows: restart if that is intended"
         try:
             head = self._head_of_log(cluster_id)
         except HeadError as error:
@@ -246,8 +246,8 @@ class Passes:
         """
         if self._cluster_id is not None and self._cluster_id != cluster_id:
             raise PlanRefusedError(
-                f"the address leads to cluster {cluster_id} by now, and this was begun with {self._cluster_id}: "
-                f"start kretain watch anew if that is meant"
+                f"the address now leads to cluster {cluster_id}, and this process started with {self._cluster_id}: "
+                f"restart kretain watch if that is intended"
             )
         self._cluster_id = cluster_id
 

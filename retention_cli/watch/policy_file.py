@@ -68,7 +68,7 @@ class PolicyFile:
             self._before, self.valid = None, False
             if self._good is None:
                 raise
-            hold = Reason("policy", "nothing is trimmed while the policy file is broken; planned by the last good one")
+            hold = Reason("policy", "the policy file is broken: planning with the last valid one, trimming nothing")
             return Look(self._good, error, hold)
         digest = selection.policy.digest
         now_s = time.monotonic()
@@ -79,7 +79,7 @@ class PolicyFile:
         self._good, self.valid = selection, True
         if now_s - self._before[1] >= self.settles_s:
             return Look(selection)
-        text = "the policy file has changed: planned by it now, trimmed by it once it has stayed as it is"
+        text = "the policy file has changed: planning with it now, trimming once it has stayed unchanged"
         return Look(selection, None, Reason("policy", text))
 
     def again(self, digest: str) -> Selection:
@@ -92,8 +92,8 @@ class PolicyFile:
             selection = self.load()
         except PolicyError as error:
             self._before, self.valid = None, False
-            raise StopError(Reason("policy", f"the policy file was broken meanwhile: {error}")) from None
+            raise StopError(Reason("policy", f"the policy file broke during the pass: {error}")) from None
         if selection.policy.digest != digest:
             self._before = None
-            raise StopError(Reason("policy", "the policy file was changed meanwhile"))
+            raise StopError(Reason("policy", "the policy file changed during the pass"))
         return selection

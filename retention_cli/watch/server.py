@@ -135,7 +135,7 @@ def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
             case "/metrics":
                 return metrics(environ, start_response)  # type: ignore[no-any-return]
             case "/healthz":
-                problem = None if board.alive else "the loop has not moved for too long"
+                problem = None if board.alive else "the loop is stuck"
             case "/readyz":
                 problem = board.unready
             case _:

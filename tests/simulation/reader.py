@@ -139,7 +139,7 @@ class Schemas(SchemaRegistry):
     def value(self, kind: Kind, raw: bytes | None, path: Sequence[str]) -> Any:
         del kind
         if self._kafka.lose("schema"):
-            raise SchemaError("schema 1, which can't be had from http://simulated: it answered HTTP 503")
+            raise SchemaError("schema 1, which could not be fetched from http://simulated: it answered HTTP 503")
         try:
             return at(json.loads(raw or b"{}"), path)
         except (ValueError, LookupError):  # not the number that it says
@@ -500,7 +500,7 @@ class SimReader(ClusterReader):
             except RequestFailedError as error:
                 ended = error
             if isinstance(ended, int) and ended < span.end:
-                ended = RequestFailedError(f"the log was read to {ended}, and gave no more", retriable=True)
+                ended = RequestFailedError(f"the log was read to {ended}, and returned no more", retriable=True)
             found[tp] = ended if isinstance(ended, RequestFailedError) else None
         return found
 

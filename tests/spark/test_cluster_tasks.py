@@ -190,7 +190,7 @@ def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:
 def test_executor_with_a_slow_clock_is_refused() -> None:
     """Else what it remembers would be forgotten too soon (F6), and be older than it is (G3)."""
     cluster_task.check_clock(now_ms() + 50_000)
-    with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: set it right"):
+    with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: correct it"):
         cluster_task.check_clock(now_ms() + 3_590_000)
 
 

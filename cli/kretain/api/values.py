@@ -282,10 +282,10 @@ def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool)
         told.append(Reason("audit", f"the audit log is broken: {report.audit_broken}"))
     if report.audit_problem is not None:
         told.append(
-            Reason("audit", f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
+            Reason("audit", f"the audit log is incomplete, and nothing more was trimmed: {report.audit_problem}")
         )
     if report.audit_unshipped is not None:
-        told.append(Reason("audit", f"the audit log is whole, its copy is not: {report.audit_unshipped}"))
+        told.append(Reason("audit", f"the audit log is complete, its copy is not: {report.audit_unshipped}"))
     if report.stopped_by is not None:
         told.append(Reason("trim", f"the trim was ended by {type(report.stopped_by).__name__}: {report.stopped_by}"))
     return Report(

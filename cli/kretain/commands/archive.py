@@ -149,7 +149,7 @@ def _show(common: Common, where: list[str] | None, output: Output, *, verify: bo
             if loose:
                 notes.append(
                     f"{len(loose):,} files that no manifest names, such as {store.shown(loose[0])}: a run was ended "
-                    f"while it wrote them; they do not count, and the next run of that partition writes them anew"
+                    f"while it wrote them; they do not count, and the next run of that partition writes them again"
                 )
     common.warn(*notes)
     if topics and not found:

@@ -60,7 +60,7 @@ def groups(
     for reason in () if lost is None else lost.reasons:
         warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")
     if found.incomplete is not None:
-        warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
+        warn(f"the list is incomplete, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
     if found.endless is not None:
         warn(f"some lags are unknown, as partitions' ends can't be read: {found.endless}")
     print_groups(found, output, now, first_look=first_look)
@@ -120,12 +120,12 @@ def forget(
         if not dry_run:
             more = f"; and {count(len(held) - _ASKED, 'more group')}" if len(held) > _ASKED else ""
             told = "; ".join(map(holding, held[:_ASKED])) + more
-            confirm_forgetting(f"Forget {told}? Other consumers alone set the floors there from then on.", yes=yes)
+            confirm_forgetting(f"Forget {told}? From then on only other consumers set the floors there.", yes=yes)
             forgotten = set(forget_groups(ledger, names))
             held = [one for one in held if one.name in forgotten]
     print_forgotten(metadata.cluster_id, held, output, dry_run=dry_run)
     there = {group.name for group in listed}
     for one in () if dry_run or common.quiet else held:
         if one.name in there:
-            warn(f"group {name_in_text(one.name)} still exists, and counts where it stands")
+            warn(f"group {name_in_text(one.name)} still exists, and counts where it is")
     return Exit.DONE

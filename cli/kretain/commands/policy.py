@@ -94,7 +94,7 @@ def check(
             findings = check_against(policy, reader)
     else:
         findings = check_alone(policy)
-        findings.notes.append("not checked against a cluster: give -b or --context for that")
+        findings.notes.append("not checked against a cluster: pass -b or --context to do so")
     common.warn(*findings.notes)
     if findings.problems:
         raise PolicyError(findings.problems)
@@ -248,7 +248,7 @@ def list_(
         found = list_settings(read_messages(reader), policy)
     print_live(cluster_id, reader.settings.bootstrap, found, output)
     if policy is None and found.rows:
-        common.warn("whether these count is the policy file's to say: give -p FILE")
+        common.warn("only the policy file says whether these count: pass -p FILE")
     return Exit.DONE
 
 

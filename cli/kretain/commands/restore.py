@@ -110,7 +110,7 @@ def restore(
             with common.progress() as progress:
                 done = run_restore(reader, store, job, progress)
         except (ArchiveError, BrokerError) as error:
-            tell(f"kretain: {error}; fix that and run the same command again: it continues where it stopped")
+            tell(f"kretain: {error}; fix that and run the same command again: it resumes where it stopped")
             return Exit.PARTIAL
         if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)
             with contextlib.suppress(NotRememberedError):

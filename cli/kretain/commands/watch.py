@@ -121,7 +121,7 @@ def watch(
     if not standby_group or len(standby_group) > 200 or not standby_group.isprintable():
         raise UsageError("--standby-group: must be 1 to 200 printable characters")
     if (max_records is not None or max_bytes is not None) and not trim:
-        raise UsageError("--max-records and --max-bytes limit what --trim trims: give it, too")
+        raise UsageError("--max-records and --max-bytes need --trim")
     if max_bytes is not None and max_bytes < 1:
         raise UsageError("--max-bytes: must be a byte at least")
     where = _address(out.listen)
@@ -214,7 +214,7 @@ def _publisher(board: Board, textfile: Path | None) -> Any:
     if textfile is None:
         return lambda: None
     if textfile.suffix != ".prom":
-        raise UsageError(f"--textfile {textfile}: node_exporter reads files called *.prom alone")
+        raise UsageError(f"--textfile {textfile}: node_exporter only reads *.prom files")
     from kretain.system.files import write_whole
     from retention_cli.watch.metrics import as_text, registry_of
 

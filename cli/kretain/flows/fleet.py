@@ -178,7 +178,7 @@ def _from_contexts(pattern: str) -> Several:
 def _alone(common: Common, given: str, *others: str) -> None:
     for key in others:
         if getattr(common, key) is not None:
-            raise UsageError(f"{given} names several clusters and {_spelled(common, key)} one: leave one of them out")
+            raise UsageError(f"{given} names several clusters and {_spelled(common, key)} one: omit one of them")
 
 
 def _spelled(common: Common, key: str) -> str:

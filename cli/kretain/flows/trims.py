@@ -133,7 +133,7 @@ def on_terminal() -> bool:
 
 def _require_terminal(what: str, nothing: str) -> None:
     if not on_terminal():
-        raise RefusedError(f"there is no terminal to ask on: give --yes to {what}; {nothing}")
+        raise RefusedError(f"no terminal to ask on: pass --yes to {what}; {nothing}")
 
 
 def _says_yes(question: str) -> bool:
@@ -164,9 +164,9 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
     if (broken := report.audit_broken) is not None and not quiet:
         tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
     if (problem := report.audit_problem) is not None:
-        tell(f"kretain: {before}the audit log is not whole, and nothing more was trimmed{there}: {problem}")
+        tell(f"kretain: {before}the audit log is incomplete, and nothing more was trimmed{there}: {problem}")
     if (unshipped := report.audit_unshipped) is not None:
-        tell(f"kretain: {before}the audit log is whole, its copy is not: {unshipped}")
+        tell(f"kretain: {before}the audit log is complete, its copy is not: {unshipped}")
 
 
 def waited(
@@ -178,10 +178,10 @@ def waited(
     from retention_cli.trim.wait import wait_for_space
 
     if not any(one.unknown is None and one.percent is not None for one in report.disks):
-        text = "--wait knows what to wait for by disks.log.retention.disk.usage.percent alone"
+        text = "--wait needs disks.log.retention.disk.usage.percent in the policy"
         return [Reason("disk", text)]
     if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
-        return [Reason("disk", "not waited for: the trim is not whole")]
+        return [Reason("disk", "not waited for: the trim is incomplete")]
     deadline = time.monotonic() + at_most_ms / 1000
     topics = sorted({row.topic for row in report.rows if row.outcome == "trimmed"})
     delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, with some delay

@@ -83,7 +83,7 @@ class SchemaRegistry:
             text = " ".join(str(error).split())[:200]
             self._failed[schema_id] = time.monotonic(), text
             where = self.settings.url or "the schema registry"
-            raise SchemaError(f"schema {schema_id}, which can't be had from {where}: {text}") from None
+            raise SchemaError(f"schema {schema_id}, which could not be fetched from {where}: {text}") from None
 
     def _check_earlier(self, schema_id: int) -> None:
         if self.settings.problem:

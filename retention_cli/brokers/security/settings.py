@@ -167,7 +167,7 @@ class ConnectionSettings:
             wrong = "is missing" if not self.key_password else "is wrong, or the key is damaged"
             return f"the client certificate's key can't be opened: ssl.key.password {wrong}"
         return (
-            "the certificates or the key of the connection can't be used: is each of them whole, and PEM "
+            "the certificates or the key of the connection can't be used: is each complete, and PEM "
             "(-----BEGIN …)? See ssl.ca.location, ssl.certificate.location and ssl.key.location, or their stores"
         )
 

@@ -155,7 +155,7 @@ class _Turns:
         flying = self._connection.in_flight_requests
         for one in [one for one in flying if one[1] in self._deletes]:
             flying.remove(one)  # or the end of the connection would be told instead
-            one[1].failure(TooLateError("its recheck was too old by the time that it could be written"))
+            one[1].failure(TooLateError("its recheck was too old when the request could be written"))
         return kafka_errors.KafkaConnectionError("a request was too old to be written")  # type: ignore[no-any-return]
 
     def unpause(self, why: str) -> None:

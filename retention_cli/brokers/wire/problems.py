@@ -16,29 +16,27 @@ import kafka.errors as kafka_errors
 
 from retention_cli.brokers.security.kerberos_settings import WHAT
 
-NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
+NO_ANSWER: Final = "its answer is not a broker's, or far longer than expected"
 LATE: Final = "no answer came in time"
 NO_LISTENER: Final = os.strerror(errno.ECONNREFUSED).lower()
 """No process listens at that address."""
-CONTROLLER: Final = (
-    "that is the port of a KRaft controller, which does not offer Metadata and serves no clients: use a broker's port"
-)
-_GONE: Final = "it is not there, or this user may not DESCRIBE it"
+CONTROLLER: Final = "that port is a KRaft controller's, which serves no clients: use a broker's port"
+_GONE: Final = "it does not exist, or this user may not DESCRIBE it"
 _CODES: Final[Mapping[str, str]] = {
-    "OFFSET_OUT_OF_RANGE": "the log does not hold that offset",
+    "OFFSET_OUT_OF_RANGE": "the log does not have that offset",
     "UNKNOWN_TOPIC_OR_PARTITION": _GONE,
     "UNKNOWN_TOPIC_OR_PART": _GONE,
-    "LEADER_NOT_AVAILABLE": "it has no leader just now",
+    "LEADER_NOT_AVAILABLE": "it has no leader at the moment",
     "NOT_LEADER_FOR_PARTITION": "its leader has just changed",
-    "REQUEST_TIMED_OUT": "the broker was not done in time",
+    "REQUEST_TIMED_OUT": "the broker did not finish in time",
     "NOT_ENOUGH_REPLICAS": "too few of its replicas are in sync",
     "COORDINATOR_NOT_AVAILABLE": "the group's coordinator is not available",
     "NOT_COORDINATOR": "the group's coordinator has just changed",
     "UNSUPPORTED_VERSION": "the broker is too old for this request",
     "SECURITY_DISABLED": "the brokers have no authorizer",
-    "INVALID_REPLICATION_FACTOR": "there are fewer brokers than replicas were asked for",
+    "INVALID_REPLICATION_FACTOR": "there are fewer brokers than the requested replicas",
     "POLICY_VIOLATION": "a policy of the brokers forbids it; deleting records needs cleanup.policy with delete",
-    "KAFKA_STORAGE_ERROR": "the broker can't use the disk it lies on",
+    "KAFKA_STORAGE_ERROR": "the broker can't use the disk it is on",
     "THROTTLING_QUOTA_EXCEEDED": "the broker throttles this user: try again later",
 }
 _RESOURCES: Final[Mapping[str, str]] = {
@@ -49,14 +47,14 @@ _RESOURCES: Final[Mapping[str, str]] = {
 }
 _LOCAL: Final[Mapping[str, str]] = {
     "_TRANSPORT": "the connection to the broker broke",
-    "_RESOLVE": "the broker's name is not known here",
+    "_RESOLVE": "cannot resolve the broker's host name",
     "_TIMED_OUT": LATE,
     "_MSG_TIMED_OUT": LATE,
     "_ALL_BROKERS_DOWN": "no broker can be reached",
     "_AUTHENTICATION": "the brokers did not accept the user or the password",
     "_UNKNOWN_TOPIC": _GONE,
-    "_UNSUPPORTED_FEATURE": "the brokers do not offer an API that this needs: kretain doctor names it",
-    "_AUTO_OFFSET_RESET": "the log does not hold that offset",
+    "_UNSUPPORTED_FEATURE": "the brokers lack a required API: kretain doctor names it",
+    "_AUTO_OFFSET_RESET": "the log does not have that offset",
 }
 """librdkafka's own errors."""
 _ANOTHER_CA: Final = (
@@ -191,7 +189,7 @@ def connection_problem(
     if isinstance(error, kafka_errors.KafkaTimeoutError) or "timed out" in text.lower():  # the client's own
         return LATE
     if "DNS" in text:
-        return "its host name cannot be resolved: check the name and DNS"
+        return "cannot resolve its host name: check the name and DNS"
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", f"{type(error).__name__}: "):
         text = text.removeprefix(noise)
@@ -207,4 +205,4 @@ def missing_api(error: kafka_errors.IncompatibleBrokerVersion) -> str:
     name = re.search(r"'(\w+?)(Request)?'", str(error))
     called = "this request" if name is None else name[1]
     offered = "" if "does not support" in str(error) else " in a version that fits"
-    return f"the broker does not offer {called}{offered}"
+    return f"the broker does not support {called}{offered}"

@@ -30,7 +30,7 @@ class Future(Guard):
         return Unknown.because(
             Code.G4,
             f"{where} is stamped {format_time(newest.time_ms)}, more than {format_duration(settings.max_ahead_ms)} "
-            f"ahead of now: everything else would be too old by it; if that stamp is wrong, set "
+            f"ahead of now: every other record would be too old; if that timestamp is wrong, set "
             f"retention.eventtime.ignore.future: true",
         )
 

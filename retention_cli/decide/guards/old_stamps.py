@@ -16,7 +16,7 @@ from retention_cli.policy.settings import Settings
 _GUARDED = frozenset({Code.R1, Code.R2, Code.R3, Code.R4, Code.R7})  # R7 is R1 and R4 with shorter times
 
 
-_SECONDS: Final = "a producer that writes seconds for milliseconds? If the times are right, set allow.ancient: true"
+_SECONDS: Final = "a producer may write seconds, not milliseconds. If the times are right, set allow.ancient: true"
 
 
 class OldStamps(Guard):

@@ -28,7 +28,7 @@ class OurClock(Guard):
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Return the text for a limit by this guard."""
         del facts, settings
-        return "our clock and the brokers' differ"
+        return "this machine's clock and the brokers' differ"
 
 
 def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> Unknown | None:
@@ -39,7 +39,7 @@ def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> U
     lag = lag_ms(ours_before_ms, theirs_ms, ours_after_ms)
     if abs(lag) <= MAX_SKEW_MS:
         return None
-    return Unknown.because(Code.G8, f"this machine's clock is {apart(lag)}: set it right (NTP) before trimming")
+    return Unknown.because(Code.G8, f"this machine's clock is {apart(lag)}: correct it (NTP) before trimming")
 
 
 def lag_ms(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> int:

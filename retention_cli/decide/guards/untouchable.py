@@ -14,16 +14,14 @@ _FOREIGN_KEY = "KTABLE-FK-JOIN-SUBSCRIPTION-"
 def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | None:
     """Return why the topic is skipped, None if it may be trimmed, unknown if its cleanup policy is unknown."""
     if topic.internal:
-        return Reason(Code.G5, "an internal topic is never touched")
+        return Reason(Code.G5, "kretain never trims internal topics")
     if topic.name.startswith("_") and not settings.named_in_full:
-        return Reason(Code.G5, "a name that starts with _ is touched only where an entry names it in full")
+        return Reason(Code.G5, "a topic whose name starts with _ is trimmed only if an entry names it in full")
     of_streams = topic.name.endswith(_STREAMS) or (_FOREIGN_KEY in topic.name and topic.name.endswith("-topic"))
     if of_streams and not settings.named_in_full:
-        return Reason(Code.G5, "a Kafka Streams topic is touched only where an entry names it in full")
+        return Reason(Code.G5, "a Kafka Streams topic is trimmed only if an entry names it in full")
     if settings.of_audit and not settings.named_in_full:
-        return Reason(
-            Code.G5, "the topic that the audit log is copied to is touched only where an entry names it in full"
-        )
+        return Reason(Code.G5, "the topic with the copy of the audit log is trimmed only if an entry names it in full")
     if isinstance(topic.cleanup_policy, Unknown):
         return topic.cleanup_policy
     if "compact" in topic.cleanup_policy:
@@ -33,6 +31,6 @@ def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | Non
             return Reason(
                 Code.G5,
                 "cleanup.policy=compact,delete: a trim drops the only copy of a key; "
-                "where that is right, set compacted: trim",
+                "if you want that, set compacted: trim",
             )
     return None

@@ -38,7 +38,7 @@ class WallClock(Guard):
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Return the text for a limit by this guard."""
         del facts
-        return f"the records behind were written less than {format_duration(settings.min_wallclock_ms or 0)} ago"
+        return f"the next records were written less than {format_duration(settings.min_wallclock_ms or 0)} ago"
 
 
 def _written_by(facts: PartitionFacts, settings: Settings, now_ms: int, wait_ms: int) -> int | Unknown:

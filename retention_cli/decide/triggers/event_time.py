@@ -78,7 +78,7 @@ def _read_prefix(facts: PartitionFacts, settings: Settings) -> Bound | Unknown:
         when = "" if prefix.ancient_ms is None else f", {format_time(prefix.ancient_ms)}"
         return Unknown.because(
             Code.G9,
-            f"the event time of the record at offset {prefix.ancient:,}{when}, lies before 2000-01-01: a producer that "
-            f"writes seconds for milliseconds? If the times are right, set allow.ancient: true",
+            f"the event time of the record at offset {prefix.ancient:,}{when}, is before 2000-01-01: a producer may "
+            f"write seconds, not milliseconds. If the times are right, set allow.ancient: true",
         )
     return Bound(prefix.offset, () if prefix.note is None else (prefix.note,))

@@ -76,5 +76,5 @@ def offset_at(
     notes = () if answer.note is None else (answer.note,)
     if answer.timestamp is not None and answer.timestamp > now_ms + settings.max_ahead_ms:
         text = f"the record at offset {answer.offset:,} is stamped {format_time(answer.timestamp)}, in the future"
-        notes = (*notes, Reason(Code.G4, f"{text}: what follows it can't go by age before it does"))
+        notes = (*notes, Reason(Code.G4, f"{text}; later records cannot be trimmed by age before it"))
     return Bound(answer.offset, notes)

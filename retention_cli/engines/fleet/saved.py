@@ -114,7 +114,7 @@ def _fleet_in(file: PlanFile) -> SavedFleet:
         place = f"clusters.{number}"
         cluster = checked(_Cluster, one, path, place)
         if cluster.name in failures or cluster.name in entries:
-            raise SavedPlanError(f"{path}: cluster {cluster.name} stands there twice")
+            raise SavedPlanError(f"{path}: cluster {cluster.name} appears twice")
         if cluster.error is not None:
             failures[cluster.name] = cluster.error
         elif cluster.format != FORMAT:

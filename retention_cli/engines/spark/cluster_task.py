@@ -119,7 +119,7 @@ def check_clock(sent_ms: int) -> None:
     if behind_ms > MAX_SKEW_MS:
         here = socket.gethostname()
         raise BrokerError(
-            f"the clock of executor {here} is {behind_ms // 1000:,} s behind that of this machine: set it right (NTP)"
+            f"the clock of executor {here} is {behind_ms // 1000:,} s behind that of this machine: correct it (NTP)"
         )
 
 

@@ -238,7 +238,7 @@ class _Found:
                 raise failure_in(failures[min(failures)])  # a share's, if any: slices can't do without it
             slices = len(giant.slices)
             if (sorted(parts), len(found.slices), len(found.shares)) != (list(range(slices)), slices, giant.shares):
-                raise SparkError("what the tasks have written is not whole: run again")
+                raise SparkError("the tasks' output is incomplete: run again")
             found.decisions = decisions_in((parts.pop(number) for number in range(slices)), plans)
         except (ValidationError, pa.ArrowException, TypeError) as error:
             raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None

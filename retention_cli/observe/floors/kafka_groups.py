@@ -34,17 +34,17 @@ CommitListener = Callable[[GroupCommits], None]
 _AGAIN_AFTER_S: Final = 0.5
 _LISTING_PATIENCE_S: Final = 2.0
 _COORDINATORS_HIDDEN: Final = (
-    f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it, or, where "
+    f"{OFFSETS_TOPIC} can't be described, so kretain would miss offline coordinators: grant DESCRIBE on it, or, where "
     f"the provider hides it, set groups.offsets.topic: hidden"
 )
 _NOBODY_REQUIRED: Final = (
     f"{OFFSETS_TOPIC} is hidden, so groups may be missing from the listing: name those that must have read this topic "
     f"(groups.require)"
 )
-_COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time that groups were read: run again"
+_COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time groups were read: run again"
 _SEEN_INCOMPLETE: Final = (
     "this user lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
-    f"grant it: {grant_line('Describe', 'cluster')}. Where this user may only see the groups of a prefix: groups.scope"
+    f"grant it: {grant_line('Describe', 'cluster')}. If this user may see only the groups of a prefix, set groups.scope"
 )
 _NO_GROUP: Final = "~kretain-asks-whether-it-may-describe-this"
 """Ends a name that no group has. Who may describe it has the right to the prefix, and not to some names alone (F8)."""
@@ -264,7 +264,7 @@ def read_groups(
         if is_outside(group.name):  # not read, so that its commits are not remembered as another consumer's
             fold.fail(plain_name(group.name), "its id begins with a control character", None)
         elif group.kind == "unknown":
-            fold.fail(group.name, "a group of a type that this kretain does not know", None)
+            fold.fail(group.name, "a group of a type unknown to this kretain", None)
     keys = {group.name: group_key(group.kind, group.name) for group in honest}
     described = [group for group in honest if _is_asked(group, rules)]
     reads = _members(reader, described, fold.topics, patience_s)
@@ -313,7 +313,7 @@ def _members(
         if isinstance(before, str):
             return
         if isinstance(found, RequestFailedError):
-            hint = "; to count it by its commits alone: groups.by.commits" * isinstance(found, MembersUnknownError)
+            hint = "; to count it by its commits only: groups.by.commits" * isinstance(found, MembersUnknownError)
             reads[name] = f"{found}{hint}"
             return
         names = {one for one in found if isinstance(one, str)}

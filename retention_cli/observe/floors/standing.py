@@ -18,15 +18,15 @@ from retention_cli.core.units import format_duration
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _GROUPS_TOOL: Final = "kafka-consumer-groups.sh"
-_SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by groups.share: ignore"
-_START_NOT_ASKED: Final = Unknown.because(Code.F2, "where a group starts that has no commit was not asked")
+_SHARES_NOTHING: Final = "let it read a record, or set groups.share: ignore"
+_START_NOT_ASKED: Final = Unknown.because(Code.F2, "where a group without a commit starts was not asked")
 _NOT_ASKED: Final = Unknown.because(Code.F5, "where the leader epoch of a commit ends was not asked")
 
 
 CUT_UNKNOWN: Final = Unknown.because(
     Code.M4,
-    "whether the log was cut since kretain last looked could not be asked, and some group's commit carries no leader "
-    "epoch by which that would show; run again",
+    "kretain could not ask whether the log was cut since it last looked, and a group's commit has no leader "
+    "epoch that would show it; run again",
 )
 
 
@@ -180,24 +180,24 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
         elif lowest is not None and irregular.start_at < lowest[0]:
             lowest, lowest_gone = (irregular.start_at, starts.group), None
     if lowest is None and not reasons:
-        reasons.append(Reason(Code.F4, "no consumer group has committed here: nothing says what was read"))
+        reasons.append(Reason(Code.F4, "no consumer group has committed here, so what was read is unknown"))
     if reasons or lowest is None:
         return Unknown(tuple(dict.fromkeys(reasons)))
     low, by = lowest
     notes: tuple[Reason, ...] = ()
     if not isinstance(log_start, Unknown) and low < log_start:
-        lost = f"{log_start - low:,} records were gone before it read them"
-        notes = (Reason(Code.F5, f"{who(by)} stands at {low:,}: {lost}"),)
+        lost = f"{log_start - low:,} records were deleted before it read them"
+        notes = (Reason(Code.F5, f"{who(by)} is at {low:,}:  {lost}"),)
     if lowest_gone is not None:
         text = (
-            f"{who(by)} is gone since it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
-            f"counts{'' if lowest_gone.offset == low else f', at {low:,}: behind that the log was cut'}; "
+            f"{who(by)} no longer exists; it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
+            f"counts{'' if lowest_gone.offset == low else f', at {low:,}, where the log was cut'}; "
             f"{forget_hint(by)}"
         )
         notes = (*notes, Reason(Code.F6, text))
     if starts is not None and by == starts.group and low == irregular.start_at:
         back = format_duration(starts.back_ms)
-        text = f"{who(by)} has no commit here, and starts {back} back if it comes (groups.start): {low:,}"
+        text = f"{who(by)} has no commit here; if it comes, it starts {back} back, at {low:,} (groups.start)"
         notes = (*notes, Reason(Code.F2, text))
     return Floor(low, floor_by(by), notes)
 
@@ -216,15 +216,16 @@ def _with_gone(
             high_watermark if epoch == standing.leader_epoch else standing.irregular.ends.get(epoch, _NOT_ASKED)
         )
         if isinstance(end, Unknown):
-            unknown += [Reason(Code.F6, f"{who(one.group)}, gone since: {reason.text}") for reason in end.reasons]
+            gone = f"{who(one.group)}, which no longer exists"
+            unknown += [Reason(Code.F6, f"{gone}: {reason.text}") for reason in end.reasons]
         elif end is None or (epoch == standing.leader_epoch and one.offset > high_watermark):
-            text = f"{who(one.group)} is gone since it committed {one.offset:,} here, to a log that went on further"
+            text = f"{who(one.group)} no longer exists; it committed {one.offset:,} here, to a log that was longer"
             unknown.append(Reason(Code.F6, f"{text} than this one (seen {one.seen}); {forget_hint(one.group)}"))
         elif lowest is None or (min(one.offset, end), one.group) < lowest:
             lowest, which = (min(one.offset, end), one.group), one
     if (never := standing.irregular.unproven) is not None:
-        text = f"{who(never.group)} is gone since it committed {never.offset:,} here (seen {never.seen}), and nothing"
-        unknown.append(Reason(Code.F6, f"{text} says of which log that was; {forget_hint(never.group)}"))
+        text = f"{who(never.group)} no longer exists; it committed {never.offset:,} here (seen {never.seen}), and"
+        unknown.append(Reason(Code.F6, f"{text} nothing shows to which log; {forget_hint(never.group)}"))
     return lowest, which, unknown
 
 
@@ -246,8 +247,8 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
         elif offset > end:
             text = (
                 f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
-                f"were lost in an election and others stand there now; let it commit again. If it has, and names epoch "
-                f"{epoch} each time, its client never learns a new one: use a newer client, or groups.stale.epochs"
+                f"were lost in an election, and other records are there now. Let it commit again. If it still names "
+                f"epoch {epoch}, its client does not update the epoch: use a newer one, or groups.stale.epochs"
             )
             reasons.append(Reason(Code.F5, text))
     if ahead is not None and ahead.offset <= high_watermark:
@@ -261,8 +262,8 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
             cut, ended = irregular.cut
             which = "" if ended is None else f" (leader epoch {ended} ended there)"
             text = (
-                f"the log was cut back to {cut:,} since kretain last looked{which}, and some group's commit carries no "
-                f"leader epoch: whether it is older is unknown now; run again"
+                f"the log was cut back to {cut:,} since kretain last looked{which}, and a group's commit has no "
+                f"leader epoch, so it may be older; run again"
             )
             reasons.append(Reason(Code.F5, text))
     return reasons
@@ -276,8 +277,8 @@ def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Rea
     if one.offset > high_watermark:
         return Reason(
             Code.F5,
-            f"{who(one.group)} committed {one.offset:,}, beyond the log's end {high_watermark:,}: a leftover of "
-            f"an older topic of this name? {_reset(one.group)}",
+            f"{who(one.group)} committed {one.offset:,}, beyond the log's end {high_watermark:,}, maybe to "
+            f"an older topic of this name. {_reset(one.group)}",
         )
     if (one.epoch or 0) > leader_epoch:
         return _ahead_reason(one, leader_epoch)
@@ -285,7 +286,7 @@ def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Rea
     return Reason(
         Code.F5,
         f"{who(one.group)} committed {one.offset:,} to an older topic of this name or before the log was lost, and has "
-        f"not committed since: {again}; if it has read so far here all the same: {forget_line(one.group)}",
+        f"not committed since: {again}; if it has read this topic up to there: {forget_line(one.group)}",
     )
 
 
@@ -293,8 +294,8 @@ def _ahead_reason(one: Refused, leader_epoch: int) -> Reason:
     """Return why a commit in a leader epoch that the log does not have does not count (F5)."""
     return Reason(
         Code.F5,
-        f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
-        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}",
+        f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, which this log does not have (its "
+        f"leader is in epoch {leader_epoch}): it may have read an older topic of this name. {_reset(one.group)}",
     )
 
 
@@ -308,8 +309,8 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
         )
     return (
         f"{who(group)} reads {topic} but has no commit on this partition (its commit on "
-        f"{topic}-{partition} is {offset:,}). If it reads no more: {_delete_offsets(group, topic)}; then "
-        f"{forget_line(group)}, as kretain remembers it where it stood (F6). Or list it under "
+        f"{topic}-{partition} is {offset:,}). If it no longer reads the topic: {_delete_offsets(group, topic)}; then "
+        f"{forget_line(group)}, because kretain remembers its position (F6). Or list it under "
         f"groups.ignore; if it starts at the end, under groups.latest"
     )
 
@@ -318,14 +319,14 @@ def no_position_text(group: str, topic: str, partition: int, offset: int) -> str
     """Return what to do about a group that stored an offset below zero, or a share group without a start (F1, F2)."""
     if is_share(group):
         return (
-            f"{plain_name(group)} is set up to read this partition and has no position here yet: "
+            f"{plain_name(group)} is configured to read this partition and has no position here yet: "
             f"share.auto.offset.reset decides where it starts. {_SHARES_NOTHING.capitalize()}"
         )
     place = ("--topic", f"{topic}:{partition}")
     reset = kafka_tool(_GROUPS_TOOL, "--reset-offsets", "--group", group, *place, "--to-earliest", "--execute")
     remedy = f", or set a position: {reset}" if group else " (Kafka's own tool can't set one for this group)"
     return (
-        f"{who(group)} stored offset {offset} here: it reads this partition, and only its client knows from where. "
+        f"{who(group)} stored offset {offset} here: it reads this partition, and only its client knows where to start. "
         f"Start it and let it commit{remedy}"
     )
 
@@ -340,7 +341,7 @@ def _delete_offsets(group: str, topic: str) -> str:
 def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
     """Return what to do about a group that is gone, and had commits only on other partitions of the topic (F6)."""
     return (
-        f"{who(group)}, gone since it was seen {seen}, read {topic} and had no commit on this partition; "
+        f"{who(group)}, last seen {seen}, no longer exists; it read {topic} without a commit on this partition; "
         f"{forget_hint(group)}"
     )
 
@@ -351,7 +352,7 @@ def only_member_text(group: str, topic: str) -> str:
         remedy = _SHARES_NOTHING if is_share(group) else "let it commit"
         return f"{plain_name(group)} has a live member that reads {topic}, and no position there yet: {remedy}"
     return (
-        f"{who(group)} has a live member that reads {topic}, and has committed nothing there yet. Let it "
+        f"{who(group)} has a live member that reads {topic}, and has not committed there yet. Let it "
         f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"
     )
 
@@ -359,16 +360,16 @@ def only_member_text(group: str, topic: str) -> str:
 def started_text(group: str, topic: str) -> str:
     """Return why ``groups.start`` does not say where a live member without a commit reads (F2)."""
     return (
-        f"{who(group)} has a live member that reads {topic}, and no commit on this partition: when it started is "
-        f"unknown, and so how far back it reads (groups.start). Let it commit here"
+        f"{who(group)} has a live member that reads {topic}, and no commit on this partition: when it started, "
+        f"and so how far back it reads, is unknown (groups.start). Let it commit here"
     )
 
 
 def gone_without_start_text(group: str, topic: str) -> str:
     """Return why ``groups.start`` says nothing about a group whose commit is gone (F2)."""
     return (
-        f"{who(group)} has no commit on this partition any more, and how far back it starts on {topic} can't be told "
-        f"now (groups.start): the clocks differ, or its members are not asked what they read. Let it commit here"
+        f"{who(group)} no longer has a commit on this partition, and how far back it starts on {topic} is unknown "
+        f"(groups.start): the clocks differ, or kretain does not ask its members what they read. Let it commit here"
     )
 
 
@@ -376,7 +377,7 @@ def younger_text(group: str) -> str:
     """Return why ``groups.latest`` does not waive a group's missing commit (F2)."""
     return (
         f"{who(group)} has no commit on this partition, and groups.latest does not cover it: the partition was added "
-        f"after kretain had first seen the group, which may read it from the start. Let it commit here"
+        f"after kretain first saw the group, which may read it from the start. Let it commit here"
     )
 
 

@@ -120,7 +120,7 @@ def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: st
     assert rehearsal.outcome == "would-trim"
     assert (
         rehearsal.reasons[0].text
-        == f"a trim would first archive offsets 0 to 1,200 to {place}; a rehearsal archives nothing"
+        == f"a trim would first archive offsets 0 to 1,200 to {place}; a dry run archives nothing"
     )
     assert not place.exists()
     world.trim(plan, text)
@@ -143,7 +143,7 @@ def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: st
     [
         ("nothing", ""),
         ("recreated", "recreated"),
-        ("other archive", "the policy asks for"),
+        ("other archive", "the policy now names"),
         ("group back", "went back to 3"),
         ("another run saw a group that is gone", "-late went back to 5"),
         ("policy holds", "case 4711"),
@@ -389,7 +389,7 @@ def test_archive_verify_names_the_damaged_file_and_list_shows_segments(world: Wo
     assert world.cli("archive", "list", f"{place}/", "nothing", check=1).err.startswith(
         "kretain: nothing of nothing is in"
     )
-    assert "there is no archive at" in world.cli("archive", "list", f"{place}-none/", check=1).err
+    assert "no archive at" in world.cli("archive", "list", f"{place}-none/", check=1).err
 
 
 # -- kills ------------------------------------------------------------------------
@@ -439,7 +439,7 @@ def test_compacted_archive_is_accepted_by_the_next_trim(world: World, topic: str
     said = world.cli("archive", "compact", f"{place}/", "--dry-run", check=0)
     assert "12 small segments would become 1." in said.out
     refused = world.cli("archive", "compact", f"{place}/", topic, check=6)
-    assert "give --yes to compact; nothing was changed" in refused.err
+    assert "pass --yes to compact; nothing was changed" in refused.err
     assert len(files(place)) == 24
     done = world.cli("archive", "compact", f"{place}/", topic, "--yes", "-o", "json", check=0).json()
     [row_] = done["partitions"]

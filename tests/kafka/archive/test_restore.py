@@ -178,7 +178,7 @@ def test_restore_refuses_an_unsuitable_target(
     target = world.topic("restored", partitions=partitions, **config)
     with pytest.raises(RestoreRefusedError, match=said):
         run(world, place, Wanted(topic, target))
-    with pytest.raises(RestoreRefusedError, match="is not there: make it first, with 1 partitions"):
+    with pytest.raises(RestoreRefusedError, match="does not exist: create it first, with 1 partitions"):
         run(world, place, Wanted(topic, f"{target}-none"))
 
 

@@ -40,8 +40,8 @@ def test_oversized_frame_length_is_refused_before_memory_is_allocated(length: in
         server.shutdown(socket.SHUT_RDWR)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"kretain: {address} could not be reached within 1 s: what it sent is no answer of a broker, or far longer "
-        f"than what was asked for; is it a listener for PLAINTEXT?\n"
+        f"kretain: {address} could not be reached within 1 s: its answer is not a broker's, or far longer "
+        f"than expected; is it a listener for PLAINTEXT?\n"
     )
 
 

@@ -529,7 +529,7 @@ def test_doctor_names_who_may_write_to_kretains_topics(
     def said() -> str:
         return bobs(sasl, config, "doctor", topic, "-p", str(policy), "-o", "json").out
 
-    wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "bob's own right")
+    wait_until(lambda: "no other user has an ACL to write to _kretain_policy" in said(), "bob's own right")
     allow(world, "mallory", ResourceType.TOPIC, "*", AclOperation.ALL)
     wait_until(lambda: "User:mallory may write to _kretain_policy, and so set what the policy" in said(), "her right")
     assert "User:mallory may write to _kretain_state, and so make kretain forget groups (F6)" in said()
@@ -539,7 +539,7 @@ def test_doctor_names_who_may_write_to_kretains_topics(
     )
     for future in world.admin.create_acls([deny]).values():
         future.result(30)
-    wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "what she may not")
+    wait_until(lambda: "no other user has an ACL to write to _kretain_policy" in said(), "what she may not")
 
 
 # -- client certificates -----------------------------------------------------------------

@@ -131,8 +131,8 @@ def test_every_report_names_the_source(world: World, topic: str, tmp_path: Path)
     assert "file:flink" in world.cli("explain", f"{topic}:0", "-p", str(policy), check=0).out
     checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]
     assert [one["text"] for one in checks if one["check"] == "floors"] == [
-        "file:flink can be read: it stands on 1 partition of 1 topic",
-        "command:prod can be read: it stands on 1 partition of 1 topic",
+        "file:flink can be read: it has positions on 1 partition of 1 topic",
+        "command:prod can be read: it has positions on 1 partition of 1 topic",
     ]
     place.unlink()
     checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]

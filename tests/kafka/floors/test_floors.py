@@ -150,7 +150,9 @@ def test_share_group_without_any_read_holds_its_topics(world: World) -> None:
     with kept_alive(share):
         wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the share group's hold")
         [reason] = world.decide(consumed(topic), topic).reasons
-        assert reason.text.startswith(f"share:{topic}-share is set up to read this partition and has no position here")
+        assert reason.text.startswith(
+            f"share:{topic}-share is configured to read this partition and has no position here"
+        )
         assert world.decide(consumed(other), other).trim_to == 10
 
 
@@ -164,7 +166,10 @@ def test_share_group_whose_member_left_before_reading_holds(world: World) -> Non
         decision = state.decide(consumed(topic), topic)
         assert (decision.action, codes(decision)) == ("hold", {"F2"}), decision
     listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
-    assert (listed[group]["state"], listed[group]["counts"]) == ("Empty", "counts, and holds where it has no position")
+    assert (listed[group]["state"], listed[group]["counts"]) == (
+        "Empty",
+        "counts; holds partitions where it has no position",
+    )
     world.delete_group(group)
     wait_until(lambda: world.decide(consumed(topic), topic).trim_to == 10, "the group to be gone")
 
@@ -445,7 +450,7 @@ def test_group_that_starts_by_duration_keeps_what_is_younger(world: World) -> No
     with kept_alive(world.member(group, [topic], group_protocol="classic")):
         held = world.decide(policy, topic)
     assert (held.action, codes(held)) == ("hold", {"F2"})
-    assert "when it started is unknown" in held.reasons[0].text
+    assert "when it started, and so how far back it reads, is unknown" in held.reasons[0].text
 
 
 @contextmanager
@@ -605,7 +610,7 @@ def test_commit_below_the_log_start_is_reported_on_an_empty_partition(world: Wor
     world.delete_records(topic, 10)
     row = plan_row(world, topic)
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("keep", ["F5"])
-    assert f"group {topic}-slow stands at 4: 6 records were gone before it read them" in row["reasons"][0]["text"]
+    assert f"group {topic}-slow stands at 4: 6 records were deleted before it read them" in row["reasons"][0]["text"]
 
 
 def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

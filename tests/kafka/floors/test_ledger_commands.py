@@ -69,7 +69,9 @@ def test_ledger_show_is_empty_for_a_recreated_topic_and_not_for_a_deleted_one(sh
     world.delete(topic)
     assert f"{topic}-1" in run(world, "ledger", "show", topic, "-p", policy, check=0).out
     world.topic(name=topic)
-    assert f"nothing is remembered of topic {topic}" in run(world, "ledger", "show", topic, "-p", policy, check=1).err
+    assert (
+        f"kretain remembers nothing of topic {topic}" in run(world, "ledger", "show", topic, "-p", policy, check=1).err
+    )
 
 
 def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> None:
@@ -114,7 +116,7 @@ def test_groups_forget_removes_a_deleted_group_from_decisions(shop: Shop) -> Non
     assert run(world, "groups", "-p", policy, "forget", f"{topic}-gone", check=0).out == f"Forgotten: {topic}-gone\n"
     assert floors() == [7, 8]
     alive = run(world, "groups", "forget", f"{topic}-there", "-p", policy, check=0)
-    assert f"group {topic}-there still exists, and counts where it stands" in alive.err
+    assert f"group {topic}-there still exists, and counts where it is" in alive.err
     assert floors() == [7, 8]
 
 

@@ -271,4 +271,4 @@ def test_plan_whose_reads_contradict_the_sources_holds(pair: Pair, monkeypatch: 
     monkeypatch.setattr(ClusterReader, "again", read)
     start, reasons = start_after_a_trim(pair, topic)
     assert start == 0
-    assert ("is another cluster by now" if lacks == "cluster" else "brokers don't agree on it") in reasons
+    assert ("is now another cluster" if lacks == "cluster" else "brokers do not agree on it yet") in reasons

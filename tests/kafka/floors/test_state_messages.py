@@ -107,7 +107,7 @@ def test_message_of_a_newer_version_holds_and_is_not_overwritten(store: Store, w
             assert "a newer kretain wrote it (version 5, this one knows 4)" in ledger.lost.reasons[0].text
             ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
             memories.save(now_ms())
-            assert "remembered on this machine alone" in memories.notes[-1].text
+            assert "remembered only on this machine" in memories.notes[-1].text
     finally:
         writer.append(STATE_TOPIC, topic_id.encode(), None)
 

@@ -90,7 +90,7 @@ def test_clock_minutes_off_holds_every_rule_by_time(world: World, ahead_ms: int,
     assert world.ends(topic)[0] == 0
     said = {reason.text for reason in report.rows[0].reasons if reason.code == "G8"}
     assert len(said) == 1
-    assert f"s {which} the brokers': set it right (NTP) before trimming" in said.pop()
+    assert f"s {which} the brokers': correct it (NTP) before trimming" in said.pop()
     assert report.clock == "checked"
 
 
@@ -152,8 +152,8 @@ def test_brokers_without_a_timestamp_hold_rules_by_time(world: World) -> None:
     assert [row.outcome for row in report.rows] == ["held"]
     told = next(reason.text for reason in report.rows[0].reasons if reason.code == "G8")
     assert told == (
-        "the brokers' time could not be had (state: cluster): topic _kretain_state could not be written to: it is not "
-        "there: kretain cluster init makes it"
+        "the brokers' time could not be read (state: cluster): topic _kretain_state could not be written to: it does not "
+        "exist: kretain cluster init creates it"
     )
     assert world.ends(topic)[0] == 0
     assert report.clock == "unchecked"

@@ -268,7 +268,7 @@ def test_unreadable_records_hold_what_only_they_can_settle(world: World, answer:
     answer("search_records", lambda _call, said: dict.fromkeys(said, failed))
     decision = world.decide(consumed(topic, "90m"), topic)
     assert (decision.action, codes(decision)) == ("hold", {"lookup"})
-    assert "could not be settled by reading: TOPIC_AUTHORIZATION_FAILED" in decision.reasons[0].text
+    assert "could not be resolved by reading: TOPIC_AUTHORIZATION_FAILED" in decision.reasons[0].text
 
 
 def test_rechecks_age_counts_from_its_first_read(
@@ -284,7 +284,7 @@ def test_rechecks_age_counts_from_its_first_read(
     monkeypatch.setattr(trimming, "ATTEMPTS", 1)
     row = world.trim(plan, consumed(topic), clock=clock).rows[0]
     assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)
-    assert "a recheck takes longer than 30 s" in row.reasons[0].text
+    assert "a recheck took longer than 30 s" in row.reasons[0].text
 
 
 def test_log_changed_during_the_disk_read_is_unknown(world: World) -> None:

@@ -149,10 +149,10 @@ def test_missing_schema_holds_until_it_is_there_and_is_never_remembered(
             other.answers[f"/schemas/ids/{number}"] = answer
             row = planned(world, config, rules)
             assert row["action"] == "hold"
-            where = f"the record at offset 0 is of schema {number}, which can't be had from {other.url}: {text}"
+            where = f"the record at offset 0 is of schema {number}, which could not be fetched from {other.url}: {text}"
             assert f"R2 its event times could not be read: {where}" in row["texts"]
         wrong = world.cli("profile", topic, "-p", rules, "-c", config, "--by-event-time", check=5)
-        assert f"the record at offset 0 is of schema {number}, which can't be had" in " ".join(
+        assert f"the record at offset 0 is of schema {number}, which could not be fetched" in " ".join(
             (wrong.out + wrong.err).split()
         )
         done = world.cli("trim", "-p", rules, "-c", config, "--yes", "-vv")

@@ -97,7 +97,7 @@ def test_disk_filled_between_batches_stops_the_trim_before_the_next_batch(small:
     outcomes = {row["partition"]: row["outcome"] for row in report["partitions"]}
     assert outcomes == {n: "trimmed" if start else "failed" for n, start in enumerate(gone)}
     assert report["totals"]["records"] == sum(gone)
-    (told,) = [line for line in err.splitlines() if "audit log is not whole" in line]
+    (told,) = [line for line in err.splitlines() if "audit log is incomplete" in line]
     assert "can't be written: No space left on device; nothing more is trimmed" in told
     chain = log_of(small).verify()
     assert chain.breaks == []

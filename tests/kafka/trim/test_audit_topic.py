@@ -165,7 +165,7 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
     rows = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"]
     (own,) = [row for row in rows if row["topic"] == copy]
     assert (own["action"], own["reasons"][0]["code"]) == ("skip", "G5")
-    assert "the audit log is copied to" in own["reasons"][0]["text"]
+    assert "the topic with the copy of the audit log" in own["reasons"][0]["text"]
     policy.write_text(f"version: 1\naudit: {{topic: {copy}}}\ntopics: [{{match: [{copy}], {rule}}}]\n")
     (own,) = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"]
     assert own["action"] == "trim", "named in full"
@@ -175,7 +175,7 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
     assert done.json()["totals"]["trimmed"] == 1
     assert "is not there" in done.json()["audit_unshipped"]
     assert done.err.count("\n") == 1
-    assert done.err.startswith("kretain: the audit log is whole, its copy is not: topic no-")
+    assert done.err.startswith("kretain: the audit log is complete, its copy is not: topic no-")
     assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
 
 

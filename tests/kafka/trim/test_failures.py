@@ -254,7 +254,7 @@ def test_commit_from_a_log_lost_in_an_unclean_election_holds(tmp_path: Path) -> 
         for _ in range(2):
             decision = world.decide(consumed(pair), pair)
             assert (decision.action, codes(decision)) == ("hold", {"F5"})
-            assert "of which this log has nothing" in decision.reasons[0].text
+            assert "which this log does not have" in decision.reasons[0].text
 
 
 def test_leader_epoch_without_records_leaves_no_trace(world: World) -> None:

@@ -150,7 +150,7 @@ def test_invalid_topic_name_is_refused_as_a_key(journal: Journal, name: str) -> 
     before = world.ends(POLICY_TOPIC)
     for arguments in (("set", name, "log.retention.min.timestamp=5"), ("unset", name)):
         refused = run(world, "policy", *arguments, "-p", str(policy), check=1).err
-        assert re.fullmatch(r"kretain: [ -~]{1,90}…? is no topic's name\n", refused)
+        assert re.fullmatch(r"kretain: [ -~]{1,90}…? is not a topic name\n", refused)
     assert world.ends(POLICY_TOPIC) == before
 
 

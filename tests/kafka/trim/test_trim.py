@@ -160,7 +160,7 @@ def test_rechecks_that_stay_too_slow_end_the_trim(world: World, monkeypatch: pyt
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
     assert asked == [4, 2, 1, 1, 1, 1]
     assert [row.outcome for row in report.rows] == ["failed"] * 4
-    assert all("takes longer than" in row.reasons[0].text for row in report.rows)
+    assert all("took longer than" in row.reasons[0].text for row in report.rows)
     assert world.ends(name) == (0, 10)
 
 
@@ -390,7 +390,7 @@ def test_partition_rejected_by_the_broker_fails_alone(world: World, monkeypatch:
     monkeypatch.setattr(deleter, "delete_request", beyond)
     rows = world.trim(plan, consumed(name)).rows
     assert [(row.outcome, row.log_start) for row in rows] == [("trimmed", 8), ("failed", 0)]
-    assert rows[1].reasons[0].text == "the log does not hold that offset (OFFSET_OUT_OF_RANGE)"
+    assert rows[1].reasons[0].text == "the log does not have that offset (OFFSET_OUT_OF_RANGE)"
     assert audit(world)[2]["partitions"][1]["reason"].endswith("(OFFSET_OUT_OF_RANGE)")
 
 

@@ -103,7 +103,7 @@ def test_trim_claims_what_nobody_else_has_deleted(
     assert report.trimmed.records == (8 if outcome == "trimmed" else 0)
     past = past_day(world.state_dir, report.cluster_id, now_ms(), Limits())
     assert past.records == 8, "what may have gone counts for limits"
-    assert outcome == "trimmed" or "unknown" in row.reasons[0].text or "may yet move" in row.reasons[0].text
+    assert outcome == "trimmed" or "unknown" in row.reasons[0].text or "may still move" in row.reasons[0].text
 
 
 def test_late_log_start_beyond_an_unanswered_request_is_not_claimed(
@@ -173,7 +173,7 @@ def test_delete_that_timed_out_at_followers_still_counts_as_trimmed(
     monkeypatch.setattr(deleter, "delete_request", impatient)
     monkeypatch.setattr(deleter.Deleter, "delete", delete)
     report = world.trim(plan, consumed(name))
-    assert said == ["the broker was not done in time (REQUEST_TIMED_OUT)"]
+    assert said == ["the broker did not finish in time (REQUEST_TIMED_OUT)"]
     row = only(report)
     assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)
 

@@ -171,7 +171,7 @@ def test_damaged_part_keeps_its_run_and_other_runs_are_joined(tmp_path: Path, ha
             path.write_bytes(whole[:-1])
     [problem] = compacted(store)
     assert str(path.name) in problem
-    assert "left as it is" in problem
+    assert "other files there are unchanged" in problem
     assert spans(read_catalog(store)[0][0].segments) == [(0, 10), (10, 20), (30, 50)]
     assert list(records_of(store, parts[0])) == log(0, 10)
 

@@ -80,7 +80,7 @@ def other_records(folder: Path) -> None:
         (missing("*.parquet"), "No such file"),
         (cut, "bytes, its manifest says"),
         (flipped, "CRC checksum|damaged|can't be read"),
-        (other_records, "is another one than was written"),
+        (other_records, "differs from what was written"),
         (lambda folder: folder.rename(folder.with_name("gone")), "No such file"),
     ],
 )

@@ -92,8 +92,8 @@ Harm = Callable[[list[bytes]], list[bytes]]
         (lambda _: [], None, "cut at the end: 4 lines are missing"),
         (lambda ls: [ls[0], ls[2], ls[1], ls[3]], 3, "out of order: its number is 2"),
         (lambda ls: [*ls, ls[3]], 5, "out of order: its number is 4"),
-        (lambda ls: [*ls[:3], UNCHAINED, ls[3]], 4, "not chained: written by hand"),
-        (lambda ls: [UNCHAINED, *ls], 1, "not chained: written by hand"),
+        (lambda ls: [*ls[:3], UNCHAINED, ls[3]], 4, "not chained: not written by kretain"),
+        (lambda ls: [UNCHAINED, *ls], 1, "not chained: not written by kretain"),
         (lambda ls: [b"{", *ls[1:]], 1, "can't be read as a line"),
     ],
 )

@@ -104,7 +104,7 @@ def test_daily_count_is_unknown_when_its_files_were_removed(log: AuditLog) -> No
     amount, broken = log.trimmed_since(day(2))
     assert amount.records == 30
     assert broken is not None
-    assert f"{closed_name(8)}: the files before it were removed, and may tell of trims since" in broken
+    assert f"{closed_name(8)}: the files before it were removed, and may list trims since" in broken
     assert log.trimmed_since(day(3)) == (Amount(20, 200), None)
     now = 1_793_588_400_000 + 3_600_000  # 2026-11-02T03:00:00Z, an hour later
     with pytest.raises(StateError, match="were removed"):

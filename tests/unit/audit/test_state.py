@@ -44,7 +44,7 @@ def test_stale_lock_file_does_not_block_a_trim(tmp_path: Path, left: str) -> Non
 def test_lock_without_a_holders_name_still_locks(tmp_path: Path) -> None:
     with trim_lock(tmp_path, "then"):
         (tmp_path / "trim.lock").write_text("not json")
-        with pytest.raises(LockedError, match="its holder left no name"), trim_lock(tmp_path, "now"):
+        with pytest.raises(LockedError, match="its holder is unknown"), trim_lock(tmp_path, "now"):
             pytest.fail("two at a time")
 
 

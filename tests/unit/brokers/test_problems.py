@@ -75,7 +75,7 @@ def test_tls_problem_names_only_the_settings_in_use() -> None:
         (kafka_errors.KafkaConnectionError("111 ECONNREFUSED"), "connection refused"),
         (
             kafka_errors.KafkaConnectionError("DNS lookup failed for nowhere:9092, gaierror(-2, 'Name or …')"),
-            "its host name cannot be resolved: check the name and DNS",
+            "cannot resolve its host name: check the name and DNS",
         ),
         (kafka_errors.KafkaTimeoutError("Request timed out after 2997 ms"), "no answer came in time"),
         (kafka_errors.NodeNotReadyError("3"), "broker 3 can't be reached"),
@@ -91,8 +91,8 @@ def test_connection_error_is_reported_in_our_words(error: Exception, ours: str) 
         (29, "DELETE", "this user needs DELETE on the topic (TOPIC_AUTHORIZATION_FAILED)"),
         (30, "READ", "this user needs READ on the group (GROUP_AUTHORIZATION_FAILED)"),
         (31, "DESCRIBE", "this user needs DESCRIBE on the cluster (CLUSTER_AUTHORIZATION_FAILED)"),
-        (1, "READ", "the log does not hold that offset (OFFSET_OUT_OF_RANGE)"),
-        (3, "READ", "it is not there, or this user may not DESCRIBE it (UNKNOWN_TOPIC_OR_PARTITION)"),
+        (1, "READ", "the log does not have that offset (OFFSET_OUT_OF_RANGE)"),
+        (3, "READ", "it does not exist, or this user may not DESCRIBE it (UNKNOWN_TOPIC_OR_PARTITION)"),
         (22, "READ", "ILLEGAL_GENERATION (The broker's.)"),
     ],
 )
@@ -108,7 +108,7 @@ def test_broker_error_code_is_reported_in_our_words(code: int, needs: str, ours:
     ("name", "ours"),
     [
         ("_TRANSPORT", "the connection to the broker broke"),
-        ("_AUTO_OFFSET_RESET", "the log does not hold that offset"),
+        ("_AUTO_OFFSET_RESET", "the log does not have that offset"),
         ("TOPIC_AUTHORIZATION_FAILED", "this user needs READ on the topic (TOPIC_AUTHORIZATION_FAILED)"),
         ("NOT_LEADER_FOR_PARTITION", "its leader has just changed (NOT_LEADER_FOR_PARTITION)"),
     ],

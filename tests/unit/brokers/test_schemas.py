@@ -333,7 +333,7 @@ def test_schema_that_cannot_be_had_names_id_url_and_reason(registry: Registry, a
     for _again in range(3):
         with pytest.raises(SchemaError, match=text) as error:
             one.value("avro", RAW, ("at",))
-        assert str(error.value).startswith(f"schema 7, which can't be had from {registry.url}: ")
+        assert str(error.value).startswith(f"schema 7, which could not be fetched from {registry.url}: ")
         assert "s3cret" not in str(error.value)
     assert len(registry.asked) == 1, "a failure counts for a while"
 
@@ -447,7 +447,7 @@ def test_client_file_names_the_registry(given: dict[str, str], url: str, user_in
     assert "a:b" not in repr(found)
     assert "s3cret" not in found.problem
     if problem:  # files that clients share may name what kretain never needs: only who needs it hears of it
-        with pytest.raises(SchemaError, match=r"^schema 7, which can't be had from"):
+        with pytest.raises(SchemaError, match=r"^schema 7, which could not be fetched from"):
             SchemaRegistry(found).value("avro", RAW, ("at",))
 
 

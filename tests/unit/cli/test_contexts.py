@@ -147,7 +147,7 @@ def test_no_policy_flag_overrides_the_contexts_policy(kretain: Said, config: Pat
     assert "127.0.0.1:1" in without
     assert "--consumed-after" in kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", check=2).err
     both = kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", "-p", "x.yaml", check=2).err
-    assert "leave one of them out" in " ".join(both.split())
+    assert "omit one of them" in " ".join(both.split())
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_state_folder_writable_by_others_is_refused(tmp_path: Path, use: tuple[s
     act(folder)
     for path in (folder, folder.parent):
         path.chmod(0o777)
-        with pytest.raises(StateError, match=f"anybody may write to the state directory {path}: chmod o-w '{path}'"):
+        with pytest.raises(StateError, match=f"the state directory {path} is world-writable: chmod o-w '{path}'"):
             act(folder)
         path.chmod(0o700)
     act(folder)

@@ -298,7 +298,7 @@ def test_first_of_two_rules_with_one_bound_is_named() -> None:
 
 
 def test_floor_below_the_log_start_mentions_the_loss() -> None:
-    note = Reason("F5", "6 records were gone")
+    note = Reason("F5", "6 records were deleted")
     facts = Log(10, [OLD] * 5).facts(R1)._replace(floor=Floor(4, "group:a", (note,)))
     decision = decide(facts, R1, NOW)
     assert (decision.action, decision.reasons) == ("keep", (note,))

@@ -245,7 +245,7 @@ def test_fleet_plan_with_one_cluster_twice_is_refused(tmp_path: Path, kind: str)
     [
         (lambda c: c.update(format="kretain.fleet-plan/v2"), "fleet-plan/v2"),
         (lambda c: c.update(clusters="all"), "clusters"),
-        (lambda c: c["clusters"].append(c["clusters"][0]), "cluster eu stands there twice"),
+        (lambda c: c["clusters"].append(c["clusters"][0]), "cluster eu appears twice"),
         (lambda c: c["clusters"][0].update(name=3), r"clusters\.0\.name"),
         (lambda c: c["clusters"][0].update(format="x"), r"clusters\.0 has format 'x'"),
         (lambda c: c["clusters"][1].update(error=None), r"clusters\.1 has format None"),
@@ -539,7 +539,7 @@ def test_fleet_paths_are_relative_to_its_file() -> None:
         ),
         (
             "version: 1\nclusters:\n  - name: a\n    context: c\n    bootstrap-server: b:9092\n",
-            ["fleet.yaml:5: bootstrap-server: can't stand beside context, which says how the cluster is reached"],
+            ["fleet.yaml:5: bootstrap-server: can't be combined with context, which names the connection"],
         ),
         (
             "version: 1\nclusters:\n  - name: a b\n    context: c\n",

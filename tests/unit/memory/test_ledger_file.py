@@ -129,12 +129,12 @@ def test_empty_file_in_place_of_a_known_ledger_is_refused(tmp_path: Path) -> Non
     with Ledger(tmp_path / "c1") as ledger:
         known = NamedLedger(ledger.ledger_id, ledger.revision)
     path.write_bytes(b"")
-    with pytest.raises(StateError, match="it is not the ledger that was there"), Ledger(tmp_path / "c1", known):
+    with pytest.raises(StateError, match="it is not the previous ledger"), Ledger(tmp_path / "c1", known):
         pytest.fail("started over in silence")
     shutil.rmtree(tmp_path / "c1")
     with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one starts over
         assert (ledger.began_anew, ledger.replaces) == (True, known.ledger_id)
-        assert "is gone: what it remembered no longer counts" in missing_since(ledger, known)[0].text
+        assert "is missing: what it remembered no longer counts" in missing_since(ledger, known)[0].text
     with Ledger(tmp_path / "c1", known) as ledger:
         assert (ledger.began_anew, missing_since(ledger, known)) == (False, [])
 

@@ -162,7 +162,7 @@ def test_commit_below_the_log_start_counts_and_names_the_lost_records() -> None:
     floor = fold.floor(ORDERS0, 10, 20)
     assert isinstance(floor, Floor)
     assert floor.offset == 3
-    assert "7 records were gone" in floor.notes[0].text
+    assert "7 records were deleted" in floor.notes[0].text
     assert at(fold, start=3) == Floor(3, "group:slow")
 
 
@@ -421,7 +421,7 @@ def test_group_that_starts_back_lowers_the_floor_to_where_it_would_start() -> No
     found = fold.floor(ORDERS0, 0, 10)
     assert isinstance(found, Floor)
     assert (found.offset, found.by, found.notes[0].code) == (4, "group:daily", "F2")
-    assert "starts 1 d back if it comes (groups.start): 4" in found.notes[0].text
+    assert "if it comes, it starts 1 d back, at 4 (groups.start)" in found.notes[0].text
     assert at(starting(told=10)) == Floor(9, "group:done")
     assert at(starting(), 1) == Floor(4, "group:daily"), "where it has a commit, that counts"
 

@@ -278,7 +278,7 @@ def web() -> Iterator[str]:
     ("path", "said"),
     [
         ("/dated", None),
-        ("/undated", 'nothing says how old it is: write it as JSON, with "at"'),
+        ("/undated", 'nothing says how old it is: write JSON with "at"'),
         ("/down", "{url}: HTTP 503"),
         ("/short", "{url}: its answer was cut short"),
         ("/dribble", "{url}: not read within 1 s (timeout)"),

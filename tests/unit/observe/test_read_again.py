@@ -116,7 +116,7 @@ def test_records_that_had_event_times_and_have_none_now_hold(
     again, prefix = one.read(start)
     assert again == newest
     assert isinstance(prefix, Unknown)
-    assert re.search(r"the record at offset \d has none now; does the registry give other", prefix.reasons[0].text)
+    assert re.search(r"the record at offset \d has none now; does the registry return other", prefix.reasons[0].text)
 
 
 @pytest.mark.parametrize("start", [0, 1, 4])

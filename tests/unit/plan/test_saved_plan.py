@@ -179,7 +179,7 @@ FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
         ({}, SELECTION, 3_600_000, None),
         ({}, SELECTION, 3_600_001, "is 1h old (limit 1h): run kretain plan again"),
         ({}, SELECTION, -60_000, None),
-        ({}, SELECTION, -60_001, "from the future"),
+        ({}, SELECTION, -60_001, "in the future"),
         ({"cluster_id": "c2"}, SELECTION, 0, "the plan is for cluster c2, this is c1"),
         ({"flags": FLAGS.flags()}, SELECTION, 0, "other one-off rules (--older-than 86400000)"),
         ({}, Selection(SELECTION.policy.with_one_off(FLAGS), ("orders",)), 0, "other one-off rules (none)"),
@@ -247,12 +247,15 @@ def test_folder_of_parts_in_any_order_reads_as_the_same_plan(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda folder: (folder / HEAD_FILE).unlink(), "not a whole plan: it has no _plan.json"),
+        (lambda folder: (folder / HEAD_FILE).unlink(), "not a complete plan: it has no _plan.json"),
         (lambda folder: (folder / HEAD_FILE).write_text("{"), "_plan.json:1 is not a valid plan file"),
         (lambda folder: (folder / HEAD_FILE).write_text("[]"), "not a JSON object"),
         (lambda folder: (folder / "_temporary").mkdir(), "still writing"),
-        (lambda folder: (folder / "part-00001-c000.snappy.parquet").unlink(), "not whole: cluster c1 has 3 rows"),
-        (lambda folder: (folder / "part-00001-c000.snappy.parquet").write_bytes(b"PAR1"), "not a whole Parquet file"),
+        (lambda folder: (folder / "part-00001-c000.snappy.parquet").unlink(), "incomplete: cluster c1 has 3 rows"),
+        (
+            lambda folder: (folder / "part-00001-c000.snappy.parquet").write_bytes(b"PAR1"),
+            "not a complete Parquet file",
+        ),
         (
             lambda folder: (folder / "again.parquet").write_bytes(
                 (folder / "part-00001-c000.snappy.parquet").read_bytes()
@@ -306,7 +309,7 @@ ROWS = [{"cluster": "c1", **row_as_json(one)} for one in EVERY.decisions]
         ({"rule": "whim"}, "rule"),
         ({"reasons": None}, "reasons"),
         ({"reasons": [{"code": "F3", "text": None}]}, "reasons"),
-        ({"cluster": "c2"}, "rows of cluster c2, of which its head says nothing"),
+        ({"cluster": "c2"}, "rows of cluster c2, which its head does not name"),
         ({"cluster": None}, "rows of cluster None"),
     ],
 )
@@ -357,7 +360,7 @@ def test_truncated_or_damaged_plan_file_is_refused_or_reads_equal(tmp_path: Path
     whole = path.read_bytes()
     for end in (0, 4, 11, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:end])
-        with pytest.raises(SavedPlanError, match="not a whole Parquet file"):
+        with pytest.raises(SavedPlanError, match="not a complete Parquet file"):
             read_plan(path)
     for place in range(0, len(whole), 13):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])

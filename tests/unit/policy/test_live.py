@@ -98,7 +98,7 @@ WRONG = [
     ({M: 5, "hold": "x"}, "hold can't live in the policy topic"),
     ({M: 5, "": 1}, "'' can't live in the policy topic"),
     ({M: 5, "\u202e\x1b[2J": 1}, "'\\u202e\\x1b[2J' can't live in the policy topic"),
-    ({M: None}, f"{M} has no value: leave it out, or delete the whole message"),
+    ({M: None}, f"{M} has no value: omit it, or delete the message"),
 ]
 
 
@@ -147,7 +147,7 @@ def test_message_for_a_topic_without_live_keys_is_noted() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"\xed\xa0\x80", b"a b", b"..", b"a" * 250, b"k" * 1_000_000])
 def test_key_that_is_no_topic_is_named_and_ignored(key: bytes | None) -> None:
     live = live_settings(POLICY, [Message(0, 3, key, b"{}")])
-    assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is no topic's name; ignored"]
+    assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is not a topic name; ignored"]
     assert live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes == ()
 
 

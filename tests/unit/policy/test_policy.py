@@ -325,10 +325,10 @@ def test_any_structure_gives_a_policy_or_problems(value: object) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ("retention.ms: 9223372036854775808", "retention.ms: 9223372036854775808 is more than Kafka has room for"),
-        ("retention.commitoffset.hours: 9223372036854775807", "9223372036854775807 is more than Kafka has room for"),
-        ("retention.ms: 99999999999999999999d", "'99999999999999999999d' is more than Kafka has room for"),
-        ("retention.bytes: 9999PiB", "'9999PiB' is more than Kafka has room for"),
+        ("retention.ms: 9223372036854775808", "retention.ms: 9223372036854775808 is more than Kafka allows"),
+        ("retention.commitoffset.hours: 9223372036854775807", "9223372036854775807 is more than Kafka allows"),
+        ("retention.ms: 99999999999999999999d", "'99999999999999999999d' is more than Kafka allows"),
+        ("retention.bytes: 9999PiB", "'9999PiB' is more than Kafka allows"),
         ('log.retention.min.timestamp: "9223372036854775808"', "'9223372036854775808' is not a time in Unix ms"),
         ("log.retention.min.timestamp: 1969-12-31T23:59:59Z", "is not a time in Unix ms"),
         (f"retention.ms: {'x' * 10_000}", "'xxxx"),
@@ -647,7 +647,7 @@ def test_json_schema_accepts_valid_floors_and_rejects_invalid_ones() -> None:
         ),
         (
             "  - {name: a, file: a}\n  - {name: a, file: b}",
-            "policy.yaml:2: floors: file:a stands there twice: give each its own name",
+            "policy.yaml:2: floors: file:a appears twice: give each its own name",
         ),
         (
             "  - {name: a, command: flink --json}",
@@ -676,7 +676,7 @@ def test_json_schema_accepts_valid_floors_and_rejects_invalid_ones() -> None:
             ),
         ),
         ("  - {name: a, file: a, maxage: 1h}", "policy.yaml:3: maxage: is not a key here; did you mean max.age?"),
-        ("  - {zookeeper: 'a:1', groups: []}", "policy.yaml:3: floors: groups is empty: nobody would count"),
+        ("  - {zookeeper: 'a:1', groups: []}", "policy.yaml:3: floors: groups is empty: no group would count"),
         ("  - {file: a, name: a, timeout: 0}", "policy.yaml:3: floors: timeout is not between 1 ms and 30 s"),
         ("  - {file: a, name: a, timeout: 100d}", "policy.yaml:3: floors: timeout is not between 1 ms and 30 s"),
         ("  - a.json", "policy.yaml:3: floors: is not a mapping of keys to values"),

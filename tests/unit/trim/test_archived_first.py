@@ -116,9 +116,9 @@ def test_log_that_differs_from_its_copy_holds() -> None:
         (copied(), target(start=9), URL, "from 10 on, and its log starts at 9"),
         (copied(), target(start=None), URL, "an unknown offset"),
         (copied(), target(topic_id="B"), URL, "recreated"),
-        (copied(), target(), "s3://elsewhere", "the policy asks for s3://elsewhere"),
+        (copied(), target(), "s3://elsewhere", "the policy now names s3://elsewhere"),
         (copied(url="s3://elsewhere"), target(), URL, "was archived to s3://elsewhere"),
-        (copied(end=10), target(), URL, "up to 10 alone"),
+        (copied(end=10), target(), URL, "only up to 10,"),
     ],
 )
 def test_copy_of_another_log_releases_nothing(copy: Archived, second: Target, url: str, said: str) -> None:
@@ -139,7 +139,7 @@ def test_trim_never_passes_the_end_of_the_copy(start: int, copied_from: int, end
 
 def test_dry_run_names_what_would_be_archived() -> None:
     assert rehearsed(TP, target(), fresh())[0].text == (
-        f"a trim would first archive offsets 10 to 100 to {URL}; a rehearsal archives nothing"
+        f"a trim would first archive offsets 10 to 100 to {URL}; a dry run archives nothing"
     )
     assert rehearsed(TP, target(), fresh({})) == ()
 

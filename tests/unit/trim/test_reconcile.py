@@ -75,11 +75,11 @@ def test_reconcile_only_narrows(planned: Decision, fresh: Decision | None, outco
         (3, 4, 100, None),
         (3, 4, 50, None),  # the epoch ended where the trim does
         (3, 4, 49, "cut back to 49"),
-        (3, 4, None, "of which this log has nothing"),
-        (4, 3, 100, "of which this log has nothing"),
+        (3, 4, None, "which this log does not have"),
+        (4, 3, 100, "which this log does not have"),
         (3, 4, Unknown.because("M4", "no answer"), "is unknown: no answer"),
-        (None, 4, 100, "does not say in which leader epoch"),
-        (3, None, 100, "does not say in which leader epoch"),
+        (None, 4, 100, "the plan has no leader epoch"),
+        (3, None, 100, "the plan has no leader epoch"),
     ],
 )
 def test_plan_of_another_log_holds(
@@ -318,11 +318,11 @@ def target_at(offset: int, log_start: int = 2) -> Target:
         # No answer came, or none was waited for.
         (LOST, 8, "trimmed", None, ""),
         (LOST, 9, "unverified", "verify", "beyond the offset asked for"),
-        (LOST, 3, "unverified", "verify", "was still 3: it may yet move"),
+        (LOST, 3, "unverified", "verify", "was still 3: it may still move"),
         (LOST, None, "unverified", "verify", "timed out"),
         (None, 8, "trimmed", None, ""),
-        (None, 9, "unverified", "verify", "no answer was waited for"),
-        (None, None, "unverified", "verify", "no answer was waited for"),
+        (None, 9, "unverified", "verify", "kretain did not wait for an answer"),
+        (None, None, "unverified", "verify", "kretain did not wait for an answer"),
     ],
 )
 def test_verdict_names_who_moved_the_log_start(

@@ -79,7 +79,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         raise SourceError(f"{checkpoint.shown}: no source of this query reads Kafka, or none has begun yet")
     if source.max_age_ms is not None:
         if committed_ms is None:
-            raise SourceError(f"{checkpoint.shown}: nothing says how old its last batch is: leave out max.age")
+            raise SourceError(f"{checkpoint.shown}: its last batch has no time: leave out max.age")
         check_age(committed_ms, reach.now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions, frozenset(reads), unread=frozenset(torn))}
 
@@ -126,7 +126,7 @@ def _last_batch(checkpoint: Storage, log: str) -> int | None:
 def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None]:
     """Return a log file's lines after its version, and when it was written."""
     if (found := _text_if_there(checkpoint, log, name)) is None:
-        raise SourceError(f"{checkpoint.shown}: {name} is not there: is this the checkpoint of a query that ran?")
+        raise SourceError(f"{checkpoint.shown}: {name} is not there: is this the checkpoint of a query that has run?")
     return found
 
 
@@ -190,6 +190,6 @@ def _kafka_offsets(text: str, name: str, line: int) -> _Offsets | None:
             if _NUMBER.fullmatch(partition) is None or int(partition) > MAX_PARTITION:
                 raise SourceError(f"{name}, line {line}: {plain(topic)} has a partition {shown(partition)}")
             if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
-                raise SourceError(f"{name}, line {line}: partition {partition} of {plain(topic)} stands at no offset")
+                raise SourceError(f"{name}, line {line}: partition {partition} of {plain(topic)} has no offset")
             found[topic][int(partition)] = offset
     return found

@@ -36,7 +36,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
     at_ms, positions = read_positions(content)
     moment = written_ms if at_ms is None else at_ms
     if moment is None:
-        raise SourceError('nothing says how old it is: write it as JSON, with "at"')
+        raise SourceError('nothing says how old it is: write JSON with "at"')
     check_age(moment, reach.now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
 

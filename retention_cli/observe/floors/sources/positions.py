@@ -48,7 +48,7 @@ def read_positions(content: bytes) -> tuple[int | None, dict[str, list[Position]
     for place, topic, partition, offset in rows:
         here = found.setdefault(topic, {})
         if partition in here:
-            raise SourceError(f"{place}: {shown(topic)}, partition {partition}, stands in it twice")
+            raise SourceError(f"{place}: {shown(topic)}, partition {partition}, appears twice")
         here[partition] = offset
     if not found:
         raise SourceError("it holds no positions")
@@ -81,7 +81,7 @@ def parse(text: str, first_line: int = 1) -> Any:
         raise SourceError(f"line {error.lineno + first_line - 1}: it is not JSON, or was cut short") from None
     except (ValueError, RecursionError) as error:
         twice = isinstance(error, JsonContentError) and error.twice
-        raise SourceError("it has a key twice" if twice else "it is not JSON that can be read") from None
+        raise SourceError("it has a key twice" if twice else "it is not readable JSON") from None
 
 
 _Row = tuple[str, str, int, int]
@@ -133,7 +133,7 @@ def _from_csv(text: str) -> list[_Row]:
                 raise SourceError(f"{place} is not topic,partition,offset")
             partition, offset = (_number(place, *cell) for cell in zip(_HEADER[1:], row[1:], strict=True))
             if partition > MAX_PARTITION or offset > MAX_OFFSET:
-                raise SourceError(f"{place}: a number is larger than Kafka has room for")
+                raise SourceError(f"{place}: a number is larger than Kafka allows")
             found.append((place, row[0], partition, offset))
     except csv.Error:
         raise SourceError("it is not CSV: a quote is not closed, or it is no text") from None

@@ -56,7 +56,7 @@ def out_of_range(run: Run) -> str | None:
     """Return why the last sync is not of records that are there, None if both are."""
     sync, there = run.sync, run.there
     if sync.upstream >= run.extent.end:
-        return f"its offset sync is of offset {sync.upstream:,}, which is not written yet: of a former topic?"
+        return f"its offset sync is of offset {sync.upstream:,}, which is not written yet: maybe of a former topic"
     if not there.start <= sync.downstream < there.end:
         return (
             f"the copy of offset {sync.upstream:,} is no longer there: it was {sync.downstream:,}, and there are "
@@ -168,7 +168,7 @@ class Proof:
             elif one.is_of(other):
                 found[tp] = None
             else:
-                why = "a topic was recreated, or records are changed or stamped anew on the way"
+                why = "a topic was recreated, or records are changed or get new timestamps on the way"
                 found[tp] = f"{name} is not a copy of offset {offset:,}: {why}"
         return found
 

@@ -64,7 +64,7 @@ def position_of(extent: Range, sync: Sync | None, committed: int | None) -> int 
         return extent.end
     if sync is None or committed is None:
         what = "no offset sync" if sync is None else "no committed offset"
-        return f"MirrorMaker 2 has {what} of it: nothing is known to be copied"
+        return f"MirrorMaker 2 has {what} of it: kretain knows of no copied records"
     return min(sync.upstream, committed) + 1
 
 
@@ -81,7 +81,7 @@ class _Replica:
         near, far = self.here.metadata(), self.there.metadata()
         planned = self.reach.metadata
         if near.cluster_id != planned.cluster_id:
-            raise SourceError(f"{self.here.settings.bootstrap} is another cluster by now ({near.cluster_id})")
+            raise SourceError(f"{self.here.settings.bootstrap} is now another cluster ({near.cluster_id})")
         if not far.cluster_id or near.cluster_id == far.cluster_id:
             raise SourceError(f"context {self.source.place} is this cluster itself")
         alias = self._alias(far)
@@ -154,5 +154,5 @@ def _differs(topic: str, planned: ClusterMetadata, near: ClusterMetadata) -> str
         or one.topic_id != other.topic_id
         or one.partitions.keys() != other.partitions.keys()
     ):
-        return "brokers don't agree on it: it was made or changed just now"
+        return "brokers do not agree on it yet: it was created or changed just now"
     return None

@@ -110,7 +110,7 @@ class _Tree:
             raise SourceError("there is no /consumers: is the chroot right?") from None
         groups = [name for name in names if matches(source.groups, name) and not matches(source.ignored, name)]
         if not groups:
-            raise SourceError("no group below /consumers is one that counts: are the chroot and groups right?")
+            raise SourceError("no group under /consumers counts: are the chroot and groups right?")
         topics = self._below(f"{_ROOT}/{group}/offsets" for group in groups)
         reads = self._reads(groups)
         partitions = self._below(f"{path}/{topic}" for path, some in topics.items() for topic in some)
