@@ -1,11 +1,13 @@
 """Check what people read: no odd turns of phrase, no sentence over 30 words, no help line over 80 characters.
 
-``python tools/words.py`` checks the command line's help and every page that is not in :data:`GENERATED`; with paths it
-checks these pages alone. It prints ``file:line: problem`` and exits with 1 if there is one.
+``python tools/words.py`` checks the command line's help, the texts in the code, and every page that is not in
+:data:`GENERATED`; with paths it checks these pages alone. It prints ``file:line: problem`` and exits with 1 if there
+is one.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import typer
 from kretain.app import COMMANDS, app
 
 ROOT: Final = Path(__file__).parents[1]
+CODE: Final = ("retention_cli", "cli/kretain")
 LONGEST_SENTENCE: Final = 30
 LONGEST_HELP: Final = 80
 TICS: Final = {
@@ -89,6 +92,15 @@ def helps() -> Iterator[tuple[str, str]]:
         yield from walk(root.get_command(None, name), f"kretain {name}")
 
 
+def literals(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each text of a module that is no docstring, and its line: messages, reasons, notes and hints."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.lineno, node.value
+
+
 def main(paths: list[str]) -> int:
     """Print the problems; return 1 if there are any."""
     single = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "cli/kretain/reasons.md")
@@ -96,6 +108,11 @@ def main(paths: list[str]) -> int:
     every = (*(ROOT / one for one in single), *(page for one in folders for page in sorted(one.glob("*.md"))))
     pages = [Path(one) for one in paths] or [one for one in every if str(one.relative_to(ROOT)) not in GENERATED]
     found = [one for page in pages for one in problems(page.name, page.read_text(encoding="utf-8"))]
+    modules = () if paths else [one for folder in CODE for one in sorted((ROOT / folder).rglob("*.py"))]
+    for module in modules:
+        for line, text in literals(module):
+            tics = [better for tic, better in TICS.items() if re.search(tic, text, re.IGNORECASE)]
+            found += [f"{module.relative_to(ROOT)}:{line}: {text[:60]!r}: {better}" for better in tics]
     for name, text in () if paths else helps():
         found += problems(name, text)
         if len(text) > LONGEST_HELP:

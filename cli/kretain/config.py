@@ -166,7 +166,7 @@ def resolve(common: Common, chosen: Chosen | None = None, *, policy_counts: bool
     address = connection.get("bootstrap.servers")
     own = address is not None and where in (address.origin, file_origin if bootstrap is None else "")
     if common.no_policy and common.policy is not None and common.given_by.get("policy", "flag") == "flag":
-        raise UsageError("--policy names a policy file, and --no-policy wants none: omit one of them")
+        raise UsageError("--policy names a policy file, and --no-policy excludes one: omit one of them")
     policy, policy_origin = (None, "--no-policy") if common.no_policy else pick("policy", common.policy)
     state, state_origin = pick("state-dir", common.state_dir)
     timeout, timeout_origin = pick("timeout", common.timeout)
@@ -268,7 +268,7 @@ def _timeout_ms(value: Any, origin: str) -> int:
     except UnitError as error:
         raise ConfigError(f"{origin}: timeout: {error}") from None
     if milliseconds <= 0:
-        raise ConfigError(f"{origin}: timeout: must be longer than nothing")
+        raise ConfigError(f"{origin}: timeout: must be more than 0")
     return milliseconds
 
 

@@ -224,7 +224,9 @@ def read_ranges(
     for tp, one in read_messages(settings, ranges, fetching, _one_by_one(on_record), _until(deadline, late)).items():
         result[tp] = one.error
         if one.error is None and one.offset < ranges[tp].end:  # the broker no longer leads, or the log was cut
-            text = f"the log was read to {one.offset:,}, and returned no more, though it continued to {ranges[tp].end:,}"
+            text = (
+                f"the log was read to {one.offset:,}, and returned no more, though it continued to {ranges[tp].end:,}"
+            )
             result[tp] = RequestFailedError(text, retriable=True)
     return result
 

@@ -196,7 +196,9 @@ class ClusterWriter:
                 return UnauthorizedError(f"{what}: the cluster refused the connection: {text}")
             case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
                 self._producer = None  # it would keep that state even after the topic is created
-                return RequestFailedError(f"{what}: it does not exist: kretain cluster init creates it", retriable=False)
+                return RequestFailedError(
+                    f"{what}: it does not exist: kretain cluster init creates it", retriable=False
+                )
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
                 heard = f" ({without_secrets(self._heard, self._settings)})" if self._heard else ""
                 text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"

@@ -122,11 +122,11 @@ def all_disks(
 
 
 def _absent(asked: bool, replicas: Mapping[TopicPartition, int]) -> str:
-    what = "it does not say what lies on its disks" if asked else "it is down: the cluster does not name it"
+    what = "it does not report what is on its disks" if asked else "it is down: the cluster does not list it"
     names = sorted({tp.topic for tp in replicas})
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     held = f"{len(replicas):,} replica{'s' if len(replicas) > 1 else ''} of {', '.join(names[:_NAMED])}{more}"
-    return f"{what}; it holds {held}, and how full its disks are is unknown until it is back"
+    return f"{what}; it holds {held}, and its disk usage is unknown until it is back"
 
 
 def _disk(broker: int, dirs: Sequence[LogDirState], rules: DiskRules) -> Disk:
@@ -156,7 +156,7 @@ def _room(
     if isinstance(usable, Unknown):
         return usable
     if total <= 0:
-        return Unknown.because("disk", "the broker says that its volume has no bytes: set disks.capacity")
+        return Unknown.because("disk", "the broker reports a volume of 0 bytes: set disks.capacity")
     used = total - usable - reserved
     if used < 0:
         return Unknown.because("disk", f"disks.reserved of {format_bytes(reserved)} is more than is in use")
@@ -235,7 +235,7 @@ def _grouped(
         groups.append([one.path for one in some])
         named = {one.device for one in some}
         if len(some) > 1 and (len(named) > 1 or None in named):
-            text = "have the same size and the same room: they are taken for one device; disks.devices says otherwise"
+            text = "have the same size and free space, so they count as one device; set disks.devices if they are not"
             notes.append(Reason("disk", f"broker {broker}: {', '.join(one.path for one in some)} {text}"))
     for some, other in combinations(alike, 2):
         pair = next((pair for pair in product(some, other) if pair[0].may_be_one_with(pair[1])), None)

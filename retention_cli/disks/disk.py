@@ -169,13 +169,13 @@ class DiskOutcome:
         if self.unexplained_bytes:
             texts.append(
                 f"{format_bytes(self.unexplained_bytes)} in use are explained by no live replica and may be leaving "
-                "(files that were swept, deleted topics, replicas that were moved away): R6 waits for them. A scan "
+                "(files that were deleted, deleted topics, replicas that were moved away): R6 waits for them. A scan "
                 "tells (kretain segments scan, --inventory); else run again later than a check and a delete delay take "
                 "(log.retention.check.interval.ms, file.delete.delay.ms)"
             )
         if doubted := self.doubtful_bytes - self.unexplained_bytes:
             texts.append(
-                f"{format_bytes(doubted)} of live replicas may be dead, or go by other rules' trims: R6 waits for "
+                f"{format_bytes(doubted)} of live replicas may be dead or trimmed by other rules:  R6 waits for "
                 "them. A fresh scan tells (kretain segments scan, --inventory); else run again once brokers have swept "
                 "(log.retention.check.interval.ms)"
             )

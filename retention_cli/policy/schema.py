@@ -145,7 +145,7 @@ class DisksModel(StrictModel):
         "from the policy file's own folder. --inventory goes before it.",
     )
     reserved: v.SizesByDir | None = Field(
-        default=None, description="Bytes that a volume reports as not usable and nobody uses, such as ext4's 5 %."
+        default=None, description="Bytes that a volume reports as neither usable nor used, such as ext4's 5 %."
     )
     shared: v.Flag | None = Field(
         default=None, description="Others than Kafka take more than half of what is in use, and that is right."
@@ -211,7 +211,7 @@ class EntryModel(StrictModel):
     min_wallclock_ms: v.Milliseconds | None = Field(
         default=None,
         alias="retention.min.wallclock.ms",
-        description="Keep what was written less than this ago, whatever its timestamp says (G3).",
+        description="Keep what was written less than this ago, regardless of its timestamp (G3).",
     )
     max_ahead_ms: v.Milliseconds | None = Field(
         default=None,
@@ -237,7 +237,7 @@ class EntryModel(StrictModel):
     )
     unconsumed: v.HoldOrTrim | None = Field(
         default=None,
-        description="Whether rules other than R1 and R4 may trim what nobody has read (G2). Default: hold.",
+        description="Whether rules other than R1 and R4 may trim unread records (G2). Default: hold.",
     )
     compacted: v.SkipOrTrim | None = Field(
         default=None,

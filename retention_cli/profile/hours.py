@@ -323,4 +323,4 @@ def from_bytes(raw: bytes) -> PartitionHours:
             front = Front([(values, counts)] if length else [], length, known_to_ms)
         return PartitionHours(**head | {"frame": Frame(**head["frame"]), "rows": rows, "front": front})
     except (zlib.error, ValueError, TypeError, KeyError):
-        raise BrokenPieceError("this is no piece of a profile, or it is damaged") from None
+        raise BrokenPieceError("this is not a part of a profile, or it is damaged") from None

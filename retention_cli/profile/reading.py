@@ -116,7 +116,7 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
         time.sleep(_AGAIN_AFTER_S)
         moved = reader.metadata({tp.topic for tp in again})
         leaders = moved.places(name for name in names if name in moved.topics)
-        profile.unread += [Unread(tp, "the topic is gone") for tp in again if tp not in leaders]
+        profile.unread += [Unread(tp, "the topic no longer exists") for tp in again if tp not in leaders]
         _find_ranges(reader, profile, {tp: leaders[tp] for tp in again if tp in leaders}, last=True)
     return profile
 
@@ -272,7 +272,7 @@ def _note_end(profile: Profile, tp: TopicPartition, how: Ended) -> None:
         profile.unread.append(Unread(tp, str(how.error), how.offset, end))
     elif how.offset < end:
         profile.notes.append(
-            f"{tp}: an open transaction begins at offset {how.offset:,}; what stands behind it is no data yet"
+            f"{tp}: an open transaction begins at offset {how.offset:,}; records after it do not count yet"
         )
 
 

@@ -56,7 +56,7 @@ class LedgerView:
 
 
 def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
-    """Return what the ledger has of today's topic of that name; if the topic is gone, what it has of the former ones.
+    """Return what the ledger has of today's topic of that name; if there is none, what it has of former ones.
 
     Raises:
         NothingMatchesError: it has nothing.

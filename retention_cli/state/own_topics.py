@@ -63,7 +63,9 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
     """
     metadata = reader.metadata([topic]).topics.get(topic)
     if metadata is None:
-        raise TopicMissingError(f"topic {topic} does not exist, or this user may not read it: kretain cluster init creates it")
+        raise TopicMissingError(
+            f"topic {topic} does not exist, or this user may not read it: kretain cluster init creates it"
+        )
     leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
     ranges: dict[TopicPartition, Range] = {}
     for tp, there in reader.extents(leaders, "last-stable").items():

@@ -19,7 +19,7 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "plan_timestamp_seconds": ("When the last plan was made.", ()),
     "pass_duration_seconds": ("How long the last pass took.", ()),
     "leader": ("Whether this instance is the one that trims.", ()),
-    "policy_valid": ("Whether the policy file can be used as it is now.", ()),
+    "policy_valid": ("Whether the policy file is valid now.", ()),
     "trimmed_records_total": ("Records trimmed by this process.", ()),
     "trimmed_bytes_total": ("Bytes trimmed by this process, as far as known.", ()),
     "failures_total": ("What went wrong, by kind.", ("kind",)),

@@ -187,7 +187,7 @@ class Cluster:
         """
         origin = origin_of(plan)
         if not dry_run and yes is not True:
-            raise RefusedError("yes=True trims, dry_run=True rehearses; nothing was trimmed")
+            raise RefusedError("pass yes=True to trim or dry_run=True to rehearse; nothing was trimmed")
         most, age_ms = positive("max_partitions", max_partitions), duration_ms("max_age", max_age)
         lock_ms = duration_ms("wait_lock", wait_lock)
         given = rules_of(patterns(topics), one_off)

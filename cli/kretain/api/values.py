@@ -184,7 +184,7 @@ def origin_of(plan: object) -> Origin:
     """
     found = _ORIGINS.get(plan) if isinstance(plan, Plan) else None
     if found is None:
-        raise usage("this is no plan that plan() or load_plan() returned: plans are not edited; make another one")
+        raise usage("this is not a plan from plan() or load_plan(): plans cannot be edited; make another one")
     return found
 
 

@@ -140,7 +140,7 @@ class _Guide:
             "Why no further?", "One partition's log: kretain would trim the shaded part, and keep the solid part."
         )
         self._kretain("explain", "flights:0")
-        self._step("The rehearsal", "Everything that a trim does, except delete.")
+        self._step("The rehearsal", "Everything that a trim does, except the deletes.")
         self._kretain("trim", "--dry-run")
         if not self._trim():
             self._step("What is left", "You answered no, so nothing was trimmed. Every log still starts at 0.")

@@ -71,9 +71,9 @@ def history(
 
     chosen = bool(topics) or times.given or which.limit is not None or which.outcome is not None
     if verify and (which.run is not None or chosen):
-        raise UsageError("--verify looks at complete logs: leave TOPIC, --run, --limit, --outcome and times out")
+        raise UsageError("--verify checks complete logs: omit TOPIC, --run, --limit, --outcome and times")
     if which.run is not None and chosen:
-        raise UsageError("--run is one run: leave TOPIC, --limit, --outcome and times out")
+        raise UsageError("--run shows one run: omit TOPIC, --limit, --outcome and times")
     settings = resolve(common, policy_counts=False)
     if verify:
         return _verified(settings.state_dir, output)
@@ -98,7 +98,7 @@ def _verified(state_dir: Path, output: Output) -> Exit:
         return Exit.DONE
     many = f"{count(broken, 'audit log')} of {len(found)} {'is' if broken == 1 else 'are'} broken"
     tell(
-        f"kretain: {many}: put what is missing or edited back from a copy; or move audit*.jsonl and audit.head aside, "
-        f"all of them, and the next trim begins a new log"
+        f"kretain: {many}: restore missing or edited lines from a copy; or move all audit*.jsonl and audit.head "
+        f"aside, and the next trim begins a new log"
     )
     return Exit.FAILED

@@ -82,7 +82,7 @@ def prune(
         topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
         if (topics or groups) and not dry_run:
             what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
-            confirm_forgetting(f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes)
+            confirm_forgetting(f"Forget {what}? A forgotten group no longer counts (F6).", yes=yes)
         if not dry_run:
             topics, groups = ledger_view.prune(reader, memories, before_ms)
     print_pruned(metadata.cluster_id, topics, groups, output, dry_run=dry_run)

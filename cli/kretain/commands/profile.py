@@ -117,7 +117,7 @@ def _said(found: Profile, out: Path | None) -> list[str]:
     """Return warnings, and where the file is."""
     texts = list(found.notes)
     if found.interrupted:
-        texts.append("interrupted: this is what was read by then")
+        texts.append("interrupted: this shows what was read until then")
     else:
         for one in found.unread:
             part = "" if one.reached is None else f" from offset {one.reached:,} on"

@@ -143,7 +143,7 @@ def trim(
         common.deeds.fail(report.stopped_by, common.verbose)
     common.warn(*memories.notes[told:])
     if common.verbose:
-        warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
+        warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes and read-backs {report.delete_seconds:.2f} s")
     if how.output != "table":
         print_report(report, how.output, every_row=how.all_rows)
     for note in report.short if saved is not None or not made.disks else ():

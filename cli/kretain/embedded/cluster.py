@@ -97,7 +97,7 @@ class EmbeddedKafka:
         """The folder for all files. A temporary one is removed with the cluster, including any other files in it."""
         folder = self._directory or self._scratch
         if folder is None:
-            raise EmbeddedError("this Kafka does not run: it has no folder")
+            raise EmbeddedError("this Kafka is not running: it has no folder")
         return folder
 
     @property

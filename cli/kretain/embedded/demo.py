@@ -93,7 +93,7 @@ def _produce(kafka: EmbeddedKafka, topic: str, produced: Iterator[Record]) -> No
         )
         producer.poll(0)
     if producer.flush(60) or failed:
-        raise EmbeddedError(f"the demo's data was not taken: {failed[0] if failed else 'time-out'}")
+        raise EmbeddedError(f"the demo's data was not accepted: {failed[0] if failed else 'time-out'}")
 
 
 def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
@@ -139,7 +139,7 @@ def _read_until(consumer: Any, goals: Mapping[tuple[str, int], int]) -> None:
     deadline = time.monotonic() + _READ_SECONDS
     while any(position[tp] < goal for tp, goal in goals.items()):
         if time.monotonic() > deadline:
-            raise EmbeddedError("a demo consumer did not get through its topic in time")
+            raise EmbeddedError("a demo consumer did not finish its topic in time")
         for message in consumer.consume(10_000, timeout=1.0):
             if message.error() is None:
                 position[message.topic(), message.partition()] = message.offset() + 1

@@ -217,7 +217,7 @@ def _refuse_taken(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise EmbeddedError(
-                f"port {port} is taken ({error.strerror}): choose another, or stop what uses it"
+                f"port {port} is in use ({error.strerror}): choose another, or stop the program that uses it"
             ) from error
 
 

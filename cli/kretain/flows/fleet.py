@@ -71,7 +71,7 @@ class Fleet:
         found = []
         for name, resolved in self.clusters.items():
             if resolved.policy is None and not one_off.any_trigger:
-                raise UsageError(f"{name} has no policy: {self.source} names none for it; give one there, or -p FILE")
+                raise UsageError(f"{name} has no policy: {self.source} names none; add one there, or pass -p FILE")
 
             def selection(file: Path | None = resolved.policy) -> Any:
                 return rules.selection(file, topics, one_off)
@@ -153,9 +153,7 @@ def _from_file(common: Common, path: Path) -> Several:
 
     file = load_fleet(path)
     if common.policy is not None and file.names_policies:
-        raise UsageError(
-            f"{file.source} names policies: leave {_spelled(common, 'policy')} out, or take them out there"
-        )
+        raise UsageError(f"{file.source} names policies: omit {_spelled(common, 'policy')}, or remove them there")
     clusters: dict[str, Chosen] = {}
     for entry in file.entries:
         values: dict[str, Any] = {} if entry.context is None else context_of(entry.context)[0]

@@ -35,7 +35,7 @@ _EFFECTS: Final = {
     "sooner": ("data may be deleted sooner than wanted", "bold red"),
     "blocked": ("retention stops there", "red"),
     "longer": ("data stays longer than wanted", "yellow"),
-    "larger": ("more space than one may think", "yellow"),
+    "larger": ("more space than expected", "yellow"),
 }
 _CSV_COLUMNS: Final = (
     *("topic", "partitions", "wanted_ms", "wanted_by", "at_most_ms", "at_most_readable_ms", "at_most_on_disk_ms"),
@@ -74,7 +74,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     shown = found
     if shortened := not every_row and len(found) > SHOWN:
         shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
-    over = f"The {MOST} of {len(found):,} topics with most to say (all of them: --all, or -o csv):"
+    over = f"The {MOST} of {len(found):,} topics with the most findings (all: --all, or -o csv):"
     numbers = ("wanted", "kept at most", "in normal traffic", "traffic")
     table = Table(
         (Column("topic"), *(Column(title, "right") for title in numbers), Column("dangers"), Column("advice")),
@@ -109,7 +109,7 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
         *_dangers(found, every_row=every_row),
         *_settings(found, lines, every_row=every_row),
         *_policy(found, every_row=every_row),
-        heading("Not known, and so not judged") if unknown else None,
+        heading("Unknown, so not judged") if unknown else None,
         *_some([[Line(f"{_listed(names)}: {text}", indent=2)] for text, names in texts], every_row=every_row),
     ]
 
@@ -133,8 +133,8 @@ def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
         )
     if any(one.topic.settings.timestamp_type == "CreateTime" for one in found):
         yield (
-            "Traffic and age go by the records' own timestamps (CreateTime): one stamped late goes sooner, one stamped "
-            "ahead keeps its segment longer. LogAppendTime topics go by the broker's clock."
+            "Traffic and age use the records' own timestamps (CreateTime): a late timestamp is deleted sooner, a "
+            "future one keeps its segment longer. LogAppendTime topics use the broker's clock."
         )
 
 
@@ -167,7 +167,7 @@ def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row
     yield heading("Settings for the brokers") if items or properties else None
     yield from _some(items, every_row=every_row)
     for key, values in properties.items():
-        yield Line("for server.properties of every broker (they take it at a restart, not live):", indent=2)
+        yield Line("for server.properties of every broker (takes effect at a restart):", indent=2)
         yield _verbatim(f"{key}={max(values)}")
 
 
@@ -185,7 +185,7 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     grouped = _by((tuple(one.items())[1:], one["match"]) for one in wanted)
     yield heading("Or exactly, by kretain's policy")
     yield Line(
-        "In-order records are then kept that long and one run of kretain, read or not, whatever segment.ms is:",
+        "In-order records are then kept that long plus one run of kretain, read or not, with any segment.ms:",
         indent=2,
     )
     if not every_row and len(wanted) > SHOWN:

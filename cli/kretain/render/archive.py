@@ -109,7 +109,7 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
             f"in {urls or 'no archive'}.",
             "bold",
         ),
-        heading("Not archived, between what is") if gaps else None,
+        heading("Gaps between archived offsets") if gaps else None,
         *(Line(f"{_place(one.source)}: offsets {start:,} to {end:,}", indent=2) for one, (start, end) in gaps),
         *_damaged([(one.source, problem) for _url, one in found for problem in one.problems]),
     ]
@@ -207,7 +207,7 @@ def print_restored(done: Restored, output: str, *, dry_run: bool = False) -> Non
                 else f"{count(records, 'record')} restored to {job.wanted.target}.",
                 "bold",
             ),
-            done.interrupted and Line("Interrupted: the same command goes on where it stopped.", "bold red"),
+            done.interrupted and Line("Interrupted: the same command resumes where it stopped.", "bold red"),
         ],
         columns,
     )
@@ -215,7 +215,7 @@ def print_restored(done: Restored, output: str, *, dry_run: bool = False) -> Non
 
 def question(job: Job, bootstrap: str) -> str:
     """Return the question to ask before anything is written."""
-    what = "Go on with restoring" if job.resumes else "Restore"
+    what = "Resume restoring" if job.resumes else "Restore"
     return (
         f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.topic_id}) to topic "
         f"{job.wanted.target} at {bootstrap}?"

@@ -44,7 +44,7 @@ GROUP_COLUMNS: Final = (
     *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
 _FIRST_LOOK: Final = (
-    "Nothing is remembered of this cluster yet: groups whose offsets had expired (offsets.retention.minutes) are "
+    "kretain remembers nothing of this cluster yet: groups whose offsets had expired (offsets.retention.minutes) are "
     "unknown, and protect nothing. Each kretain plan remembers what it sees (F6)."
 )
 NAMED: Final = 3
@@ -153,7 +153,7 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
         yield from (
             BLANK if unknown or gone else None,
             unknown and "—: unknown; kretain groups and the reasons below say why.",
-            gone and "Some consumers are gone, and count where they stood: kretain groups names them.",
+            gone and "Some consumers no longer exist, and count where they were: kretain groups names them.",
             *_unknown(positions.floors),
         )
 
@@ -180,7 +180,7 @@ def _shortened(rows: Sequence[Row], by: str, what: str, *, every_row: bool) -> A
     """Return the rows, or, of many, those that are furthest behind; say so. Equal ones keep their order."""
     if every_row or len(rows) <= SHOWN:
         return rows
-    yield f"The {MOST} of {len(rows):,} {what} (all of them: --all, or -o csv):"
+    yield f"The {MOST} of {len(rows):,} {what} (all: --all, or -o csv):"
     yield BLANK
     return sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
 

@@ -85,7 +85,7 @@ def markers(one: Explained) -> list[Marker]:
         None if start is None else Marker("S", start, "log start"),
         None if floor is None else Marker("floor", floor.offset, f"{floor.by} has read up to here"),
         *(
-            Marker("age", answer.offset, f"before it, all is older than {age} ({timestamp(time_ms)})")
+            Marker("age", answer.offset, f"all records before it are older than {age} ({timestamp(time_ms)})")
             for time_ms, answer in sorted(facts.lookups.items())
             if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in asked
             for age in (format_duration(one.now_ms - time_ms),)
@@ -109,7 +109,7 @@ def markers(one: Explained) -> list[Marker]:
 
 def _asked(bound: Weighed, start: int | None) -> str:
     if bound.asked is not None and start is not None and bound.asked <= start:
-        return f"{bound.rule} asks for nothing more"
+        return f"{bound.rule}: nothing more to trim"
     match bound.allowed:
         case Unknown():
             allowed = ", allowed: unknown, so nothing"

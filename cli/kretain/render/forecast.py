@@ -144,7 +144,7 @@ def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
         totals.growing > 0 and Line(f"{growing(totals.growing)} under the policy, too.", "yellow"),
         totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
         Line(
-            f"Trims every {format_duration(one.every_ms)}; consumers stay as far behind as they are; rates are the "
+            f"Trims every {format_duration(one.every_ms)}; consumers keep their lag; rates are the "
             f"ledger's. A range is from right after a trim to right before the next, at the lowest and highest rate "
             f"seen.",
             "dim",
@@ -173,7 +173,7 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
             for disk in one.disks
         ],
     )
-    taken = Line(f"{size(still)} of other users and other topics are taken to stay as they are.", "dim")
+    taken = Line(f"{size(still)} of other users and other topics are assumed to stay the same.", "dim")
     return [heading("When disks are full"), table, taken if still else None] if one.disks else []
 
 
@@ -220,7 +220,7 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
 
 def _reasons_text(one: Forecast) -> Iterator[Part]:
     found = grouped((TopicPartition(topic.name, 0), tuple(topic.reasons)) for topic in one.topics if topic.reasons)
-    yield heading("What is unknown, and which rules can't act") if found else None
+    yield heading("Unknown, and rules that can't act") if found else None
     for same in found[:_REASONS]:
         more = f" and {same.count - _REASONS:,} more" if same.count > _REASONS else ""
         yield Line(f"{', '.join(tp.topic for tp in same.places[:_REASONS])}{more}", indent=2)

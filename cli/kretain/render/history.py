@@ -124,7 +124,7 @@ def print_run(run: Run, output: str) -> None:
                 (
                     BLANK,
                     Line(
-                        "The log has no end of this run: it was cut off. What it had announced may have been deleted.",
+                        "The log has no end of this run: it was cut off. Its announced deletes may have happened.",
                         "bold red",
                     ),
                 )
@@ -221,6 +221,6 @@ def _verified(one: Verified) -> list[Part]:
     said = (
         f"{count(chain.lines, 'line')}, unbroken since {chain.since}",
         chain.removed and removed,
-        chain.behind and "the head is one line behind, as a crash leaves it: nothing is missing",
+        chain.behind and "the head is one line behind, as after a crash: no line is missing",
     )
     return [f"{one.cluster}: {'; '.join(text for text in said if text)}."]

@@ -127,7 +127,7 @@ def _why(title: str, rows: Iterable[Decision], style: str | None = None) -> Iter
 
 def matter_most(shown: int, of: int) -> tuple[str, Line]:
     """Return the lines over a table that has only the partitions that matter most."""
-    return f"The {shown} of {of:,} partitions that matter most (all of them: --all, or -o csv):", BLANK
+    return f"The {shown} of {of:,} partitions that matter most (all: --all, or -o csv):", BLANK
 
 
 def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
@@ -215,14 +215,14 @@ def given_back(space: Space | None) -> str:
     """Return how much disk space brokers free, and when, as a text; without disk rules, how they free it."""
     if space is None:
         return (
-            "Brokers free whole segments, at their next retention check (log.retention.check.interval.ms), and "
+            "Brokers free complete segments, at their next retention check (log.retention.check.interval.ms), and "
             "file.delete.delay.ms later."
         )
     check = "log.retention.check.interval.ms" if space.check_ms is None else format_duration(space.check_ms)
     delay = "file.delete.delay.ms" if space.delay_ms is None else format_duration(space.delay_ms)
     when = f"within {check} (their next retention check) and {delay} more (the files' delay)"
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
-    dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are dead already"
+    dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
     missing = space.disks - space.told
     rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
     if space.freed_bytes:
@@ -230,7 +230,7 @@ def given_back(space: Space | None) -> str:
         return f"Brokers give back {freed} of their disks, all replicas counted{also}, {when}.{rest}"
     if space.dead_bytes:
         return f"Brokers give back {dead}, {when}.{rest}"
-    return f"It deletes no whole segment, so the brokers' disks stay as full as they are.{rest}"
+    return f"It deletes no complete segment, so it frees no disk space.{rest}"
 
 
 def print_fleet_plan(
@@ -325,7 +325,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
             )
         ]
         of = f"{len(shown)} of {next(places):,} topics"
-        yield f"The {of} that matter most (all of them: --all; partitions: -o csv):"
+        yield f"The {of} that matter most (all: --all; partitions: -o csv):"
         yield BLANK
     yield Table(
         (

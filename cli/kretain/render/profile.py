@@ -74,7 +74,7 @@ def picture(summary: Summary, width: int, *, of_bytes: bool) -> list[str]:
         f"{'0'.rjust(AXIS - 2)} └{_RULE * drawn}",
         " " * AXIS + start + " " * max(2, drawn - len(start) - len(end)) + end,
         f"a column is {span(bins.bin_ms)}, the highest {size(most) if of_bytes else count(most, 'record')}",
-        *([f"{count(bins.left_out, 'record')} far off not drawn: {lies}"] if bins.left_out else []),
+        *([f"{count(bins.left_out, 'record')} far away, not drawn: {lies}"] if bins.left_out else []),
     ]
 
 
@@ -115,7 +115,7 @@ def _order(topic: TopicHours, summary: Summary) -> str:
     lag = f", by up to {span(summary.late_ms)} ({topic.name}-{summary.late_partition})" if summary.late_ms else ""
     share = 100 * summary.late / summary.records
     percent = "less than 0.1 %" if share < 0.1 else f"{share:.1f} %"
-    return f"out of order: {least}{count(summary.late, 'record')} ({percent}) older than one before them{lag}"
+    return f"out of order: {least}{count(summary.late, 'record')} ({percent}) older than an earlier record{lag}"
 
 
 def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
@@ -123,14 +123,14 @@ def _implausible(topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str
         ahead = f"stamped more than {span(topic.frame.max_ahead_ms)} ahead of now"
         future = count(summary.of_kind("future").records, "record")
         remedy = (
-            "mend that producer; brokers refuse such stamps by message.timestamp.after.max.ms, and R2 passes them "
-            "over with retention.eventtime.ignore.future: true"
+            "fix that producer; brokers refuse such timestamps with message.timestamp.after.max.ms, and R2 skips "
+            "them with retention.eventtime.ignore.future: true"
         )
         where = f"the furthest {moment(far.time_ms)} at {_at(topic, far)}{_unit(far, topic)}"
         yield f"future: {future} {ahead}, {where}: {remedy}", "red"
     if (first := summary.ancient_from) is not None:
         ancient = f"{count(summary.of_kind('before-2000').records, 'record')}, the first at {_at(topic, first)}"
-        remedy = "seconds written for milliseconds? If they are right, kretain wants allow.ancient: true (G9)"
+        remedy = "seconds instead of milliseconds? If they are right, set allow.ancient: true (G9)"
         yield f"before 2000: {ancient}: {remedy}", "red"
     timeless = summary.of_kind("no-time")
     if topic.source is not None and summary.unreadable:

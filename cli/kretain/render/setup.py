@@ -44,13 +44,13 @@ _DEFAULTS: Final = {
 }
 _SIGNS: Final[dict[Verdict, tuple[str, str | None, str]]] = {
     "good": ("✓", None, "works"),
-    "limited": ("!", "yellow", "works, and may hold more than it must"),
+    "limited": ("!", "yellow", "works, but may hold more than needed"),
     "missing": ("✗", "bold red", "would hold or fail: see ✗ above"),
 }
 _OUTCOMES: Final = {
     "made": "made",
     "there": "was there",
-    "wrong": "was there, and is wrong",
+    "wrong": "existed, and is wrong",
     "missing": "would be made",
 }
 
@@ -137,7 +137,7 @@ def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], defaul
             ["bold" if row["default"] else None for row in rows],
         )
         if rows
-        else Line(f"There are no contexts in {path}.", "bold")
+        else Line(f"No contexts in {path}.", "bold")
     ]
     show(
         output,
@@ -234,7 +234,7 @@ def print_changed(done: Changed, output: str) -> None:
     if done.offset is not None:
         where = f"{POLICY_TOPIC}-{done.partition} offset {done.offset:,}"
     values = ", ".join(f"{key} = {_plain(value)}" for key, value in sorted((done.values or {}).items()))
-    said = "nothing is set any more" if done.values is None else values
+    said = "no settings left" if done.values is None else values
     show(
         "jsonl" if output == "json" else output,
         row,

@@ -101,12 +101,12 @@ def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | Non
         yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
     unchanged = by_outcome.get("unchanged", ())
     yield from reasons(
-        f"Gone before this trim{where}",
+        f"Deleted before this trim{where}",
         [(tp, whys) for tp, whys in unchanged if any(reason.code == "gone" for reason in whys)],
     )
 
 
-_INTERRUPTED: Final = Line("Interrupted: what was not reached is unchanged.", "bold red")
+_INTERRUPTED: Final = Line("Interrupted: the remaining partitions are unchanged.", "bold red")
 
 
 def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str | None:
@@ -115,7 +115,7 @@ def _gone(counts: dict[str, int], records: int, size_bytes: int | None) -> str |
     if counts["trimmed"]:
         return (
             f"{quantity(records, size_bytes, 'trimmed')}. Brokers free the disk at their next retention "
-            f"check (log.retention.check.interval.ms), whole segments at a time."
+            f"check (log.retention.check.interval.ms), one complete segment at a time."
         )
     return None
 

@@ -71,7 +71,7 @@ def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: fl
     def look() -> None:
         while alive():
             time.sleep(every_s)
-        tell("kretain: it has not moved for too long, and ends, so that it can be started anew")
+        tell("kretain: stuck for too long; exiting so that it can be restarted")
         os._exit(int(code()))
 
     threading.Thread(target=look, name="kretain-watchdog", daemon=True).start()

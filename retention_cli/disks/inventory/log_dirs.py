@@ -207,8 +207,7 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
         meta = _meta(path)
         if meta is None and not any(isinstance(folder_of(name), TopicPartition) for name in names):
             raise ScanError(
-                f"{path} is no log dir, as log.dirs in server.properties names them: "
-                f"it holds neither {META_FILE} nor a partition"
+                f"{path} is not a log dir (log.dirs in server.properties): it holds neither {META_FILE} nor a partition"
             )
         if meta is not None:
             said.append((path, meta))

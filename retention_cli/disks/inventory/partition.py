@@ -91,7 +91,7 @@ def read_partition(log_dir: str, name: str) -> PartitionRead:
 def _no_folder(path: str, error: OSError) -> PartitionRead:
     """Return a result whose problem is why the partition's folder can't be opened."""
     if os.path.islink(path):  # noqa: PTH114
-        return PartitionRead(problems=["is a symbolic link: what it names may be on another disk, and is not read"])
+        return PartitionRead(problems=["is a symbolic link: its target may be on another disk, so it is not read"])
     return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
 
 
@@ -121,7 +121,7 @@ def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
         elif name.endswith(DELETED):
             found.pending += allocated(folder, name)
         elif name.endswith(SWAP):
-            again = f"{name} waits to take its place"
+            again = f"{name} is waiting to replace it"
         elif not is_companion(name):
             found.ignored += 1
     stems.sort()

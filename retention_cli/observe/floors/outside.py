@@ -127,7 +127,7 @@ def fold_outside(
         for topic, text in one.unreadable.items():
             fold.fail(key, text, [topic])
         if one.reads is None:
-            fold.fail(key, "it has live members, and which topics they read is unknown", None)
+            fold.fail(key, "it has live members that read unknown topics", None)
         fold.add(key, rows, one.reads or (), recalled)
         if listener is not None:
             listener(GroupCommits(key, rows))

@@ -78,7 +78,7 @@ def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     fresh.topic(name=STATE_TOPIC, cleanup_policy="delete")
     done = run(fresh, "cluster", "init", "--yes", check=1)
     assert "_kretain_policy  made" in done.out
-    assert "was there, and is wrong" in done.out
+    assert "existed, and is wrong" in done.out
     line = next(one for one in done.err.splitlines() if "kafka-configs.sh" in one)
     assert line.startswith(
         "kretain: topic _kretain_state has cleanup.policy=delete and message.timestamp.type=CreateTime: "

@@ -266,7 +266,7 @@ def test_interrupted_profile_shows_what_it_read_as_partial(world: World, tmp_pat
     reached = told["unread"][0]["reached"]
     assert 0 < reached < 5000
     assert told["topics"][0]["records"] == reached
-    assert "interrupted: this is what was read by then" in result.err
+    assert "interrupted: this shows what was read until then" in result.err
     assert sum(arrow("pyarrow.parquet").read_table(file).column("records").to_pylist()) == reached
 
 

@@ -180,7 +180,10 @@ def test_missing_state_topic_holds_and_loses_nothing(world: World) -> None:
             held = decide(world, consumed(topic), topic, machine)
             assert held.action == "hold"
             text = " ".join(reason.text for reason in held.reasons if reason.code == "F6")
-            assert "topic _kretain_state does not exist, or this user may not read it: kretain cluster init creates it" in text
+            assert (
+                "topic _kretain_state does not exist, or this user may not read it: kretain cluster init creates it"
+                in text
+            )
     finally:
         make_kretain_topics(world.bootstrap)
     assert decide(world, consumed(topic), topic, "first").trim_to == 3

@@ -51,7 +51,7 @@ def test_offsets_unread_counts_for_every_kind_of_consumer(world: World, tmp_path
     ]
     table = world.cli(*asked, check=0).out
     assert f"{topic}-leaves" in table
-    assert "Some consumers are gone" in table
+    assert "Some consumers no longer exist" in table
     assert "—: unknown;" in table
 
 

@@ -122,7 +122,7 @@ def test_zookeeper_member_without_a_position_is_unknown(world: World, old: Old, 
     old.commit("owning", topic, 5)
     old.member("mirror", ".*", "white_list")
     assert said(world.decide(old.policy(topic), topic, remember=False)) == [
-        "F3: zookeeper:mirror could not be read: it has live members, and which topics they read is unknown"
+        "F3: zookeeper:mirror could not be read: it has live members that read unknown topics"
     ]
     old.own("mirror", "another-topic")
     assert world.decide(old.policy(topic), topic, remember=False).trim_to == 4

@@ -104,7 +104,7 @@ def test_api_trims_only_a_plan_that_it_made(world: World, topic: str, policy: Pa
         plan = cluster.plan()
         with pytest.raises(dataclasses.FrozenInstanceError):
             plan.totals = None  # type: ignore[misc, assignment]
-        with pytest.raises(kretain.KretainError, match="plans are not edited") as refused:
+        with pytest.raises(kretain.KretainError, match="plans cannot be edited") as refused:
             cluster.trim(dataclasses.replace(plan, topics=("*",)), yes=True)
         assert refused.value.exit_code == 2
         for name in ("plan.json", "plan.parquet"):

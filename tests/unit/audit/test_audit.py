@@ -278,7 +278,7 @@ def test_history_table_folds_idle_runs(log: AuditLog) -> None:
     assert [f"run-{number}" in folded for number in range(5)] == [True, False, False, True, True]
     assert "… 2 runs" not in run_cli("history", "--state-dir", state, "--all", check=0).out
     assert len(run_cli("history", "--state-dir", state, "-o", "csv", check=0).out.splitlines()) == 6
-    assert "leave TOPIC, --run" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err
+    assert "omit TOPIC, --run" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err
 
 
 def test_unknown_event_of_a_newer_version_is_skipped(log: AuditLog) -> None:

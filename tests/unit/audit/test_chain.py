@@ -266,7 +266,7 @@ def test_history_verify_of_an_intact_log_exits_0(log: AuditLog) -> None:
     assert out == (
         "c0: no lines: the next trim begins the chain.\n"
         f"c1: 4 lines, unbroken since {AT}.\n"
-        f"c2: 1 line, unbroken since {AT}; the head is one line behind, as a crash leaves it: nothing is missing.\n"
+        f"c2: 1 line, unbroken since {AT}; the head is one line behind, as after a crash: no line is missing.\n"
     )
 
 

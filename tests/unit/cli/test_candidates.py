@@ -110,7 +110,7 @@ def test_only_live_keys_complete() -> None:
         (["plan", "-o", "xml"], "kretain: invalid value for '--output' / '-o': 'xml' is not one of"),
         (["explain"], "kretain: missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
         (["plam"], "kretain: no such command 'plam'; did you mean plan?"),
-        (["history", "--verify", "--limit", "3"], "kretain: --verify looks at complete logs"),
+        (["history", "--verify", "--limit", "3"], "kretain: --verify checks complete logs"),
         (["groups", "--fleet", "f.yaml", "forget", "x"], "kretain: forget is for one cluster: leave --fleet"),
         (["policy", "sow"], "kretain: no such command 'sow'"),
     ],

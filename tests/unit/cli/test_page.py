@@ -165,7 +165,7 @@ def test_page_counts_holding_groups_by_the_deciding_reason() -> None:
 
 def test_empty_plan_makes_a_page() -> None:
     made = plan_page(plan(), {}, ["the ledger can't be read"])
-    assert "Nothing would go." in made
+    assert "Nothing to trim." in made
     assert "the ledger can't be read" in made
 
 

@@ -208,15 +208,15 @@ def test_policy_error_prints_a_line_per_problem(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        (None, "whole segments, at their next retention check (log.retention.check.interval.ms)"),
+        (None, "complete segments, at their next retention check (log.retention.check.interval.ms)"),
         (Space(3, 3, 3 << 30, 0, False, 300_000, 60_000), "give back 3.00 GiB of their disks, all replicas counted, "),
         (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "about 3.00 GiB"),
         (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "within 5 m (their next retention check) and 1 m more"),
         (Space(3, 3, 1, 0, False, None, None), "within log.retention.check.interval.ms"),
-        (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are dead already"),
+        (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are already dead"),
         (Space(3, 2, 1, 0, True, None, None), "Unknown for 1 disk."),
-        (Space(3, 3, 0, 1 << 20, False, None, None), "give back 1.00 MiB that are dead already"),
-        (Space(3, 3, 0, 0, False, None, None), "It deletes no whole segment"),
+        (Space(3, 3, 0, 1 << 20, False, None, None), "give back 1.00 MiB that are already dead"),
+        (Space(3, 3, 0, 0, False, None, None), "It deletes no complete segment"),
     ],
 )
 def test_plan_names_the_bytes_that_brokers_free_and_when(space: Space | None, said: str) -> None:
@@ -232,7 +232,7 @@ def test_report_attributes_earlier_deletes_to_someone_else(capsys: pytest.Captur
     print_report(TrimReport("r", "c", "b", rows), "table", every_row=False)
     said = capsys.readouterr().out
     assert "2 partitions: 2 unchanged.\n" in said
-    assert f"Gone before this trim\n  t 0\n    gone  {gone.text}\n" in said
+    assert f"Deleted before this trim\n  t 0\n    gone  {gone.text}\n" in said
     assert "t 1" not in said
 
 
@@ -323,5 +323,5 @@ def test_groups_unmoved_for_a_day_with_a_lag_are_named(
 def test_first_look_note_is_only_in_the_table(first_look: bool, capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("table", "json"):
         print_groups(GroupList("c1", "b:9092", [], None), form, NOW, first_look=first_look)
-        said = "Nothing is remembered of this cluster yet" in capsys.readouterr().out
+        said = "kretain remembers nothing of this cluster yet" in capsys.readouterr().out
         assert said == (first_look and form == "table")

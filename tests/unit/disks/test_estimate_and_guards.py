@@ -167,7 +167,7 @@ def test_trim_below_one_full_segment_by_other_rules_counts_as_doubtful_bytes() -
     assert found.bounds == {}
     [one] = found.outcomes
     assert (one.other_rules_bytes, one.doubtful_bytes, one.short_bytes) == (0, 5_000, 0)
-    assert "may be dead, or go by other rules' trims" in one.notes()[0].text
+    assert "may be dead or trimmed by other rules" in one.notes()[0].text
 
 
 @pytest.mark.parametrize(

@@ -419,7 +419,7 @@ def test_unfinished_swap_is_a_problem(folder: Path) -> None:
     three(folder)
     (folder / (CLOSED + ".log.swap")).write_bytes(b"x")
     assert read(folder).problems == [
-        f"changed while it was read, 5 times over: {CLOSED}.log.swap waits to take its place"
+        f"changed while it was read, 5 times over: {CLOSED}.log.swap is waiting to replace it"
     ]
 
 

@@ -321,7 +321,7 @@ def test_fleet_file_policy_overrides_contexts_and_rejects_a_policy_flag(here: Pa
     found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
     assert isinstance(found, Fleet)
     assert {one.policy for one in found.clusters.values()} == {here / "shared.yaml"}
-    with pytest.raises(UsageError, match="names policies: leave KRETAIN_POLICY out"):
+    with pytest.raises(UsageError, match="names policies: omit KRETAIN_POLICY"):
         chosen(Common(policy=Path("x"), given_by={"policy": "variable"}), FleetFlags(here / "fleet.yaml"))
 
 

@@ -304,7 +304,7 @@ def test_records_added_twice_are_refused() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"nonsense", to_bytes(piece([Record(0, NOW, 1, False, False)], 0, 1))[:-9]])
 def test_broken_bytes_of_a_piece_are_refused(raw: bytes) -> None:
-    with pytest.raises(BrokenPieceError, match="no piece of a profile"):
+    with pytest.raises(BrokenPieceError, match="not a part of a profile"):
         from_bytes(raw)
 
 
@@ -375,7 +375,7 @@ def test_distant_records_are_left_out_of_the_chart_with_a_note() -> None:
     assert bins.left_out == 1
     assert bins.bin_ms == HOUR_MS
     text = "\n".join(picture(summary, 80, of_bytes=False))
-    assert "1 record far off not drawn" in text
+    assert "1 record far away, not drawn" in text
 
 
 @pytest.mark.parametrize("years", [30, 300])
@@ -429,7 +429,7 @@ def test_retention_beyond_the_window_is_not_estimated() -> None:
     ("times", "words"),
     [
         ([NOW - 5, NOW], "in order"),
-        ([NOW, NOW - 2 * HOUR_MS], "out of order: 1 record (50.0 %) older than one before them, by up to 2h (t-0)"),
+        ([NOW, NOW - 2 * HOUR_MS], "out of order: 1 record (50.0 %) older than an earlier record, by up to 2h (t-0)"),
         ([*range(NOW - 3000, NOW), NOW - 3000], "out of order: 1 record (less than 0.1 %)"),
         ([NOW * 1000], "the furthest the year 59,009 at t-0 offset 0 (written in microseconds?)"),
         ([NOW + DAY_MS], "future: 1 record stamped more than 1h ahead of now, the furthest 2027-01-16T08:00:00Z"),

@@ -46,8 +46,8 @@ _DRAWN: Final = 12
 _NAME: Final = 120
 _ACTIONS: Final = {
     "hold": "On hold",
-    "trim": "Worth knowing of what would go",
-    "keep": "Worth knowing of what stays",
+    "trim": "Notes on partitions to trim",
+    "keep": "Notes on partitions that stay",
     "skip": "Never touched",
 }
 Count = Annotated[int, Field(ge=0)]
@@ -108,14 +108,14 @@ def _lead(found: PlanSummary) -> str:
     totals = found.totals
     if not totals.trim:
         held = f"{count(totals.hold, 'partition is', 'partitions are')} on hold." if totals.hold else "All is known."
-        return f"Nothing would go. {held}"
+        return f"Nothing to trim. {held}"
     bytes_of = "" if totals.size_bytes is None else f", about {size(totals.size_bytes)} of the leaders' logs"
     unread = (
-        f"{count(totals.unconsumed, 'of them is', 'of them are')} not read by every consumer that counts."
+        f"{count(totals.unconsumed, 'of them is', 'of them are')} have not been read by every consumer that counts."
         if totals.unconsumed
         else "Every consumer that counts has read them."
     )
-    return f"{count(totals.records, 'record')} would go{bytes_of}. {unread}"
+    return f"{count(totals.records, 'record')} to trim{bytes_of}. {unread}"
 
 
 def _topics(found: PlanSummary) -> Element | None:
@@ -125,7 +125,7 @@ def _topics(found: PlanSummary) -> Element | None:
     return section(
         "Topics",
         bars(
-            "Records of the biggest topics: what would go, what stays, what is on hold",
+            "Records of the largest topics: to trim, kept, on hold",
             [one.name for one in drawn],
             {
                 "would go": (GO, [one.going for one in drawn]),
@@ -161,7 +161,7 @@ def _consumers(found: PlanSummary) -> Element | None:
     return section(
         "Who holds back the most",
         bars(
-            "Records that each consumer has yet to read where it is the furthest behind",
+            "Unread records of each consumer where it is furthest behind",
             names[:_DRAWN],
             {"yet to read": (HOLD, [one.records for one in found.consumers[:_DRAWN]])},
         ),
@@ -172,8 +172,8 @@ def _consumers(found: PlanSummary) -> Element | None:
                 for name, one in zip(names, found.consumers, strict=True)
             ),
         ),
-        note="Where a consumer is the furthest behind of all that count, it is what consumed and guarded rules stop "
-        "at. " + _of(len(found.consumers), found.consumer_count, "consumer"),
+        note="Rules that wait for consumers stop at the one that is furthest behind. "
+        + _of(len(found.consumers), found.consumer_count, "consumer"),
     )
 
 
@@ -252,8 +252,8 @@ def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
         days[one["at"][:10]] += one["records"]
     last = sorted(days)[-_MOST_RUNS:]
     return section(
-        "What went, by day",
-        columns("Records that went, by day", last, [days[day] for day in last], "records a day"),
+        "Trimmed, by day",
+        columns("Trimmed records, by day", last, [days[day] for day in last], "records a day"),
         note=None if len(last) == len(days) else f"The last {len(last)} of {count(len(days), 'day')} with a trim.",
     )
 
@@ -271,8 +271,8 @@ def _topics_of(runs: Sequence[Run]) -> Element | None:
     if not most:
         return None
     return section(
-        "What went, by topic",
-        bars("Records that went, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])}),
+        "Trimmed, by topic",
+        bars("Trimmed records, by topic", [name for name, _ in most], {"went": (GO, [one for _, one in most])}),
         note=f"{len(most)} of {count(len(gone), 'topic')}.",
     )
 
@@ -298,7 +298,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
             ),
             left=4,
         ),
-        note=f"{len(newest)} of {count(len(rows), 'run')}, the newest first. kretain history --run ID shows one.",
+        note=f"{len(newest)} of {count(len(rows), 'run')}, newest first. kretain history --run ID shows one.",
     )
 
 
@@ -319,7 +319,7 @@ def _disks_over_time(disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) 
             (_disk_cells(name, seen[name]) for name in fullest[:_MOST_DISKS]),
         ),
         *(element("p", one) for one in notes),
-        note=f"As kretain saw them, with whatever was trimmed meanwhile.{more}",
+        note=f"As kretain saw them, including all trims in that time.{more}",
     )
 
 

@@ -68,7 +68,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         if committed_ms is not None and batch.written_ms is not None and batch.written_ms > committed_ms:
             raise SourceError(
                 f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
-                "checkpoint copied; it can be told again when its next batch is done"
+                "checkpoint copied; kretain can read it again after its next batch"
             )
         last = batch.offsets
     stands = {number: _beginning(checkpoint, number) if one is None else one for number, one in last.items()}
