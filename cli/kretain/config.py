@@ -359,7 +359,7 @@ def _file_content() -> dict[str, Any]:
     path = config_path()
     if not path.exists():
         if "KRETAIN_CONFIG" in os.environ:
-            raise ConfigError(f"{path} (KRETAIN_CONFIG) is not there")
+            raise ConfigError(f"{path} (KRETAIN_CONFIG) does not exist")
         return {}
     import yaml
 

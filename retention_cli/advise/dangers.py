@@ -136,7 +136,7 @@ def bytes_per_partition(topic: TopicState, demand: Demand, _now_ms: int) -> Dang
         f"retention.bytes ({format_bytes(limit)}) is for each partition: {count} of them may hold "
         f"{format_bytes(limit * count)}, and hold {format_bytes(total)} now"
     )
-    remedy = f"if you meant the whole topic, use --want-bytes {limit}B"
+    remedy = f"if you meant the topic, not each partition, use --want-bytes {limit}B"
     return Danger("bytes-per-partition", "larger", text, remedy=remedy)
 
 
@@ -166,7 +166,7 @@ def offsets_expire_first(topic: TopicState, _demand: Demand, _now_ms: int) -> Da
     kept = "without end" if limit is None else f"for {span(limit)}"
     text = (
         f"commits of a group that stopped are forgotten after {span(offsets)} (the brokers' offsets.retention.minutes) "
-        f"and data is kept {kept}: a group that comes back later starts over, and skips or repeats what is there"
+        f"and data is kept {kept}: a group that comes back later starts over, and skips or repeats records"
     )
     remedy = "name such groups in the policy's groups.require: then nothing is trimmed on the others' word alone"
     return Danger("offsets-expire-first", "sooner", text, remedy=remedy)

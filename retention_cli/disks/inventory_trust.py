@@ -82,7 +82,7 @@ def doubts_of(
             continue  # not all of that disk was scanned
         for tp in disk.replicas:
             if tp in facts and tp in present and (disk.name, tp) not in rows:
-                doubts.setdefault((disk.broker, *tp), f"its replica was not there yet: {AGAIN}")
+                doubts.setdefault((disk.broker, *tp), f"its replica did not exist yet: {AGAIN}")
     return doubts
 
 

@@ -329,7 +329,7 @@ class FloorModel(StrictModel):
         description="Older positions are unknown. Default: 1h; of a checkpoint none, for it says where to go on.",
     )
     timeout: v.Milliseconds = Field(
-        default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take, 30s at the most. Default: 10s."
+        default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take, at most 30s. Default: 10s."
     )
 
     @model_validator(mode="after")

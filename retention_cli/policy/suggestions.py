@@ -54,7 +54,7 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
             f"{key}: there is no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}"
         )
     if len(wanted) > NAMED:
-        notes.append(f"{len(wanted) - NAMED:,} more names of groups are not there")
+        notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
     return notes
 
 

@@ -51,7 +51,7 @@ class BrokerClock:
         except BrokerError as error:
             return Unknown.because(Code.G8, f"the brokers' time could not be read (state: cluster): {error}")
         if stamp is None:
-            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain cluster init shows how to fix it"
+            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain cluster init shows why"
             return Unknown.because(Code.G8, f"the brokers' time could not be read: {text}")
         self.compared = True
         return compare_clocks(before, stamp, self._clock_ms())

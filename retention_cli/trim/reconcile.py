@@ -92,7 +92,7 @@ def _other_log(target: int, planned: int | None, now: int | None, epoch_end: May
     if epoch_end < target:
         return _held(
             f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "
-            f"to {target:,}: other records are there now; run kretain plan again"
+            f"to {target:,}: other records have their offsets now; run kretain plan again"
         )
     return None
 

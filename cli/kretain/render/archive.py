@@ -97,7 +97,7 @@ def _archives(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool)
                     size(one.size_bytes),
                     number(one.files),
                     *(moment(ms, "—") for ms in one.times),
-                    "DAMAGED" if one.problems else "whole" if verified else "not read",
+                    "DAMAGED" if one.problems else "complete" if verified else "not read",
                 )
                 for _url, one in found
             ],

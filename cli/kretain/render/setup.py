@@ -49,7 +49,7 @@ _SIGNS: Final[dict[Verdict, tuple[str, str | None, str]]] = {
 }
 _OUTCOMES: Final = {
     "made": "made",
-    "there": "was there",
+    "there": "existed",
     "wrong": "existed, and is wrong",
     "missing": "would be made",
 }

@@ -294,7 +294,7 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     yield (log > MOST_LOG_BYTES) | (size > MOST_SEGMENT_BYTES), "is larger than any segment"
     inside = ~_begins(table)  # rows that follow a row of the same replica; the first row is none
     before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
-    yield inside & (base <= before), "is there twice or out of order"
+    yield inside & (base <= before), "is listed twice or out of order"
     yield inside & ended & (ends > base), "begins before the one before it ends"
     yield inside & ended & (ends < base), "begins behind where the one before it ends"
 

@@ -273,7 +273,7 @@ _REMEDIES: Final = (
     ),
     (
         ("Cannot run program", "Python worker exited", "Python worker failed"),
-        "look at the executors' logs: is it the Python that you mean (PYSPARK_PYTHON), and is there memory for it?",
+        "look at the executors' logs: is it the Python that you mean (PYSPARK_PYTHON), and does it have enough memory?",
     ),
     (
         ("UNAVAILABLE", "Connection refused", "SESSION_NOT_FOUND", "was shut down", "Master removed", "is gone"),

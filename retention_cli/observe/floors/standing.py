@@ -247,7 +247,7 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
         elif offset > end:
             text = (
                 f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
-                f"were lost in an election, and other records are there now. Let it commit again. If it still names "
+                f"were lost in an election, and others have their offsets now. Let it commit again. If it still names "
                 f"epoch {epoch}, its client does not update the epoch: use a newer one, or groups.stale.epochs"
             )
             reasons.append(Reason(Code.F5, text))

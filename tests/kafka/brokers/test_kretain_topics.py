@@ -88,7 +88,7 @@ def test_misconfigured_topic_is_an_error_with_its_remedy(fresh: World) -> None:
     assert lost is not None
     assert "kafka-configs.sh" in lost.reasons[0].text
     alter(fresh, STATE_TOPIC, line)
-    assert "was there" in run(fresh, "cluster", "init", "--yes", check=0).out
+    assert "existed" in run(fresh, "cluster", "init", "--yes", check=0).out
 
 
 def test_topic_of_several_partitions_is_an_error_and_holds(fresh: World) -> None:

@@ -264,7 +264,7 @@ TRIMMED = part(newest_ms=NOW + DAY, log_start=99_999, high_watermark=99_999)
         (BYTES, parts(*[SLOW * 10] * 6), {"retention_bytes": GIB}, NO_DEMAND, "bytes-per-partition", "larger", (),
          "retention.bytes (1.00 GiB) is for each partition: 6 of them may hold 6.00 GiB, and hold 1.41 GiB"),
         (BYTES, parts(*[SLOW * 10] * 6), {"retention_bytes": GIB}, NO_DEMAND, "bytes-per-partition", "larger", (),
-         "if you meant the whole topic, use --want-bytes 1073741824B"),
+         "if you meant the topic, not each partition, use --want-bytes 1073741824B"),
         (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=12 * GIB - 1), "bytes-per-partition", "larger", (),
          "is for each partition, with a segment (1.00 GiB) on top: 4 may take 12.0 GiB"),
         (BYTES, parts(0, 0, 0, 0), FOUR, Demand(topic_bytes=7 * MIB), "bytes-per-partition", "larger", (),

@@ -240,8 +240,8 @@ def shuffled(table: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (put("base_offset", 1, 0), "is there twice or out of order"),
-        (shuffled, "is there twice or out of order"),
+        (put("base_offset", 1, 0), "is listed twice or out of order"),
+        (shuffled, "is listed twice or out of order"),
         (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "stands in two places"),
         (put("next_offset", 0, 121), "begins before the one before it ends"),
         (put("next_offset", 0, 119), "begins behind where the one before it ends"),

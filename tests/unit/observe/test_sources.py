@@ -101,7 +101,7 @@ def test_lost_start_offsets_are_unknown_before_the_first_batch(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"offsets_1": None}, "offsets/1 is not there: is this the checkpoint of a query that has run?"),
+        ({"offsets_1": None}, "offsets/1 does not exist: is this the checkpoint of a query that has run?"),
         ({"offsets_1": "v2" + HEAD[2:] + '{"orders":{"0":1}}'}, "offsets/1: its format is 'v2', and kretain knows v1"),
         ({"offsets_1": ""}, "offsets/1: it is empty"),
         ({"offsets_1": "v1\n"}, "offsets/1 is damaged: cut short"),
@@ -400,8 +400,8 @@ def test_copy_position_is_the_lower_of_both_sources(
     [
         (Sync(9, 4), Range(0, 5), None),
         (Sync(9, 4), Range(4, 5), None),
-        (Sync(9, 4), Range(0, 4), "the copy of offset 9 is no longer there"),
-        (Sync(9, 4), Range(5, 9), "the copy of offset 9 is no longer there"),
+        (Sync(9, 4), Range(0, 4), "the copy of offset 9 no longer exists"),
+        (Sync(9, 4), Range(5, 9), "the copy of offset 9 no longer exists"),
         (Sync(20, 4), Range(0, 9), "its offset sync is of offset 20"),
     ],
 )

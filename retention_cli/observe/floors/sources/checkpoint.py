@@ -126,7 +126,7 @@ def _last_batch(checkpoint: Storage, log: str) -> int | None:
 def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None]:
     """Return a log file's lines after its version, and when it was written."""
     if (found := _text_if_there(checkpoint, log, name)) is None:
-        raise SourceError(f"{checkpoint.shown}: {name} is not there: is this the checkpoint of a query that has run?")
+        raise SourceError(f"{checkpoint.shown}: {name} does not exist: is this the checkpoint of a query that has run?")
     return found
 
 

@@ -59,7 +59,7 @@ def out_of_range(run: Run) -> str | None:
         return f"its offset sync is of offset {sync.upstream:,}, which is not written yet: maybe of a former topic"
     if not there.start <= sync.downstream < there.end:
         return (
-            f"the copy of offset {sync.upstream:,} is no longer there: it was {sync.downstream:,}, and there are "
+            f"the copy of offset {sync.upstream:,} no longer exists: it was {sync.downstream:,}, and the copy has "
             f"{there.start:,} to {there.end:,}"
         )
     return None

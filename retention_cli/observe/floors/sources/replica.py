@@ -109,7 +109,7 @@ class _Replica:
             copy = TopicPartition(copies[tp.topic], tp.partition)
             sync = syncs.get(tp)
             told = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
-            there = remote.get(copy, "is not there, or this user may not describe it")
+            there = remote.get(copy, "does not exist, or this user may not describe it")
             if isinstance(told, str):
                 doubt(tp, told)
             elif isinstance(extent, str) or sync is None or told <= extent.start:  # of what is still there: nothing
