@@ -7,19 +7,33 @@ The engine is ``retention_cli``. The API's names are imported at first use, so t
 import time
 from typing import Any
 
+from retention_cli import __version__ as __version__
+
 BEGAN = time.monotonic()
 """When this process started (``time.monotonic``): shell completion has one second in total, including start-up."""
 
 _API = {
+    "Action": "values",
     "Cluster": "cluster",
+    "ErrorCode": "errors",
     "InterruptedTrim": "values",
+    "LockedError": "errors",
     "KretainError": "errors",
     "Outcome": "values",
+    "OutcomeName": "values",
     "Partition": "values",
     "Plan": "values",
+    "PolicyError": "errors",
     "RefusedError": "errors",
     "Report": "values",
+    "RequestError": "errors",
+    "Result": "results",
+    "SettingsError": "errors",
+    "StateError": "errors",
     "Totals": "values",
+    "UnauthorizedError": "errors",
+    "UnreachableError": "errors",
+    "UsageError": "errors",
     "connect": "cluster",
     "load_plan": "cluster",
 }
@@ -37,5 +51,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names, those of the API included."""
-    return sorted({*globals(), *_API})
+    """Return the names of the API."""
+    return sorted((*_API, "__version__"))

@@ -61,6 +61,18 @@ def patterns(given: Sequence[object]) -> tuple[str, ...]:
     return tuple(map(str, given))
 
 
+def group_patterns(given: Sequence[object]) -> tuple[str, ...]:
+    """Return names, globs and ``re:`` expressions of groups, one of which may be called ``""``.
+
+    Raises:
+        KretainError: one is not a text, or not a regular expression; or all are one text.
+    """
+    if isinstance(given, str):
+        raise usage("groups: give a list of names or patterns")
+    patterns([one for one in given if one != ""])
+    return tuple(map(str, given))
+
+
 def positive(name: str, value: int | None) -> int | None:
     """Return a number of 1 or more, or None.
 

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypedDict, Unpack
 
-from kretain.api.arguments import duration_ms, patterns, positive, rules_of
+from kretain.api.arguments import duration_ms, group_patterns, patterns, positive, rules_of
 from kretain.api.errors import RefusedError, translated, usage
+from kretain.api.results import Result
 from kretain.api.values import InterruptedTrim, Origin, Plan, Report, origin_of, plan_value, report_value
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
+from kretain.flows.forecasts import forecasts
 from kretain.flows.inventory import InventoryOption
 from kretain.flows.plans import plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
@@ -22,12 +24,24 @@ from kretain.flows.trims import exit_codes
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.spark import SparkFlags
+from kretain.render.consumers import OFFSETS_FORMAT, group_as_json, groups_head, unread_as_json
+from kretain.render.explain import FORMAT as EXPLAIN_FORMAT
+from kretain.render.explain import explained_as_json
+from kretain.render.forecast import forecast_head, topic_as_json
+from kretain.render.history import FORMAT as HISTORY_FORMAT
+from kretain.render.history import partitions_of, run_row
+from kretain.render.output import cluster_head
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import silent
+from retention_cli.forecast.steady import Terms
 from retention_cli.policy.selection import Selection
-from retention_cli.policy.settings import OneOff
+from retention_cli.policy.settings import GroupRules, OneOff
+from retention_cli.reports.explain import explain
+from retention_cli.reports.groups import list_all
+from retention_cli.reports.offsets import read_positions
 from retention_cli.state.memories import Memories
+from retention_cli.trim.history import Choice, find_run, read_history, select
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
 
@@ -221,6 +235,135 @@ class Cluster:
                     on_report=sent.append,
                 )
                 return self._carried_out(job, memories, sent)
+
+    def offsets(
+        self, *topics: str, groups: Sequence[str] = (), unread: Literal["topics", "partitions"] | None = None
+    ) -> Result:
+        """Return each partition's floor and lag, as ``kretain offsets`` does.
+
+        Args:
+            topics: names, globs or ``re:^…$``; none: all that the policy matches, without a policy all.
+            groups: a row per partition and group that one of these names or patterns matches.
+            unread: what each consumer has not read, a row per topic or partition.
+
+        Raises:
+            KretainError: the policy is wrong, nothing matches, or the cluster can't be read.
+        """
+        named, consumers = patterns(topics), group_patterns(groups)
+        wanted = consumers or (("*",) if unread else ())
+        with self._turn, translated():
+            self._check_open()
+            chosen = rules.selection_or_all(self._settings.policy, list(named) or None)
+            memories = self._settings.memories(self._reader, chosen.policy.state, will_save=False)
+            found = read_positions(
+                self._reader, chosen, now_ms(), groups=wanted, unread=unread, memories=memories, progress=silent
+            )
+        head = cluster_head(OFFSETS_FORMAT, found.cluster_id, found.bootstrap)
+        if unread is not None:
+            return Result(head, unread, map(unread_as_json, found.groups), memories.notes)
+        return Result(head, "partitions", found.groups if wanted else found.floors, memories.notes)
+
+    def groups(self, *names: str) -> Result:
+        """Return consumer groups: which count, how far behind they are, and what they hold, as ``kretain groups`` does.
+
+        Args:
+            names: names, globs or ``re:^…$``; none: all.
+
+        Raises:
+            KretainError: the policy is wrong, or the cluster can't be read.
+        """
+        wanted = group_patterns(names) or ("*",)
+        with self._turn, translated():
+            self._check_open()
+            policy, kind = self._settings.load(), self._settings.state_kind()
+            counted = GroupRules() if policy is None else policy.groups
+            memories = self._settings.memories(self._reader, kind, will_save=False)
+            found = list_all(self._reader, counted, wanted, memories=memories, now_ms=now_ms(), progress=silent)
+        notes = [*memories.notes] if found.incomplete is None else [*memories.notes, found.incomplete]
+        return Result(groups_head(found), "groups", map(group_as_json, found.groups), notes)
+
+    def explain(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        inventory: Sequence[str | Path] = (),
+        **one_off: Unpack[Rules],
+    ) -> Result:
+        """Return why a topic's partitions, or one of them, are decided as they are, as ``kretain explain`` does.
+
+        Args:
+            topic: a topic's full name.
+            partition: one of its partitions; None: all.
+            inventory: as in :meth:`plan`.
+            one_off: as in :meth:`plan`.
+
+        Raises:
+            KretainError: the policy is missing or wrong, there is no such partition, or the cluster can't be read.
+        """
+        given = rules_of(patterns([topic]), one_off)
+        with self._turn, translated():
+            self._check_open()
+            chosen = self._selection(given)
+            view = InventoryOption([Path(one) for one in inventory] or None, chosen.policy).view()
+            with contextlib.closing(self._memories(chosen)) as memories:
+                found = explain(self._reader, chosen, topic, partition, now_ms(), memories, silent, view)
+                memories.save(now_ms())
+            return Result({"format": EXPLAIN_FORMAT}, "partitions", map(explained_as_json, found), memories.notes)
+
+    def history(
+        self,
+        run: str | None = None,
+        *,
+        since: Duration | None = None,
+        limit: int | None = None,
+        outcome: Literal["trimmed", "held", "failed", "unverified"] | None = None,
+    ) -> Result:
+        """Return this cluster's past trims from the audit log, or one run's partitions, as ``kretain history`` does.
+
+        Args:
+            run: a run's name; the result has a row per partition and batch.
+            since: only runs of this last period.
+            limit: only the last so many runs.
+            outcome: only runs in which a partition had this outcome.
+
+        Raises:
+            KretainError: there is no such run, or the audit log can't be read.
+        """
+        after = None if since is None else now_ms() - duration_ms("since", since)
+        choice = Choice(after, None, outcome, limit=positive("limit", limit))
+        with self._turn, translated():
+            self._check_open()
+            cluster_id = self._reader.metadata([]).cluster_id
+            past = [one for one in read_history(self._settings.state_dir) if one.begun["cluster"]["id"] == cluster_id]
+            if run is not None:
+                found = find_run(past, run)
+                return Result({"format": HISTORY_FORMAT, **run_row(found)}, "partitions", partitions_of(found))
+            return Result({"format": HISTORY_FORMAT}, "runs", map(run_row, select(past, choice)))
+
+    def forecast(
+        self, *topics: str, every: Duration = "5m", least: Duration = "1h", **one_off: Unpack[Rules]
+    ) -> Result:
+        """Return what the policy will keep, topic by topic, as ``kretain forecast`` does.
+
+        ``head`` has the totals, the disks, and the groups that lose data next. Nothing is remembered.
+
+        Args:
+            topics: names, globs or ``re:^…$``; none: all that the policy matches.
+            every: assume a trim this often.
+            least: measure rates over at least this long.
+            one_off: rules in place of the policy file's.
+
+        Raises:
+            KretainError: the policy is missing or wrong, nothing matches, or the cluster can't be read.
+        """
+        given = rules_of(patterns(topics), one_off)
+        terms = Terms(duration_ms("every", every), duration_ms("least", least), now_ms())
+        with self._turn, translated():
+            self._check_open()
+            [found] = forecasts(self._settings, self._reader, [self._selection(given)], terms, silent)
+        rows = (topic_as_json(one, None) for one in found.topics)
+        return Result(forecast_head(found, None), "topics", rows, found.notes)
 
     def _carried_out(self, job: TrimJob, memories: Memories, sent: list[TrimReport]) -> Report:
         """Trim, and return the report whatever fails after a request was sent."""

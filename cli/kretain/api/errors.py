@@ -1,36 +1,116 @@
-"""The errors of the Python API: one class, with the exit code that the command would leave with."""
+"""The errors of the Python API, by kind: each has the code and exit code of the command (docs/errors.md)."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Final, Literal
 
+from kretain.error_codes import code_of
 from kretain.errors import Exit, exit_code_for
+
+ErrorCode = Literal[
+    "usage",
+    "policy",
+    "fleet-file",
+    "config",
+    "settings",
+    "nothing-matches",
+    "unreachable",
+    "unauthorized",
+    "request",
+    "plan-file",
+    "inventory",
+    "archive",
+    "state",
+    "locked",
+    "refused",
+    "missing-part",
+    "spark",
+    "output",
+    "interrupted",
+    "failed",
+    "internal",
+]
+"""What ``KretainError.code`` may be: the codes of ``--errors json``."""
 
 
 class KretainError(Exception):
     """What was asked for was not done: nothing was trimmed. The cause is ``__cause__``.
 
-    ``exit_code`` is the command's: 1 failed, 2 wrong arguments, 6 refused. ``problems`` are the lines to show: one, or
-    one per problem of a policy.
+    ``code`` is the kind (docs/errors.md), ``exit_code`` the command's: 1 failed, 2 wrong arguments, 6 refused.
+    ``problems`` are the lines to show: one, or one per problem of a policy.
     """
 
-    def __init__(self, text: str, exit_code: int = Exit.FAILED, problems: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, text: str, exit_code: int = Exit.FAILED, problems: tuple[str, ...] = (), code: ErrorCode = "failed"
+    ) -> None:
         super().__init__(text)
         self.exit_code = int(exit_code)
         self.problems = problems or (text,)
+        self.code: ErrorCode = code
+
+
+class UsageError(KretainError):
+    """The arguments are wrong, or contradict each other (exit code 2)."""
+
+
+class PolicyError(KretainError):
+    """The policy file is invalid, or matches no topic."""
+
+
+class SettingsError(KretainError):
+    """A connection setting or the configuration file is invalid."""
+
+
+class UnreachableError(KretainError):
+    """No broker answered."""
+
+
+class UnauthorizedError(KretainError):
+    """The cluster refused the user, or the operation."""
+
+
+class RequestError(KretainError):
+    """A request to the cluster failed."""
+
+
+class StateError(KretainError):
+    """The ledger, the audit log or the state directory is unusable."""
 
 
 class RefusedError(KretainError):
     """A trim must not proceed: not confirmed, another cluster, too old a plan, or a limit (exit code 6)."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text, Exit.REFUSED)
+    def __init__(
+        self, text: str, exit_code: int = Exit.REFUSED, problems: tuple[str, ...] = (), code: ErrorCode = "refused"
+    ) -> None:
+        super().__init__(text, exit_code, problems, code)
+
+
+class LockedError(RefusedError):
+    """Another trim of this cluster is running."""
+
+
+_KINDS: Final[dict[str, type[KretainError]]] = {
+    "usage": UsageError,
+    "policy": PolicyError,
+    "nothing-matches": PolicyError,
+    "settings": SettingsError,
+    "config": SettingsError,
+    "unreachable": UnreachableError,
+    "unauthorized": UnauthorizedError,
+    "request": RequestError,
+    "state": StateError,
+    "refused": RefusedError,
+    "locked": LockedError,
+}
+"""The class of each code; others are a plain KretainError."""
 
 
 def usage(text: str) -> KretainError:
     """Return the error for arguments that don't go together."""
-    return KretainError(text, Exit.USAGE)
+    return UsageError(text, Exit.USAGE, code="usage")
 
 
 @contextlib.contextmanager
@@ -47,7 +127,7 @@ def translated() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("retention_cli.", "kretain.")):
             raise
-        text, code = " ".join(str(error).split()), exit_code_for(error)
-        if code == Exit.REFUSED:
-            raise RefusedError(text) from error
-        raise KretainError(text, code, tuple(map(str, getattr(error, "problems", ())))) from error
+        text, code = " ".join(str(error).split()), code_of(error)
+        kind = _KINDS.get(code, KretainError)
+        problems = tuple(map(str, getattr(error, "problems", ())))
+        raise kind(text, exit_code_for(error), problems, code) from error  # type: ignore[arg-type]  # (a key of CODES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -11,23 +11,40 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from kretain.api.errors import translated, usage
+from kretain.api.notebook import plan_html
 from kretain.errors import Exit, worst
 from kretain.flows.trims import code_of
+from retention_cli.core.codes import Code, RuleName
 from retention_cli.core.extras import arrow, pandas
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Action, Reason
 from retention_cli.core.units import timestamp
 from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json, schema
 from retention_cli.plan.parquet import KEY
 from retention_cli.plan.value import Plan as EnginePlan
 from retention_cli.plan.value import as_json, head_as_json, plan_text, totals_as_json
 from retention_cli.policy.settings import OneOff
-from retention_cli.trim.report import TrimReport, report_as_json
+from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json
 from retention_cli.trim.report import row_as_json as outcome_as_json
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+
+__all__ = [
+    "Action",
+    "InterruptedTrim",
+    "Origin",
+    "Outcome",
+    "OutcomeName",
+    "Partition",
+    "Plan",
+    "Report",
+    "Totals",
+    "origin_of",
+    "plan_value",
+    "report_value",
+]
 
 _OUTCOMES: Final = (
     Column("topic", "", "text", nullable=False),
@@ -67,7 +84,7 @@ class Partition:
     topic_id: str | None
     partition: int
     leader_epoch: int | None
-    action: str
+    action: Action
     log_start: int | None
     high_watermark: int | None
     last_stable_offset: int | None
@@ -77,8 +94,8 @@ class Partition:
     records: int
     bytes: int | None
     unconsumed: int
-    rule: str | None
-    limited_by: str | None
+    rule: RuleName | None
+    limited_by: Code | None
     reasons: tuple[Reason, ...]
 
 
@@ -122,6 +139,16 @@ class Plan:
             f"<kretain.Plan of {self.cluster_id}, {self.created_at}: {one.trim} trim, {one.keep} keep, "
             f"{one.hold} hold, {one.skip} skip; {one.records} records>"
         )
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the totals, and the rows that trim or hold."""
+        return plan_html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON's own types (``kretain.plan/v1``)."""
@@ -214,7 +241,7 @@ class Outcome:
 
     topic: str
     partition: int
-    outcome: str
+    outcome: OutcomeName
     target: int | None
     log_start: int | None
     records: int

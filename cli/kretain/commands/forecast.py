@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import Exit
 from kretain.flows.each import each_cluster
+from kretain.flows.forecasts import forecasts
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import RuleFlags, Topics
@@ -61,7 +62,6 @@ def forecast(
     """
     from kretain.config import resolve
     from kretain.render.forecast import print_forecast
-    from retention_cli.forecast.reading import groups_before, read_forecast
     from retention_cli.forecast.steady import Terms
     from retention_cli.policy.settings import OneOff
 
@@ -73,18 +73,7 @@ def forecast(
         chosen.append(rules.selection(other, topics, OneOff()))
     terms = Terms(every, least, now_ms())
     with settings.reader() as reader, common.progress() as progress:
-        stood = groups_before(settings.memories(reader, chosen[0].policy.state), reader.metadata([]).cluster_id)
-        made = [
-            read_forecast(
-                reader,
-                selection,
-                terms,
-                memories=settings.memories(reader, selection.policy.state),
-                before=stood,
-                progress=progress,
-            )
-            for selection in chosen
-        ]
+        made = forecasts(settings, reader, chosen, terms, progress)
     common.warn(*dict.fromkeys(note for one in made for note in one.notes))
     print_forecast(made[0], made[1] if other is not None else None, output, every_row=all_rows)
     return Exit.DONE

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import Exit
 from kretain.flows.each import each_cluster
@@ -52,7 +51,7 @@ def offsets(
     from retention_cli.reports.offsets import read_positions
 
     settings = resolve(common)
-    chosen = _selection(settings.policy, topics)
+    chosen = rules.selection_or_all(settings.policy, topics)
     now = now_ms()
     patterns = group or (("*",) if groups or unread else ())
     each: Rows | None = None if not unread else "partitions" if groups else "topics"
@@ -70,17 +69,3 @@ def offsets(
         else:
             print_floors(positions, output, every_row=all_rows)
     return Exit.DONE
-
-
-def _selection(policy: Path | None, topics: list[str] | None) -> Any:
-    """Return the selection. The policy is optional: without one, every named topic (or all) is shown."""
-    from retention_cli.policy.model import Entry, Policy
-    from retention_cli.policy.selection import Selection
-    from retention_cli.policy.settings import OneOff
-
-    if policy is not None:
-        return rules.selection(policy, topics, OneOff())
-    return Selection(
-        Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),)),
-        tuple(topics or ()),
-    )

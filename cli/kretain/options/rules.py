@@ -189,6 +189,21 @@ GroupsOption = Annotated[
 ]
 
 
+def selection_or_all(policy_file: Path | None, topics: list[str] | None) -> Selection:
+    """Return the selection of a command that decides nothing: without a policy, every named topic, or all.
+
+    Raises:
+        PolicyError: the file is invalid.
+    """
+    from retention_cli.policy.model import Entry, Policy
+    from retention_cli.policy.selection import Selection
+
+    if policy_file is not None:
+        return selection(policy_file, topics, OneOff())
+    entry = Entry(0, None, tuple(topics or ("*",)), {})
+    return Selection(Policy(source="no policy", digest="", entries=(entry,)), tuple(topics or ()))
+
+
 def selection(
     policy_file: Path | None,
     topics: list[str] | None,

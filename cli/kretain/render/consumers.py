@@ -161,10 +161,15 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
         output,
         cluster_head(OFFSETS_FORMAT, positions.cluster_id, positions.bootstrap),
         each,
-        ({**row, "unread_since": _timestamp(row["unread_since"])} for row in positions.groups),
+        map(unread_as_json, positions.groups),
         people,
         offsets.BY_TOPIC if by_topic else offsets.BY_PARTITION,
     )
+
+
+def unread_as_json(row: Row) -> dict[str, Any]:
+    """Return a row of JSON of what a consumer has yet to read."""
+    return {**row, "unread_since": _timestamp(row["unread_since"])}
 
 
 def _place(row: Row) -> str:
@@ -205,31 +210,36 @@ def print_groups(found: GroupList, output: str, now_ms: int, *, first_look: bool
     """Print a row per group. ``first_look``: nothing is remembered of this cluster yet."""
     show(
         output,
-        {
-            **cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap),
-            "complete": found.incomplete is None,
-        },
+        groups_head(found),
         "groups",
-        [
-            {
-                "group": one.name,
-                "type": one.kind,
-                "protocol_type": one.protocol_type,
-                "state": one.state,
-                "counts": one.counts,
-                "topics": one.topics,
-                "partitions": one.partitions,
-                "lag": one.lag,
-                "lag_bytes": one.lag_bytes,
-                "alone_bytes": one.alone_bytes,
-                "unread_since": _timestamp(one.unread_since_ms),
-                "unmoved_since": _timestamp(one.unmoved_since_ms),
-            }
-            for one in found.groups
-        ],
+        map(group_as_json, found.groups),
         lambda: _groups(found, now_ms, first_look=first_look),
         GROUP_COLUMNS,
     )
+
+
+def groups_head(found: GroupList) -> dict[str, Any]:
+    """Return the JSON without the groups."""
+    head = cluster_head(GROUPS_FORMAT, found.cluster_id, found.bootstrap)
+    return {**head, "complete": found.incomplete is None}
+
+
+def group_as_json(one: GroupSummary) -> dict[str, Any]:
+    """Return a group's row of JSON."""
+    return {
+        "group": one.name,
+        "type": one.kind,
+        "protocol_type": one.protocol_type,
+        "state": one.state,
+        "counts": one.counts,
+        "topics": one.topics,
+        "partitions": one.partitions,
+        "lag": one.lag,
+        "lag_bytes": one.lag_bytes,
+        "alone_bytes": one.alone_bytes,
+        "unread_since": _timestamp(one.unread_since_ms),
+        "unmoved_since": _timestamp(one.unmoved_since_ms),
+    }
 
 
 def _groups(found: GroupList, now_ms: int, *, first_look: bool) -> list[Part]:

@@ -18,6 +18,9 @@ SHOWN: Final = 8
 _GOES, _STAYS = "░", "█"
 
 
+FORMAT: Final = "kretain.explain/v1"
+
+
 class Marker(NamedTuple):
     """A sign at an offset."""
 
@@ -30,9 +33,9 @@ def print_explained(found: Sequence[Explained], output: str, *, every_row: bool)
     """Print one picture per partition, or their numbers for scripts."""
     show(
         output,
-        {"format": "kretain.explain/v1"},
+        {"format": FORMAT},
         "partitions",
-        map(_as_json, found),
+        map(explained_as_json, found),
         lambda: _explained(found, every_row=every_row),
         ("topic", "partition", "marker", "offset", "text"),
         (
@@ -146,7 +149,8 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
     return [f"  {line}" for line in lines]
 
 
-def _as_json(one: Explained) -> dict[str, Any]:
+def explained_as_json(one: Explained) -> dict[str, Any]:
+    """Return a partition's row of JSON."""
     return {
         **row_as_json(one.decision),
         "bounds": [

@@ -43,9 +43,9 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
     others: Mapping[str, TopicForecast] = {} if other is None else {topic.name: topic for topic in other.topics}
     show(
         output,
-        _head(one, other) if output in ("json", "yaml") else {},
+        forecast_head(one, other) if output in ("json", "yaml") else {},
         "topics",
-        (_topic(topic, others.get(topic.name)) for topic in one.topics),
+        (topic_as_json(topic, others.get(topic.name)) for topic in one.topics),
         lambda: _forecast(one, other, others, every_row=every_row),
         CSV_COLUMNS,
     )
@@ -280,7 +280,7 @@ def _range(span: Span, text: Callable[[int], str]) -> str:
     return f"{amount}–{high}" if unit == high.partition(" ")[2] else f"{low}–{high}"
 
 
-def _head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
+def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
     """Return the JSON without the topics."""
     others = {} if other is None else {disk.disk.key: disk for disk in other.disks}
     return {
@@ -298,7 +298,8 @@ def _head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
     }
 
 
-def _topic(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
+def topic_as_json(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
+    """Return a topic's row of JSON, beside another policy's if there is one."""
     rate = known(one.rate)
     return {
         "topic": one.name,

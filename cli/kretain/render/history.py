@@ -88,7 +88,7 @@ def _folded(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | int]:
 
 def print_run(run: Run, output: str) -> None:
     """Print one run, a row per partition and batch."""
-    rows, about = list(_partitions(run)), run_row(run)
+    rows, about = list(partitions_of(run)), run_row(run)
     show(
         output,
         {"format": FORMAT, **about},
@@ -155,7 +155,8 @@ def run_row(run: Run) -> dict[str, Any]:
     }
 
 
-def _partitions(run: Run) -> Iterator[dict[str, Any]]:
+def partitions_of(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield a run's rows, one per partition and batch."""
     for batch_number, batch in run.batches.items():
         result = run.results.get(batch_number) or {"partitions": ()}
         outcomes = {(row["topic"], row["partition"]): row for row in result["partitions"]}

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_api_plan_equals_the_commands_and_its_trim_deletes_exactly_that(
         plan = cluster.plan()
         assert undated(json.loads(plan.to_json())) == undated(printed)
         assert plan.to_dict()["partitions"] == printed["partitions"]
-        assert [(row.trim_to, row.records) for row in plan.partitions] == [(7, 7)] * 3
+        assert [(row.trim_to, row.records) for row in plan] == [(7, 7)] * len(plan)
         assert plan.totals.records == 21
         with pytest.raises(kretain.RefusedError, match="nothing was trimmed") as refused:
             cluster.trim(plan, yes="yes")  # type: ignore[arg-type]
@@ -138,8 +139,9 @@ def test_api_trim_honours_todays_policy_and_the_plans_age(
         with pytest.raises(kretain.RefusedError, match="records"):
             cluster.trim(plan, yes=True)
         policy.write_text("version: 1\nnonsense: 1\n")
-        with pytest.raises(kretain.KretainError, match="nonsense"):
+        with pytest.raises(kretain.PolicyError, match="nonsense") as broken:
             cluster.trim(plan, yes=True)
+        assert broken.value.code == "policy"
     assert starts(world, topic) == [0, 0, 0]
     with connected(world) as cluster:
         plan = cluster.plan(topic, consumed_after="1h")
@@ -165,7 +167,7 @@ def test_api_reads_no_policy_that_was_not_named(
     with connected(world) as cluster, pytest.raises(kretain.KretainError, match="there is no policy") as refused:
         cluster.plan()
     assert refused.value.exit_code == 2
-    with pytest.raises(kretain.KretainError, match="name the cluster"):
+    with pytest.raises(kretain.UsageError, match="name the cluster"):
         kretain.connect(policy=policy)
     with pytest.raises(kretain.KretainError, match="leave bootstrap_servers"):
         kretain.connect(context="prod", bootstrap_servers=world.bootstrap)
@@ -193,6 +195,54 @@ def test_api_ctrl_c_carries_the_report(world: World, topic: str, policy: Path, m
     trimmed = {row.partition for row in report.partitions if row.outcome == "trimmed"}
     assert trimmed
     assert starts(world, topic) == [7 if partition in trimmed else 0 for partition in range(3)]
+
+
+def test_api_reports_equal_the_commands_json(world: World, topic: str, policy: Path) -> None:
+    def printed(*arguments: str) -> dict[str, Any]:
+        return world.cli(*arguments, "-p", str(policy), "-o", "json", check=0).json()  # type: ignore[no-any-return]
+
+    group = f"{topic}-billing"
+    with connected(world, policy) as cluster:
+        report = cluster.trim(cluster.plan(), yes=True, max_partitions=1)
+        offsets = cluster.offsets(topic)
+        assert offsets.to_dict() == printed("offsets", topic)
+        assert [(row["partition"], row["min_commit"], row["lag"]) for row in offsets] == [
+            (0, 7, 3),
+            (1, 7, 3),
+            (2, 7, 3),
+        ]
+        assert cluster.offsets(groups=[group]).to_dict() == printed("offsets", "--group", group)
+        assert cluster.offsets(unread="topics").to_dict() == printed("offsets", "--unread")
+        assert str(offsets.to_pandas()["min_commit"].dtype) == "Int64"
+        groups = cluster.groups(group)
+        assert groups.to_dict() == printed("groups", "--group", group)
+        assert groups[0]["lag"] == 9
+        explained = cluster.explain(topic, 1, consumed_after="1h")
+        assert explained.to_dict()["partitions"][0].keys() == printed("explain", topic)["partitions"][0].keys()
+        assert (len(explained), explained[0]["trim_to"], explained[0]["partition"]) == (1, 7, 1)
+        runs = cluster.history()
+        assert runs.to_dict() == json.loads(world.cli("history", "-o", "json", check=0).out)
+        assert [one["run"] for one in runs] == [report.run]
+        assert [one["target"] for one in cluster.history(report.run)] == [7]
+        assert len(cluster.history(outcome="failed")) == len(cluster.history(since=0)) == 0
+        forecast = cluster.forecast()
+        same = ("format", "cluster", "policy", "every_ms", "least_ms")
+        from_command = printed("forecast")
+        assert {key: forecast.head[key] for key in same} == {key: from_command[key] for key in same}
+        assert [one["topic"] for one in forecast] == [one["topic"] for one in from_command["topics"]] == [topic]
+        wrong_ones: list[tuple[Callable[[], object], str]] = [
+            (lambda: cluster.history("no-such-run"), "state"),
+            (lambda: cluster.explain("no-such-topic", consumed_after="1h"), "nothing-matches"),
+            (lambda: cluster.groups("re:("), "usage"),
+        ]
+        for wrong, code in wrong_ones:
+            with pytest.raises(kretain.KretainError) as refused:
+                wrong()
+            assert refused.value.code == code
+    with connected(world) as cluster:
+        assert len(cluster.offsets(topic)) == 3, "no policy is needed"
+        with pytest.raises(kretain.UsageError, match="there is no policy"):
+            cluster.forecast()
 
 
 def test_api_works_in_a_running_loop_and_from_threads(world: World, topic: str, policy: Path) -> None:
@@ -230,7 +280,7 @@ def test_documented_python_examples_run(world: World, tmp_path: Path, monkeypatc
     shown = re.findall(r"^```python\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     for block in shown:
         exec(compile(block.replace("localhost:9092", world.bootstrap), str(DOCS), "exec"), names)  # noqa: S102
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert world.ends(topic) == (7, 10)
     world.delete(topic)
 
