@@ -109,7 +109,7 @@ def _works(settings: Resolved, common: Common) -> bool:
     with settings.reader() as reader, common.progress():
         found = diagnose(reader, settings.state_dir, lambda _topic: True)
     good = [one for one in found.checks if one.verdict == "good"]
-    say(f"Cluster {found.cluster_id}: {found.platform}; {count(len(good), 'check')} passed.")
+    say(f"Cluster {found.cluster_id}: {count(len(good), 'check')} passed.")
     for one in found.checks:
         if one.verdict != "good":
             say(f"{'✗' if one.verdict == 'missing' else '!'} {one.name}: {one.text}")

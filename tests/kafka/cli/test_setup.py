@@ -73,6 +73,7 @@ def test_recipe_passes_the_check_against_a_cluster(kafka: EmbeddedKafka, tmp_pat
     there = world.admin.list_topics(timeout=30).topics
     for topic in {"orders", "payments", "journal", "clicks"} - there.keys():
         world.topic(name=topic)
+    world.cli("cluster", "init", "--yes", check=0)  # as min-timestamp says
     policy = tmp_path / "policy.yaml"
     world.cli("policy", "new", name, "--out", str(policy), check=0)
     done = world.cli("policy", "check", str(policy), check=0)

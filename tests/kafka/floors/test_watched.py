@@ -56,7 +56,7 @@ def test_plan_says_until_when_r1_waits_and_nothing_where_there_is_nothing_to_tri
     world.commit(f"{topic}-reader", topic, 5)
     said = " ".join(world.cli("plan", "-p", str(policy), check=0).out.split())
     assert "R1 holds until 20" in said
-    assert "(groups.watch.first: 3d)" in said
+    assert "(groups.watch.first: 3 d)" in said
 
 
 def test_looks_of_all_operators_add_up_with_state_cluster(kafka: EmbeddedKafka, tmp_path: Path) -> None:
