@@ -146,7 +146,7 @@ class Common:
             "--context",
             metavar="NAME",
             panel=CONNECTION,
-            help="Use this context. A command with --fleet takes a glob.",
+            help="Use this context; a glob takes several.",
             autocompletion=complete_contexts,
         ),
     ] = None
