@@ -175,7 +175,7 @@ class DiskOutcome:
             )
         if doubted := self.doubtful_bytes - self.unexplained_bytes:
             texts.append(
-                f"{format_bytes(doubted)} of live replicas may be dead or trimmed by other rules:  R6 waits for "
+                f"{format_bytes(doubted)} of live replicas may be dead or trimmed by other rules: R6 waits for "
                 "them. A fresh scan tells (kretain segments scan, --inventory); else run again once brokers have swept "
                 "(log.retention.check.interval.ms)"
             )

@@ -187,7 +187,7 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     notes: tuple[Reason, ...] = ()
     if not isinstance(log_start, Unknown) and low < log_start:
         lost = f"{log_start - low:,} records were deleted before it read them"
-        notes = (Reason(Code.F5, f"{who(by)} is at {low:,}:  {lost}"),)
+        notes = (Reason(Code.F5, f"{who(by)} is at {low:,}: {lost}"),)
     if lowest_gone is not None:
         text = (
             f"{who(by)} no longer exists; it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "

@@ -308,7 +308,7 @@ def test_fleet_file_entry_inherits_its_context_and_overrides_it(here: Path) -> N
     assert isinstance(found, Fleet)
     assert (found.clusters["eu"].policy, found.clusters["us"].policy) == (here / "p.yaml", here / "p.yaml")
     assert found.clusters["us"].state_dir == here / "mine"
-    with pytest.raises(UsageError, match=r"ap has no policy: .*fleet\.yaml names none for it"):
+    with pytest.raises(UsageError, match=r"ap has no policy: .*fleet\.yaml names none"):
         found.members(None, OneOff())
     one = chosen(Common(), FleetFlags(here / "fleet.yaml", "ap"))
     assert not isinstance(one, Fleet)
@@ -527,7 +527,7 @@ def test_fleet_paths_are_relative_to_its_file() -> None:
         ),
         (
             "version: 1\ncontext: x\nclusters: [{name: a, context: a}]\n",
-            ["fleet.yaml:2: context: is not a key here; it belongs into an entry of clusters"],
+            ["fleet.yaml:2: context: is not a key here; it belongs to an entry of clusters"],
         ),
         (
             "version: 1\nclusters:\n  - name: a\n    context: a\n  - name: a\n    context: b\n",

@@ -170,7 +170,7 @@ def test_file_replacing_the_ledger_named_by_the_audit_log_counts_as_lost_memory(
     path.unlink()  # moved away: that is how one starts over
     with closing(Memories(tmp_path)) as memories:
         assert memories("c1").lost is None
-        assert "is gone" in memories.notes[0].text
+        assert "is missing" in memories.notes[0].text
     path.write_bytes(b"")
     (tmp_path / "c1" / "audit.jsonl").unlink()  # nothing says that there was one: a run may have died at its first step
     with closing(Memories(tmp_path)) as memories:

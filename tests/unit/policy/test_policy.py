@@ -179,7 +179,7 @@ def test_only_a_pattern_equal_to_the_name_names_it_in_full() -> None:
             "kretain.yaml:2: ignored: is not a key here; did you mean ignore?",
         ),
         ("version: 1\ngroups.ignore: []\ntopics: [{match: t}]\n", "write groups: {ignore: …}"),
-        ("version: 1\nretention.ms: 1d\ntopics: [{match: t}]\n", "it belongs into an entry of topics"),
+        ("version: 1\nretention.ms: 1d\ntopics: [{match: t}]\n", "it belongs to an entry of topics"),
         ("version: 1\ntopics: [{match: t, limits: {}}]\n", "it belongs to the file's top level"),
         (
             "version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n",
