@@ -38,7 +38,7 @@ def test_report_renders_a_plan_and_its_trim(world: World, tmp_path: Path) -> Non
         said = world.cli("report", *given, "--out", str(page), check=0)
         assert said.out == ""
         text = page.read_text(encoding="utf-8")
-        assert "25 records would go" in text
+        assert "25 records to trim" in text
         assert "&lt;script&gt;alert(1)" in text
         assert r"\x1b[2J\u202e" in text
         assert re.search(rf"kretain groups[^<]*-p \S*{policy.name}", text)

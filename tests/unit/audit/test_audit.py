@@ -258,7 +258,10 @@ def test_history_filters_by_topic_and_end_of_range(log: AuditLog) -> None:
 
 def test_history_without_a_match_says_of_how_many_runs(log: AuditLog) -> None:
     state = str(log.path.parent.parent)
-    assert run_cli("history", "--state-dir", state, check=0).out == "No trims yet.\n"
+    assert (
+        run_cli("history", "--state-dir", state, check=0).out
+        == "No trims yet. kretain plan shows what a trim would delete.\n"
+    )
     some_runs(log, ["trimmed", "nothing", "trimmed"])
     for arguments, said in (
         (("--outcome", "failed"), "None of 3 runs had a failed partition.\n"),

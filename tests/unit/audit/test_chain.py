@@ -280,7 +280,7 @@ def test_history_verify_names_each_break_and_exits_1(log: AuditLog) -> None:
         f"{log.path}:2: a line is missing before it (number 2 was due)\n"
         f"{cut.path}: cut at the end: a line is missing (audit.head knows of number 1)\n"
     )
-    assert err.startswith("kretain: 2 audit logs of 2 are broken: put what is missing")
+    assert err.startswith("kretain: 2 audit logs of 2 are broken: restore missing or edited lines")
     assert err.count("\n") == 1
     logs = json.loads(verify(log, "-o", "json", code=1)[0])["logs"]
     assert [(one["cluster"], one["lines"], one["breaks"][0]["line"]) for one in logs] == [("c1", 3, 2), ("c2", 0, None)]

@@ -57,13 +57,13 @@ def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
 def test_report_names_the_contexts_with_the_address_of_its_cluster(kretain: Said, config: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     (tmp_path / "plan.json").write_text(plan_text(EVERY))
-    kretain("report", "--plan", str(tmp_path / "plan.json"), "--out", str(page))
+    kretain("report", str(tmp_path / "plan.json"), "--out", str(page))
     assert "<h1>Trim plan for c1</h1>" in page.read_text()
     config.write_text(
         "contexts:\n  eu: {bootstrap-server: 'b:9092'}\n  us: {bootstrap-server: 'u:9092'}\n"
         "  old: {settings: {bootstrap.servers: 'b:9092'}}\n  broken: {command-config: nothing-here}\n"
     )
-    kretain("report", "--plan", str(tmp_path / "plan.json"), "--out", str(page))
+    kretain("report", str(tmp_path / "plan.json"), "--out", str(page))
     assert "<h1>Trim plan for eu, old</h1>" in page.read_text()
     assert "<dt>Context</dt><dd>eu, old</dd>" in page.read_text()
     assert "<dt>Cluster</dt><dd>c1</dd>" in page.read_text()

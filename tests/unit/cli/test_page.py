@@ -138,7 +138,7 @@ def test_page_of_a_large_plan_is_small_with_exact_totals() -> None:
     rows = [row(f"t{n // 10:05}", n % 10, f"group:g{n % 5000}", f"why {n % 3000}") for n in range(200_000)]
     made = plan_page(plan(*rows), DISKS, [])
     assert len(made) < 150_000
-    assert "12,000,000 records would go" in made
+    assert "12,000,000 records to trim" in made
     assert f"{MOST} of 20,000 topics" in made
     assert f"{MOST} of 5,000 consumers" in made
     found = summarize(plan(*rows), 3)

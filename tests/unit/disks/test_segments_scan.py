@@ -158,7 +158,7 @@ def test_log_dirs_of_different_brokers_or_clusters_are_refused(dirs: list[Path],
         ([first, str(foreign)], None, "two clusters"),
         ([first, first + "/"], None, "the same folder"),
         ([first, str(link)], None, "the same folder"),
-        ([str(empty)], None, "no log dir"),
+        ([str(empty)], None, "not a log dir"),
         ([str(tmp_path / "none")], None, "can't be read: No such file"),
         ([first], 7, "belongs to broker 1, not 7"),
     ):
@@ -456,5 +456,5 @@ def test_segments_commands_exit_5_if_incomplete_and_1_if_refused(dirs: list[Path
     assert "orders-0: 00000000000000000240.log: its batches can't be read from byte 0 on" in done.stderr
     assert "1 problem" in done.stdout
     assert "orders-0 of broker 1:" in kretain("segments", "show", out, code=5).stderr
-    assert "no log dir" in kretain("segments", "scan", str(tmp_path), code=1).stderr
+    assert "not a log dir" in kretain("segments", "scan", str(tmp_path), code=1).stderr
     kretain("segments", "scan", str(dirs[0]), "--tiered", "x", "--no-tiered", code=2)

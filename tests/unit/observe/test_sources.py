@@ -132,7 +132,7 @@ def test_lost_start_offsets_are_unknown_before_the_first_batch(tmp_path: Path) -
         ({"commits_0": None, "commits_1": None, "sources_0_0": "\0v7\n{}"}, "sources/0/0: its format is 'v7'"),
         (
             {"commits_0": None, "commits_1": None, "offsets_0": None, "offsets_1": None, "offsets_2": None},
-            "offsets/0 is not there",
+            "offsets/0 does not exist",
         ),
         (
             {"offsets_1": HEAD + "-\n-\n-", "offsets_2": None, "sources_0_0": None, "sources_1_0": None},
@@ -147,7 +147,7 @@ def test_malformed_checkpoint_is_a_source_error(tmp_path: Path, changes: dict[st
 
 
 def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="offsets/0 is not there"):
+    with pytest.raises(SourceError, match="offsets/0 does not exist"):
         positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "none")))
     (tmp_path / "file").write_text("")
     with pytest.raises(SourceError, match="file"):
@@ -157,7 +157,7 @@ def test_missing_checkpoint_folder_is_an_error(tmp_path: Path) -> None:
 def test_named_pipe_in_a_checkpoint_is_not_awaited(tmp_path: Path) -> None:
     source = written(tmp_path, commits_1=None)
     os.mkfifo(tmp_path / "commits/1")
-    with pytest.raises(SourceError, match="commits/1 is not there"):
+    with pytest.raises(SourceError, match="commits/1 does not exist"):
         positions(source)
 
 

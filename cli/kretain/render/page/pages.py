@@ -87,7 +87,7 @@ def plan_page(
         ],
         cards(
             [
-                (number(totals.records), "records would go", "go"),
+                (number(totals.records), "records to trim", "go"),
                 (size(totals.size_bytes), "of the leaders' logs", "go"),
                 (number(totals.unconsumed), "of these records unread", "bad" if totals.unconsumed else ""),
                 (number(totals.trim), "partitions to trim", "go"),
