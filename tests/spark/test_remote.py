@@ -113,9 +113,7 @@ def partly_reached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[W
         yield found
 
 
-@pytest.mark.parametrize(
-    "in_parts", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one task", "in parts"]
-)
+@pytest.mark.parametrize("in_parts", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one task", "in parts"])
 def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
     partly_reached: tuple[World, Path], tmp_path: Path, spark_standalone: SparkServer, in_parts: bool
 ) -> None:
