@@ -60,7 +60,7 @@ def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
     world.delete_group(f"{topic}-slow")
     plan = engines.same(policy, now_ms)
     assert plan.decisions[0].trim_to == 3
-    assert f"group {topic}-slow is gone" in reasons_of(plan, topic)
+    assert f"group {topic}-slow no longer exists" in reasons_of(plan, topic)
 
 
 @pytest.mark.thorough

@@ -61,7 +61,7 @@ def test_embedded_kafka_honours_ports_dirs_and_settings_and_restarts_a_killed_no
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", port))
             other.listen()
-            with pytest.raises(EmbeddedError, match=f"port {port} is taken"):
+            with pytest.raises(EmbeddedError, match=f"port {port} is in use"):
                 kafka.start_node(node)
         kafka.start_node(node)
         kafka.wait_until_ready()
@@ -90,7 +90,7 @@ def test_port_in_use_is_named_and_nothing_starts(scratch: Path, nodes: int) -> N
         port = taken.getsockname()[1]
         told: list[str] = []
         ports = [*free_ports(nodes - 1), port]
-        with pytest.raises(EmbeddedError, match=rf"^port {port} is taken \(Address already in use\): choose another"):
+        with pytest.raises(EmbeddedError, match=rf"^port {port} is in use \(Address already in use\): choose another"):
             EmbeddedKafka(nodes, ports=ports, progress=told.append).start()
     assert told == [], "it was seen before anything that takes time"
 

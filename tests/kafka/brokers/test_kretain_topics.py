@@ -115,8 +115,8 @@ def test_doctor_names_the_topics_that_a_policy_needs(fresh: World, tmp_path: Pat
         return texts
 
     before = found(1)
-    assert before["live settings"][0].startswith("missing: topic _kretain_policy is not there")
-    assert before["memory"][0].startswith("missing: topic _kretain_state is not there")
+    assert before["live settings"][0].startswith("missing: topic _kretain_policy does not exist")
+    assert before["memory"][0].startswith("missing: topic _kretain_state does not exist")
     make_kretain_topics(fresh.bootstrap)
     after = found(0)
     assert "good: READ on _kretain_policy" in after["live settings"]

@@ -85,7 +85,7 @@ def test_command_without_an_api_that_it_needs_names_it(
     if name == "DescribeConfigs" and command[0] != "plan":  # needs no settings
         assert done.code == 0
         return
-    assert f"the broker does not offer {name.partition(' ')[0]}" in done.out + done.err
+    assert f"the broker does not support {name.partition(' ')[0]}" in done.out + done.err
     assert "1 trim" not in done.out
 
 

@@ -647,7 +647,7 @@ def test_missing_or_wrong_client_certificate_fails_in_one_line_without_the_key(
         mutual.secure_bootstrap, properties(tmp_path, **given), "plan", "x", "--older-than", "1d", "-v", timeout="3s"
     )
     assert (done.code, done.out) == (1, "")
-    errors = [line for line in done.err.splitlines() if " = " not in line and "without effect" not in line]
+    errors = [line for line in done.err.splitlines() if " = " not in line and "no effect here" not in line]
     assert len(errors) == 1, done.err
     assert said in errors[0]
     key = certificates["client.key"].read_text().splitlines()[1]

@@ -610,7 +610,7 @@ def test_commit_below_the_log_start_is_reported_on_an_empty_partition(world: Wor
     world.delete_records(topic, 10)
     row = plan_row(world, topic)
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("keep", ["F5"])
-    assert f"group {topic}-slow stands at 4: 6 records were deleted before it read them" in row["reasons"][0]["text"]
+    assert f"group {topic}-slow is at 4: 6 records were deleted before it read them" in row["reasons"][0]["text"]
 
 
 def test_metadata_without_topic_ids_makes_no_commit_a_leftover(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

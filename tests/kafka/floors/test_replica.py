@@ -131,7 +131,7 @@ def test_lost_copy_holds_even_if_new_records_took_its_offsets(
     until(world, topic, lambda one: one.trim_to == 10)
     with paused(copying):
         dr.delete(f"primary.{topic}")
-        assert f"its copy primary.{topic}-0 in dr is not there" in said(world.decide(policy(topic), topic))
+        assert f"its copy primary.{topic}-0 in dr does not exist" in said(world.decide(policy(topic), topic))
         dr.topic(name=f"primary.{topic}")
         assert "the copy of offset 9 no longer exists: it was 9, and the copy has 0 to 0" in said(
             world.decide(policy(topic), topic)

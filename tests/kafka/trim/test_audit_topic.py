@@ -89,7 +89,7 @@ def test_audit_topic_has_each_line_once_in_order_keyed_by_run(world: World, topi
 
 def test_missing_or_compacted_audit_topic_gets_nothing_and_stops_nothing(world: World, topic: str) -> None:
     report = trim(world, topic, 3, "not-there-yet")
-    assert "topic not-there-yet is not there" in (report.audit_unshipped or "")
+    assert "topic not-there-yet does not exist" in (report.audit_unshipped or "")
     compacted = world.topic("audit", cleanup_policy="compact")
     assert "is compacted" in (trim(world, topic, 4, compacted).audit_unshipped or "")
     assert world.ends(compacted)[1] == 0
@@ -173,7 +173,7 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
     policy.write_text(f"version: 1\naudit: {{topic: no-{copy}}}\ntopics: [{{match: {topic}, {rule}}}]\n")
     done = world.cli("trim", "-p", str(policy), "--yes", "-q", "-o", "json", check=0)
     assert done.json()["totals"]["trimmed"] == 1
-    assert "is not there" in done.json()["audit_unshipped"]
+    assert "does not exist" in done.json()["audit_unshipped"]
     assert done.err.count("\n") == 1
     assert done.err.startswith("kretain: the audit log is complete, its copy is not: topic no-")
     assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
@@ -187,7 +187,7 @@ def test_watch_counts_uncopied_audit_lines_and_sends_them_next_time(world: World
     policy.write_text(policy_of(world, watched, more=f"audit: {{topic: {copy}}}\n").read_text())
     with watching(world, policy, "--trim", "--interval", "1s", "--standby-group", watched) as watcher:
         watcher.wait_for("trimmed 7 records")
-        watcher.wait_for(f"its copy is not: topic {copy} is not there")
+        watcher.wait_for(f"its copy is not: topic {copy} does not exist")
         found = watcher.metrics()
         assert found["kretain_failures_total", "shipping"] == 1
         assert found["kretain_last_success_timestamp_seconds",] > 0, "the trim has succeeded, and its log is whole"

@@ -175,7 +175,7 @@ def test_concurrent_sets_of_different_keys_are_merged(journal: Journal, writer: 
             writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
             return before
 
-        with pytest.raises(LiveEditError, match="others write about topic"):
+        with pytest.raises(LiveEditError, match="others keep writing settings of topic"):
             policy_topic.change(reader, writer, policy, topic, always)
 
 
