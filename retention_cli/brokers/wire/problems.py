@@ -205,4 +205,4 @@ def missing_api(error: kafka_errors.IncompatibleBrokerVersion) -> str:
     name = re.search(r"'(\w+?)(Request)?'", str(error))
     called = "this request" if name is None else name[1]
     offered = "" if "does not support" in str(error) else " in a version that fits"
-    return f"the broker does not support {called}{offered}"
+    return f"the broker does not offer {called}{offered}"

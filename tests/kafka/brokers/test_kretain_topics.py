@@ -69,7 +69,7 @@ def test_init_honours_the_replication_factor(fresh: World) -> None:
     assert config(fresh, STATE_TOPIC)["min.insync.replicas"] == "1"
     delete_both(fresh)
     refused = run(fresh, "cluster", "init", "--yes", "--replication-factor", "9", check=1)
-    assert "topic _kretain_policy could not be made: " in refused.err
+    assert "topic _kretain_policy could not be created: " in refused.err
     assert "fewer brokers than the requested replicas" in refused.err
 
 
@@ -168,7 +168,7 @@ def test_unreachable_cluster_is_reported_in_time_without_client_logs(capfd: pyte
     with ClusterWriter(settings, OWN_TOPICS, 1.0) as writer:
         with pytest.raises(BrokerError, match=r"topic _kretain_state could not be written to: no answer within 1 s \("):
             writer.append(STATE_TOPIC, b"k", b"v")
-        with pytest.raises(BrokerError, match=r"topic _kretain_state could not be made: "):
+        with pytest.raises(BrokerError, match=r"topic _kretain_state could not be created: "):
             writer.create(TopicSpec(STATE_TOPIC, 1, {}))
     assert time.monotonic() - began < 10
     assert capfd.readouterr() == ("", "")

@@ -85,7 +85,7 @@ def test_command_without_an_api_that_it_needs_names_it(
     if name == "DescribeConfigs" and command[0] != "plan":  # needs no settings
         assert done.code == 0
         return
-    assert f"the broker does not support {name.partition(' ')[0]}" in done.out + done.err
+    assert f"the broker does not offer {name.partition(' ')[0]}" in done.out + done.err
     assert "1 trim" not in done.out
 
 
@@ -196,7 +196,7 @@ def test_command_names_each_api_that_it_uses_and_works_without_the_others(
     proxy.most = {3: 9}
     done = ask(proxy, tmp_path, *line)
     assert done.code == 1
-    assert "the broker does not support Metadata in a version that fits" in done.err
+    assert "the broker does not offer Metadata in a version that fits" in done.err
 
 
 def test_restore_is_refused_before_it_begins_where_transactions_are_missing(
