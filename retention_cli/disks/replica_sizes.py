@@ -29,9 +29,12 @@ _DELAY: Final = "file.delete.delay.ms"
 _OWN_DELAY: Final = "log.segment.delete.delay.ms"
 """The broker's setting, for topics without their own."""
 _CLEANUP: Final = "cleanup.policy"
+_REMOTE: Final = "remote.storage.enable"
 _CHECK: Final = "log.retention.check.interval.ms"
 _INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
 
+_SAME_LOOK_MS: Final = 30_000
+"""Replicas and the disk are noted within this time of each other; looks at a disk are a minute apart."""
 _SEGMENTS: Final = 2
 """Replicas of one log may differ by this many segments: each broker rolls and sweeps them at its own time."""
 
@@ -47,12 +50,14 @@ class Sizes:
 
     segment_bytes: dict[str, int] = field(default_factory=dict)
     _seen: dict[tuple[int, str, TopicPartition], ReplicaSeen] = field(default_factory=dict)
-    _first: set[tuple[int, str, TopicPartition]] = field(default_factory=set)
+    _before: dict[tuple[int, str, TopicPartition], ReplicaSeen | None] = field(default_factory=dict)
+    _since: dict[str, int | None] = field(default_factory=dict)
     _moving: set[tuple[int, TopicPartition]] = field(default_factory=set)
     _checks_ms: dict[int, int] = field(default_factory=dict)
     _delays_ms: dict[str, int] = field(default_factory=dict)
     _own_delays_ms: dict[int, int] = field(default_factory=dict)
     _cleaned: dict[str, bool] = field(default_factory=dict)
+    _tiered: dict[str, bool] = field(default_factory=dict)
     _now_ms: int = 0
 
     def add(
@@ -89,8 +94,7 @@ class Sizes:
                 at = (now_ms, start, end, replica.size_bytes)
                 row = seen_again(asked[tp].get(place), place, *at, self._sweeping(broker, tp))
                 self._seen[broker, path, tp] = row
-                if place not in asked[tp]:
-                    self._first.add((broker, path, tp))
+                self._before.setdefault((broker, path, tp), asked[tp].get(place))
                 found.setdefault(tp, []).append(row)
         for tp, rows in found.items():
             places = {row.place for row in rows}
@@ -154,14 +158,29 @@ class Sizes:
             if row.fallen_bytes and broker == disk.broker and path in disk.dirs
         )
 
-    def may_leave_bytes(self, disk: Disk) -> int | None:
-        """Return how many bytes of swept files may still be on a disk, at most; None if a replica is seen first."""
+    def may_leave_bytes(self, disk: Disk, since_ms: int | None) -> int | None:
+        """Return how many bytes of swept files may still be on a disk, at most; None if a replica has come since.
+
+        Brokers delete segments of a compacted or tiered topic without moving S, and growth may hide it: then all that
+        the replica had may be leaving.
+
+        Args:
+            disk: the disk as just reported by its broker.
+            since_ms: when the disk's replicas were looked at before (Unix ms), None if they were not.
+        """
+        since_ms = self._since.setdefault(disk.name, since_ms)  # a pass that looks again has noted a look of its own
         total = 0
         for tp in disk.replicas:
             on = [(disk.broker, path, tp) for path in disk.dirs if (disk.broker, path, tp) in self._seen]
-            if not on or any(one in self._first for one in on):
+            for one in on:
+                row, before = self._seen[one], self._before[one]
+                if before is None or (since_ms is not None and before.seen_ms < since_ms - _SAME_LOOK_MS):
+                    return None
+                total += row.may_leave_bytes(self._now_ms, self._sweeping(disk.broker, tp))
+                if self._cleaned.get(tp.topic, True) or self._tiered.get(tp.topic, True):
+                    total += max(row.size_bytes, before.size_bytes)
+            if not on:
                 return None
-            total += sum(self._seen[one].may_leave_bytes(self._now_ms, self._sweeping(disk.broker, tp)) for one in on)
         return total
 
     def longest(self, brokers: Collection[int], topics: Collection[str]) -> tuple[int | None, int | None]:
@@ -197,10 +216,11 @@ class Sizes:
         self._checks_ms |= _numbers(checks, _CHECK)
         self._own_delays_ms |= _numbers(checks, _OWN_DELAY)
         waiting = [one for one in topics if one not in self.segment_bytes]
-        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY, _CLEANUP]) if waiting else {}
+        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY, _CLEANUP, _REMOTE]) if waiting else {}
         for name, told in values.items():
             if not isinstance(told, RequestFailedError):
                 self._cleaned[name] = "compact" in (told.get(_CLEANUP) or "compact")
+                self._tiered[name] = told.get(_REMOTE) == "true"  # brokers before 3.6 do not know it
         self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
         self._delays_ms |= _numbers(values, _DELAY)
 

@@ -26,7 +26,7 @@ from retention_cli.disks.pending_deletes import Leaving, doubted_bytes, indexes_
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.size_limits import estimated_tails
 from retention_cli.disks.unmanaged_logs import UnmanagedLogs, read_unmanaged
-from retention_cli.disks.usage import remember, stays_bytes
+from retention_cli.disks.usage import last_look_ms, remember, stays_bytes
 from retention_cli.disks.watermarks import usages
 from retention_cli.memory.disk import Growth
 from retention_cli.observe.cluster import change_between
@@ -155,7 +155,7 @@ class DiskRun:
                     self.rules.reserved,
                     wall_ms,
                     over_ms,
-                    self.sizes.may_leave_bytes(one),
+                    self.sizes.may_leave_bytes(one, last_look_ms(one, remembered.memory)),
                 )
                 for one in self.disks
             }

@@ -46,6 +46,12 @@ def remember(disks: Sequence[Disk], memory: Ledger, now_ms: int) -> dict[str, Ma
     return found
 
 
+def last_look_ms(disk: Disk, memory: Ledger) -> int | None:
+    """Return when a disk's replicas were looked at for R6 (Unix ms), None if they never were."""
+    looks = memory.disk(f"{disk.key}{_REPLICAS}").looks
+    return looks[-1].wall_ms if looks else None
+
+
 def stays_bytes(
     disk: Disk,
     memory: Ledger,

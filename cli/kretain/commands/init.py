@@ -93,7 +93,7 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
 
     named = common.bootstrap_server is not None or common.command_config is not None
     if not on_terminal() and (missing := [*([] if named else ["-b HOST:PORT"]), *([] if yes else ["--yes"])]):
-        raise UsageError(f"there is no terminal to ask on: give {' and '.join(missing)}; nothing was written")
+        raise UsageError(f"no terminal to ask on: give {' and '.join(missing)}; nothing was written")
     if named:
         return common
     if not (broker := answer("A broker of the cluster, HOST:PORT [localhost:9092]:") or "localhost:9092"):
@@ -141,7 +141,11 @@ def _topics(settings: Resolved, common: Common) -> list[str]:
     with settings.reader() as reader:
         configs = reader.topic_configs(sorted(names)) if names else {}
     kept = {name: one for name, one in configs.items() if isinstance(one, TopicConfig)}
-    return [name for name, one in kept.items() if one.retention_ms != INFINITE_MS and not one.tiered]
+    return [
+        name
+        for name, one in kept.items()
+        if "delete" in one.cleanup_policy and one.retention_ms != INFINITE_MS and not one.tiered
+    ]  # since Kafka 4.2 cleanup.policy may be empty: such a topic is kept for ever, too
 
 
 def _plan(settings: Resolved, common: Common, policy: Policy) -> Plan:

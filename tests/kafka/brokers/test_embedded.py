@@ -120,7 +120,7 @@ def test_exception_in_the_with_block_stops_the_brokers_and_propagates(scratch: P
     assert kafka.node(1).pid is None
     assert processes_of(scratch) == []
     kafka.stop()  # harmless when repeated
-    with pytest.raises(EmbeddedError, match="does not run"):
+    with pytest.raises(EmbeddedError, match="is not running"):
         _ = kafka.directory
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.core.model import TopicPartition
@@ -99,6 +101,28 @@ def test_unreadable_sweep_settings_leave_the_replica_doubted() -> None:
         assert "could not be read" in doubt(sizes)
         assert sizes.longest([1], ["orders"]) != (300_000, 60_000)
     assert looked(PartitionMemory(), 0, 50, 1_000, Brokers(topic=FAILED)).segment_bytes == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "bytes_"),
+    [({}, 0), ({"cleanup.policy": "compact,delete"}, 1_200), ({"remote.storage.enable": "true"}, 1_200)],
+    ids=["plain", "compacted", "tiered"],
+)
+def test_segments_deleted_without_a_move_of_the_log_start_may_be_leaving(setting: dict[str, str], bytes_: int) -> None:
+    """A cleaner, or a local retention, deletes them; growth hides it. All that the replica had may be leaving."""
+    memory, brokers = PartitionMemory(), Brokers()
+    brokers.topic |= {"cleanup.policy": "delete", "remote.storage.enable": "false", **setting}
+    assert looked(memory, 0, 0, 1_200, brokers).may_leave_bytes(DISK, None) is None
+    assert looked(memory, 60, 0, 1_000, brokers).may_leave_bytes(DISK, 0) == 200 + bytes_
+    assert looked(memory, 120, 0, 1_000, brokers).may_leave_bytes(DISK, 60 * MINUTE) == (1_000 if bytes_ else 0)
+
+
+def test_replica_that_was_away_at_the_last_look_at_its_disk_counts_as_come() -> None:
+    memory, brokers = PartitionMemory(), Brokers()
+    brokers.topic |= {"cleanup.policy": "delete", "remote.storage.enable": "false"}
+    looked(memory, 0, 0, 1_000, brokers)
+    assert looked(memory, 60, 0, 1_000, brokers).may_leave_bytes(DISK, 30 * MINUTE) is None
+    assert looked(memory, 120, 0, 1_000, brokers).may_leave_bytes(DISK, 60 * MINUTE) == 0
 
 
 def test_replica_that_was_never_seen_is_doubted() -> None:
