@@ -35,7 +35,7 @@ case $what:$# in check:2 | first:2 | hand-over:3 | back:3) ;; *) wrong "check, f
 
 retention() { # prints the topic's current retention.ms; -1: forever
     kretain advise "$topic" --output json |
-        value '{"unlimited": -1}.get(*[d["topics"][0]["settings"]["retention.ms"]] * 2)'
+        value 'd["topics"][0]["settings"]["retention.ms"]'
 }
 
 check() {

@@ -94,7 +94,7 @@ check() {
     run kretain advise "$topic"
     loose=$(kretain advise "$topic" --output json | value '", ".join(
         key + "=" + str(is_) for key, is_ in d["topics"][0]["settings"].items()
-        if (key in ("retention.ms", "retention.bytes") and is_ != "unlimited")
+        if (key in ("retention.ms", "retention.bytes") and is_ != -1)
         or (key == "cleanup.policy" and "compact" in is_))')
     [ -z "$loose" ] || stop 5 "No: $loose. The brokers still delete. See legal-hold.md: The brokers."
     note "They delete nothing of it by age or size, and do not compact it."
