@@ -296,7 +296,7 @@ def test_handover_runbook_shows_what_brokers_would_delete_on_the_way_back(here: 
     books = shell(consumed(topic, "1h", hold="migration"))
     (books.saves / "old.txt").write_text(f"{topic}\nretention.ms={20 * HOUR}\n")
     said = books.run("broker-retention", "back", topic, str(books.saves / "old.txt"), check=6).out
-    assert "Trim 10 records from 1 partition" in said
+    assert "Trim 10 records" in said
     assert here.ends(topic) == (0, 10)
     other = read_topic(here, "other", live=2)
     (books.saves / "other.txt").write_text(f"{other}\nretention.ms={20 * HOUR}\n")
