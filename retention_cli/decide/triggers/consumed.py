@@ -85,7 +85,7 @@ def forced_retention_conflict(after_ms: int, live_ms: int | Unknown, forced_age_
             return Unknown.because(
                 Code.R1,
                 f"retention.commitoffset is {format_duration(after_ms)}, longer than {name} of "
-                f"{format_duration(forced_ms)}: records would be deleted before R1 applies;  "
+                f"{format_duration(forced_ms)}: records would be deleted before R1 applies; "
                 f"shorten the first or lengthen the second",
             )
     return None
