@@ -109,7 +109,9 @@ def test_killed_local_spark_is_reported_in_one_line(
     assert not list(scratch.glob("kretain-*"))
 
 
-@pytest.mark.parametrize("all_of_it", [False, True], ids=["this process", "its group"])
+@pytest.mark.parametrize(
+    "all_of_it", [False, pytest.param(True, marks=pytest.mark.long)], ids=["this process", "its group"]
+)
 def test_ctrl_c_during_spark_is_reported_in_one_line(held: Held, all_of_it: bool) -> None:
     """In a terminal the whole group gets it: Spark's JVM and its Python workers, too."""
     running = held.start("local[2]")

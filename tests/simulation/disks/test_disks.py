@@ -119,7 +119,7 @@ def test_files_leaving_at_two_looks_of_another_operator_are_not_counted_as_bytes
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", range(1000, 1060, 20))
+@pytest.mark.parametrize("first", [1000, *(pytest.param(one, marks=pytest.mark.long) for one in (1020, 1040))])
 def test_disk_sequence_of_more_seeds_breaks_no_rule(first: int) -> None:
     for seed in range(first, first + 20):
         run(sequence_of(seed))
