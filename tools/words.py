@@ -115,6 +115,9 @@ def main(paths: list[str]) -> int:
             plain = "" if _SQL.search(text) else text
             tics = [better for tic, better in TICS.items() if re.search(tic, plain, re.IGNORECASE)]
             found += [f"{module.relative_to(ROOT)}:{line}: {text[:60]!r}: {better}" for better in tics]
+    for one in () if paths else sorted((ROOT / "cli/kretain/recipes").glob("*.yaml")):
+        comments = "\n\n".join(re.findall(r"(?m)# (.*)$", one.read_text(encoding="utf-8")))
+        found += problems(one.name, comments)
     for name, text in () if paths else helps():
         found += problems(name, text)
         if len(text) > LONGEST_HELP:

@@ -71,6 +71,11 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
 
 
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 record``, ``1,200 records``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def format_duration(ms: int) -> str:
     """Return milliseconds in the largest unit that divides them: ``3 d``, ``90 s``, ``1,500 ms``."""
     for unit in ("d", "h", "m", "s"):

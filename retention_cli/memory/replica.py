@@ -54,6 +54,11 @@ class Sweeping(NamedTuple):
         """How long until what is dead is certainly deleted (ms): it spans a whole check. None if unknown."""
         return None if self.check_ms is None or self.delay_ms is None else 2 * self.check_ms + self.delay_ms
 
+    @property
+    def removal_ms(self) -> int:
+        """How long a swept file may stay on the disk (ms)."""
+        return _UNTOLD_DELAY_MS if self.delay_ms is None else self.delay_ms
+
 
 class ReplicaSeen(NamedTuple):
     """A replica as last seen.
@@ -93,15 +98,14 @@ class ReplicaSeen(NamedTuple):
 
     def leaving_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
         """Return how many bytes have left its size, but may still be on the disk."""
-        delay_ms = _UNTOLD_DELAY_MS if sweeping.delay_ms is None else sweeping.delay_ms
         wait_ms = sweeping.wait_ms
-        over = now_ms >= self.fell_by_ms + delay_ms or (wait_ms is not None and now_ms >= self.fell_after_ms + wait_ms)
+        over = wait_ms is not None and now_ms >= self.fell_after_ms + wait_ms
+        over = over or now_ms >= self.fell_by_ms + sweeping.removal_ms
         return 0 if over else self.fallen_bytes
 
     def may_leave_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
         """Return how many bytes its broker may have swept that may still be on the disk, at most."""
-        delay_ms = _UNTOLD_DELAY_MS if sweeping.delay_ms is None else sweeping.delay_ms
-        return 0 if now_ms >= self.swept_by_ms + delay_ms else self.swept_bytes
+        return 0 if now_ms >= self.swept_by_ms + sweeping.removal_ms else self.swept_bytes
 
     def swept_until(self, log_start: int) -> int:
         """Return how many bytes its broker has swept at most since its last certain sweep, with S at an offset."""

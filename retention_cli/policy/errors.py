@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from retention_cli.core.units import count
 from retention_cli.policy.shown import plain
 
 MOST_TOLD: Final = 20
@@ -30,7 +31,7 @@ def lines_of(problems: Sequence[PolicyProblem]) -> list[str]:
     """Return a line for each of the first problems, and one that counts the others."""
     lines = [str(problem) for problem in problems[:MOST_TOLD]]
     if (more := len(problems) - MOST_TOLD) > 0:
-        lines.append(f"{problems[0].source}: … and {more:,} more problem{'' if more == 1 else 's'}: fix these first")
+        lines.append(f"{problems[0].source}: … and {count(more, 'more problem')}: fix these first")
     return lines
 
 

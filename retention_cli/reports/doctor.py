@@ -17,6 +17,7 @@ from retention_cli.brokers.reader import RESTORE, ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.units import count
 from retention_cli.observe.floors.kafka_groups import outsiders_of, scope_doubt
 from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.observe.floors.sources.interface import Reach
@@ -132,8 +133,8 @@ def diagnose(
         Check(
             "cluster",
             "good",
-            f"{metadata.cluster_id}: {_count(len(metadata.brokers), 'broker')}, "
-            f"{_count(len(metadata.topics), 'topic')} seen",
+            f"{metadata.cluster_id}: {count(len(metadata.brokers), 'broker')}, "
+            f"{count(len(metadata.topics), 'topic')} seen",
         ),
         Check("platform", "good", str(platform)),
         _connection(reader.settings),
@@ -293,7 +294,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
     offsets = metadata.topics.get(OFFSETS_TOPIC)
     offline = 0 if offsets is None else sum(one.leader is None for one in offsets.partitions.values())
     if offline:
-        text = f"{_count(offline, 'partition')} of {OFFSETS_TOPIC} without a leader: every floor is unknown (F9)"
+        text = f"{count(offline, 'partition')} of {OFFSETS_TOPIC} without a leader: every floor is unknown (F9)"
         yield Check("groups", "missing", text, _COMMANDS)
     try:
         listed = reader.list_groups(metadata.brokers)
@@ -325,7 +326,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         text = f"{named}: offsets can't be read ({why}); what they may read holds (F3)"
         yield Check("groups", "missing", text, _COMMANDS)
     else:
-        yield Check("groups", "good", f"{_count(len(counted), 'group')}, and the offsets of all can be read")
+        yield Check("groups", "good", f"{count(len(counted), 'group')}, and the offsets of all can be read")
     if strange := sorted(group.name for group in counted if group.kind == "unknown"):
         some = ", ".join(strange[:5])
         text = f"groups of a type unknown to this kretain: {some}; every managed topic holds (F3)"
@@ -340,8 +341,8 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
         for topic, why in one.unreadable.items():
             text = f"{plain_name(key)}: {why}; held: {topic} (F3)"
             yield Check("floors", "missing", text, _FLOORS)
-        some = _count(sum(map(len, one.rows.values())), "partition")
-        text = f"{plain_name(key)} can be read: it has positions on {some} of {_count(len(one.rows), 'topic')}"
+        some = count(sum(map(len, one.rows.values())), "partition")
+        text = f"{plain_name(key)} can be read: it has positions on {some} of {count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
     for source, why in reading.failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
@@ -361,12 +362,8 @@ def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:
     except StateError as error:
         yield Check("state", "missing", str(error), ("plan", "trim"))
     else:
-        yield Check("state", "good", f"audit log in {folder}: {_count(len(runs), 'run')} so far")
+        yield Check("state", "good", f"audit log in {folder}: {count(len(runs), 'run')} so far")
 
 
 def _some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -15,12 +15,12 @@ from typing import Final, Protocol
 
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.printable import printable
-from retention_cli.core.units import format_bytes
+from retention_cli.core.units import count, format_bytes
 from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, kind_of
 from retention_cli.watch.leader import Leadership
 from retention_cli.watch.log import Say
-from retention_cli.watch.notify import Held, Notice, amount, of_report, partitions
+from retention_cli.watch.notify import Held, Notice, amount, of_report
 from retention_cli.watch.one_pass import Passed
 
 JITTER: Final = 0.1
@@ -276,7 +276,7 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
         rest.append(f"{totals.hold:,} on hold ({_by_code(plan.decisions)})")
     if short := [one for one in plan.disks if one.short_bytes]:
         missing = format_bytes(sum(one.short_bytes for one in short))
-        rest.append(f"{len(short):,} disk{'' if len(short) == 1 else 's'} above the ceiling, short by {missing}")
+        rest.append(f"{count(len(short), 'disk')} above the ceiling, short by {missing}")
     if not trims:
         rest.append("dry")
     return f"pass {number:,}: {'; '.join([*_doing(passed), *rest])}; {seconds:.1f} s"
@@ -313,7 +313,7 @@ def _counts(report: TrimReport) -> dict[str, int | None]:
 
 def _doing(passed: Passed) -> list[str]:
     totals, report = passed.plan.totals, passed.report
-    planned = f"{amount(totals.records, totals.size_bytes)} of {partitions(totals.trim)}"
+    planned = f"{amount(totals.records, totals.size_bytes)} of {count(totals.trim, 'partition')}"
     if report is None:
         if not totals.trim:
             said = ["nothing to trim"]
@@ -322,7 +322,7 @@ def _doing(passed: Passed) -> list[str]:
             return [f"would trim {planned}"]
         return [f"did not trim {planned}: {passed.hold.text}"]
     done = report.trimmed
-    said = [f"trimmed {amount(done.records, done.size_bytes)} of {partitions(report.count('trimmed'))}"]
+    said = [f"trimmed {amount(done.records, done.size_bytes)} of {count(report.count('trimmed'), 'partition')}"]
     for word in ("failed", "unverified"):
         if number := report.count(word):
             reason = next((row.reasons[0].text for row in report.rows if row.outcome == word and row.reasons), "")

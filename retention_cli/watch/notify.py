@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import printable
-from retention_cli.core.units import format_bytes
+from retention_cli.core.units import count, format_bytes
 from retention_cli.policy.webhook import Event, NotifyRules, WebhookError
 from retention_cli.trim.report import TrimReport
 
@@ -44,11 +44,11 @@ def of_report(report: TrimReport) -> list[Notice]:
     found: list[Notice] = []
     if gone := report.count("trimmed"):
         done = report.trimmed
-        text = f"trimmed {amount(done.records, done.size_bytes)} of {partitions(gone)}, run {report.run}"
+        text = f"trimmed {amount(done.records, done.size_bytes)} of {count(gone, 'partition')}, run {report.run}"
         facts = {"run": report.run, "partitions": gone, "records": done.records, "bytes": done.size_bytes}
         found.append(Notice("trimmed", text, report.cluster_id, facts))
     failed, unverified = report.count("failed"), report.count("unverified")
-    wrong = [f"{partitions(n)} {word}" for n, word in ((failed, "failed"), (unverified, "unverified")) if n]
+    wrong = [f"{count(n, 'partition')} {word}" for n, word in ((failed, "failed"), (unverified, "unverified")) if n]
     wrong += [] if report.audit_problem is None else [f"the audit log is incomplete: {report.audit_problem}"]
     if wrong:
         facts = {"run": report.run, "failed": failed, "unverified": unverified}
@@ -78,7 +78,8 @@ class Held:
         named = [f"{topic} ({count:,})" for topic, count in by_topic.most_common(_NAMED)]
         named += ["…"] if len(by_topic) > _NAMED else []
         why = ", ".join(f"{code} {count:,}" for code, count in codes.most_common())
-        text = f"{partitions(len(new))} on hold for a day: {', '.join(named)}; {why}; kretain why CODE says what to do"
+        text = f"{count(len(new), 'partition')} on hold for a day: {', '.join(named)}; {why}"
+        text += "; kretain why CODE says what to do"
         return Notice("held", text, cluster_id, {"partitions": len(new), "holds": dict(codes)})
 
 
@@ -149,9 +150,4 @@ def body(url: str, name: str, notice: Notice) -> dict[str, object]:
 def amount(records: int, size_bytes: int | None) -> str:
     """Return an amount as a sentence has it: ``1,200 records (90 KiB)``."""
     about = "" if size_bytes is None else f" ({format_bytes(size_bytes)})"
-    return f"{records:,} record{'' if records == 1 else 's'}{about}"
-
-
-def partitions(number: int) -> str:
-    """Return a number of partitions as a sentence has it."""
-    return f"{number:,} partition{'' if number == 1 else 's'}"
+    return f"{count(records, 'record')}{about}"

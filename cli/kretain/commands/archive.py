@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kretain.completion.complete import complete_archives
 from kretain.errors import Exit
 from kretain.options.common import Common, Output, OutputOption, command, new_app, option
-from kretain.options.rules import patterns
+from kretain.options.rules import topic_argument
 
 if TYPE_CHECKING:
     from retention_cli.archive.catalog import ArchivedPartition
@@ -20,12 +18,8 @@ app = new_app("List, verify and compact archives of trimmed records.")
 
 Where = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="URL|TOPIC",
-        show_default=False,
-        autocompletion=complete_archives,
-        callback=patterns,
-        help="Archives (paths with a slash) and topics. Default: the policy's archives.",
+    topic_argument(
+        "Archives (paths with a slash) and topics. Default: the policy's archives.", "URL|TOPIC", complete_archives
     ),
 ]
 
@@ -90,13 +84,12 @@ def compact(
     from kretain.flows.trims import must_confirm
     from kretain.options.common import now_ms
     from kretain.render.archive import print_compacted
-    from kretain.render.output import count
     from retention_cli.archive.catalog import read_catalog
     from retention_cli.archive.compact import Compacted, plan_compaction
     from retention_cli.archive.compact import compact as run_compaction
     from retention_cli.archive.store import Store
     from retention_cli.core.progress import adding
-    from retention_cli.core.units import format_time
+    from retention_cli.core.units import count, format_time
 
     urls, topics = split(where or (), resolve(common).policy)
     found: list[tuple[Store, ArchivedPartition, Work]] = []

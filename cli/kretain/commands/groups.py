@@ -99,9 +99,10 @@ def forget(
     """
     from kretain.config import resolve
     from kretain.render.consumers import holding, print_forgotten
-    from kretain.render.output import count, warn
+    from kretain.render.output import warn
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
+    from retention_cli.core.units import count
     from retention_cli.policy.model import is_pattern
     from retention_cli.reports.ledger import forget as forget_groups
     from retention_cli.reports.ledger import held_by, named

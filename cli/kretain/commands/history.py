@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from kretain.completion.complete import complete_runs, complete_topics
+from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
 from kretain.options.common import Common, OptionGroup, Output, OutputOption, now_ms, option, single_command
-from kretain.options.rules import patterns
+from kretain.options.rules import topic_argument
 from kretain.options.times import TimeRange
 
 
@@ -33,16 +31,7 @@ class Which(OptionGroup):
 @single_command
 def history(
     common: Common,
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC",
-            show_default=False,
-            autocompletion=complete_topics,
-            callback=patterns,
-            help="Show runs that trimmed these topics (names or globs).",
-        ),
-    ] = None,
+    topics: Annotated[list[str] | None, topic_argument("Show runs that trimmed these topics (names or globs).")] = None,
     which: Which = Which(),
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     all_rows: Annotated[bool, option("--all", help="Also list runs that trimmed nothing.")] = False,
@@ -88,7 +77,7 @@ def history(
 
 def _verified(state_dir: Path, output: Output) -> Exit:
     from kretain.render.history import print_verified
-    from kretain.render.output import count
+    from retention_cli.core.units import count
     from retention_cli.trim.history import verify_all
 
     found = verify_all(state_dir)

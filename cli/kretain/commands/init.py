@@ -87,7 +87,7 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
     """Return the options with a cluster, which is asked for in a terminal.
 
     Raises:
-        UsageError: something is missing, and nobody can be asked.
+        UsageError: an option is missing, and there is no terminal to ask on.
     """
     from kretain.flows.trims import answer, on_terminal
 
@@ -103,7 +103,8 @@ def _with_broker(common: Common, *, yes: bool) -> Common:
 
 def _works(settings: Resolved, common: Common) -> bool:
     """Print what doctor finds to be wrong, and return whether a plan can work."""
-    from kretain.render.output import count, say
+    from kretain.render.output import say
+    from retention_cli.core.units import count
     from retention_cli.reports.doctor import diagnose
 
     with settings.reader() as reader, common.progress():

@@ -71,7 +71,7 @@ def prune(
     """
     from kretain.config import resolve
     from kretain.render.consumers import print_pruned
-    from kretain.render.output import count
+    from retention_cli.core.units import count
     from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)

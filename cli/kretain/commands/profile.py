@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import record_reader
 from kretain.options.common import (
@@ -17,7 +14,7 @@ from kretain.options.common import (
     option,
     single_command,
 )
-from kretain.options.rules import patterns
+from kretain.options.rules import topic_argument
 from kretain.options.spark import SparkFlags
 from kretain.options.times import TimeRange
 
@@ -30,13 +27,7 @@ def profile(
     common: Common,
     topics: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TOPIC",
-            show_default=False,
-            autocompletion=complete_topics,
-            callback=patterns,
-            help="Name, glob ('orders.*') or re:^…$.",
-        ),
+        topic_argument("Name, glob ('orders.*') or re:^…$."),
     ],
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     by_event_time: Annotated[

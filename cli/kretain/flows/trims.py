@@ -127,7 +127,7 @@ def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: b
 
 
 def on_terminal() -> bool:
-    """Return whether somebody can be asked."""
+    """Return whether there is a terminal to ask on."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -150,7 +150,7 @@ def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
     """Record what a trim (of cluster ``of``) has deleted, in one self-contained line."""
     if not report.sent:
         return
-    from kretain.render.output import count
+    from retention_cli.core.units import count
 
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])

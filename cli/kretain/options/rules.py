@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,28 +44,14 @@ def patterns(given: list[str] | None) -> list[str] | None:
     return given
 
 
-Topics = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TOPIC",
-        show_default=False,
-        autocompletion=complete_topics,
-        callback=patterns,
-        help="Name, glob ('orders.*') or re:^…$. Default: the policy's.",
-    ),
-]
+def topic_argument(help_: str, metavar: str = "TOPIC", complete: Callable[..., Any] = complete_topics) -> Any:
+    """Return an argument of names, globs and ``re:`` expressions of topics, which it checks."""
+    return typer.Argument(metavar=metavar, show_default=False, autocompletion=complete, callback=patterns, help=help_)
 
 
-PartedTopics = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TOPIC[:PARTITION]",
-        show_default=False,
-        autocompletion=complete_partitions,
-        callback=patterns,
-        help="Name, glob ('orders.*') or re:^…$. Default: the policy's.",
-    ),
-]
+_OF_THE_POLICY = "Name, glob ('orders.*') or re:^…$. Default: the policy's."
+Topics = Annotated[list[str] | None, topic_argument(_OF_THE_POLICY)]
+PartedTopics = Annotated[list[str] | None, topic_argument(_OF_THE_POLICY, "TOPIC[:PARTITION]", complete_partitions)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
-from kretain.render.output import (
-    BLANK,
-    MOST,
-    SHOWN,
-    Column,
-    Line,
-    Part,
-    Table,
-    count,
-    heading,
-    runs,
-    show,
-    size,
-)
+from kretain.render.output import BLANK, MOST, SHOWN, Column, Line, Part, Table, heading, runs, show, size
 from retention_cli.advise.advice import Advice, kafka_configs
 from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, in_normal_traffic
 from retention_cli.advise.format import exact, span
 from retention_cli.advise.reading import Reading
 from retention_cli.core.model import Maybe, Unknown, known
-from retention_cli.core.units import timestamp
+from retention_cli.core.units import count, timestamp
 
 K = TypeVar("K")
 T = TypeVar("T")

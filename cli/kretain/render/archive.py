@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Column, Line, Part, Table, count, heading, moment, number, show, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, heading, moment, number, show, size
 from retention_cli.archive.catalog import ArchivedPartition
 from retention_cli.archive.compact import Compacted, Work
 from retention_cli.archive.layout import Source
 from retention_cli.archive.restore import Job, Restored
+from retention_cli.core.units import count
 
 _SOURCE: Final = ("url", "cluster", "topic", "topic_id", "partition")
 

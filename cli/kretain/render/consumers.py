@@ -15,7 +15,6 @@ from kretain.render.output import (
     Part,
     Table,
     cluster_head,
-    count,
     hinted,
     moment,
     number,
@@ -25,7 +24,7 @@ from kretain.render.output import (
 )
 from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.core.printable import name_in_text
-from retention_cli.core.units import format_time, timestamp
+from retention_cli.core.units import count, format_time, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports import offsets
 from retention_cli.reports.groups import GroupList, GroupSummary

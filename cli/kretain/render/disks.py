@@ -15,7 +15,6 @@ from kretain.render.output import (
     about,
     cluster_head,
     console,
-    count,
     heading,
     is_terminal,
     moment,
@@ -25,7 +24,7 @@ from kretain.render.output import (
     size,
 )
 from retention_cli.core.model import Maybe, Unknown
-from retention_cli.core.units import format_duration, timestamp
+from retention_cli.core.units import count, format_duration, timestamp
 from retention_cli.disks.disk import DiskOutcome, ceiling_bytes, largest_topics, outcome_as_json
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.read import by_dir, by_topic

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Column, Line, Part, Table, about, count, heading, number, show, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, about, heading, number, show, size
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
-from retention_cli.core.units import format_age, format_duration, timestamp
+from retention_cli.core.units import count, format_age, format_duration, timestamp
 from retention_cli.forecast.loss import seconds_to_loss
 from retention_cli.forecast.rates import HOUR_MS, Span
 from retention_cli.forecast.steady import saved

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, count, number, show, size
+from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, number, show, size
 from retention_cli.audit.runs import Run
+from retention_cli.core.units import count
 from retention_cli.trim.history import Verified
 
 FORMAT: Final = "kretain.history/v1"

@@ -22,7 +22,7 @@ from kretain.system import stdio
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import printable
-from retention_cli.core.units import format_bytes, format_time
+from retention_cli.core.units import count, format_bytes, format_time
 from retention_cli.plan.value import json_lines
 
 SHOWN: Final = 40
@@ -378,11 +378,6 @@ def _cell(value: Any) -> Any:
 def cluster_head(form: str, cluster_id: str, bootstrap: str) -> dict[str, Any]:
     """Return what JSON begins with: its format, and the cluster."""
     return {"format": form, "cluster": {"id": cluster_id, "bootstrap": bootstrap}}
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Return ``1 record``, ``1,200 records``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def amounts(by_name: Mapping[Any, int]) -> str:

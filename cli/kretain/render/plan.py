@@ -17,7 +17,6 @@ from kretain.render.output import (
     Part,
     Table,
     amounts,
-    count,
     heading,
     hinted,
     number,
@@ -28,7 +27,7 @@ from kretain.render.output import (
 )
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
-from retention_cli.core.units import format_age, format_duration, format_time
+from retention_cli.core.units import count, format_age, format_duration, format_time
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
 from retention_cli.plan.columns import NAMES, row_as_json
 from retention_cli.plan.rows import TopicRows, by_topic, having, held_back_by, most_important

@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Line, Part, count, is_terminal, show, size
+from kretain.render.output import BLANK, Line, Part, is_terminal, show, size
 from retention_cli.advise.format import moment, span
 from retention_cli.core.model import TopicPartition
+from retention_cli.core.units import count
 from retention_cli.profile.reading import Profile, TopicHours
 from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head
 from retention_cli.profile.summary import RETENTIONS_MS, At, Retained, Summary, binned, summarize

@@ -8,20 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from kretain.render.output import (
-    BLANK,
-    Column,
-    Line,
-    Table,
-    cluster_head,
-    count,
-    heading,
-    number,
-    show,
-    warn,
-)
+from kretain.render.output import BLANK, Column, Line, Table, cluster_head, heading, number, show, warn
 from retention_cli.brokers.security.client_files import masked
-from retention_cli.core.units import format_duration, format_time
+from retention_cli.core.units import count, format_duration, format_time
 from retention_cli.policy.live import POLICY_TOPIC, LiveList
 from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings

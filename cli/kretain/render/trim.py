@@ -16,7 +16,6 @@ from kretain.render.output import (
     Part,
     Table,
     amounts,
-    count,
     heading,
     hinted,
     number,
@@ -28,6 +27,7 @@ from kretain.render.output import (
 from kretain.render.plan import failed, matter_most
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import name_in_text
+from retention_cli.core.units import count
 from retention_cli.engines.fleet.plan import Failure, nested_lines
 from retention_cli.engines.fleet.report import OUTCOMES, FleetReport, fleet_report_head
 from retention_cli.plan.value import Plan, json_lines

@@ -27,7 +27,7 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
-from retention_cli.core.units import timestamp
+from retention_cli.core.units import count, timestamp
 from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
@@ -94,7 +94,7 @@ class SparkArchiver(Archiver):
             connection = sender.connection(self.reader.settings)
         except (BrokerError, SparkError) as error:
             return result | {one.tp: failed(one.tp, one.url, error) for one in requests}
-        phase = f"archiving {len(requests):,} partition{'' if len(requests) == 1 else 's'} over Spark"
+        phase = f"archiving {count(len(requests), 'partition')} over Spark"
         whole, done = sum(one.records for one in requests), 0
         progress(phase, 0, whole)
         stopped = threading.Event()

@@ -34,7 +34,7 @@ def test_init_writes_files_that_work_and_holds_r1(world: World, tmp_path: Path) 
     [entry] = yaml.safe_load(policy.read_text())["topics"]
     assert topic in entry["match"]
     assert short not in entry["match"], "its brokers keep less than R1 waits"
-    assert forever not in entry["match"], "somebody wants all of it"
+    assert forever not in entry["match"], "its owner keeps all of it"
     rows = run_cli("plan", "-o", "json", check=0, **variables).json()["partitions"]
     [row] = [one for one in rows if one["topic"] == topic]
     assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F10"])

@@ -1,4 +1,4 @@
-"""What needs no cluster: contexts added and removed, recipes, and init where nobody can be asked."""
+"""What needs no cluster: contexts added and removed, recipes, and init without a terminal."""
 
 from __future__ import annotations
 

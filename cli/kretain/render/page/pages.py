@@ -12,7 +12,7 @@ from pydantic import AliasPath, Field
 
 from kretain.render.forecast import FORMAT
 from kretain.render.history import run_row
-from kretain.render.output import about, count, moment, number, signed, size
+from kretain.render.output import about, moment, number, signed, size
 from kretain.render.page.elements import (
     GO,
     HOLD,
@@ -32,6 +32,7 @@ from kretain.render.page.elements import (
 from retention_cli.audit.runs import Run
 from retention_cli.core.model import Unknown
 from retention_cli.core.printable import shell_word
+from retention_cli.core.units import count
 from retention_cli.memory.disk import Look, growth
 from retention_cli.plan.saved import SavedPlanError, StrictModel, checked, json_in, read_bytes
 from retention_cli.plan.value import NO_FILE, Plan
