@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,20 @@ def test_init_without_a_cluster_writes_nothing(tmp_path: Path) -> None:
     assert not config.parent.exists()
 
 
+@pytest.fixture(scope="module")
+def recipes_topics(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The topics that the recipes name. Other modules share the cluster, so they go again."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("state"))
+    names = [world.topic(name=topic) for topic in ("orders", "payments", "journal", "clicks")]
+    yield
+    for name in names:
+        world.delete(name)
+
+
+@pytest.mark.usefixtures("recipes_topics")
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_passes_the_check_against_a_cluster(kafka: EmbeddedKafka, tmp_path: Path, name: str) -> None:
     world = World(kafka.bootstrap, tmp_path / "state")
-    there = world.admin.list_topics(timeout=30).topics
-    for topic in {"orders", "payments", "journal", "clicks"} - there.keys():
-        world.topic(name=topic)
     world.cli("cluster", "init", "--yes", check=0)  # as min-timestamp says
     policy = tmp_path / "policy.yaml"
     world.cli("policy", "new", name, "--out", str(policy), check=0)
