@@ -202,7 +202,8 @@ class LogNow(NamedTuple):
     ``unknown_epochs`` are leader epochs of commits that the leader does not know, ``unasked_epochs`` those that it
     could not be asked about. ``cut`` is where the log was cut since the last pass, None if it was not. A commit that
     was seen to count under a leader epoch above ``cut_until`` was seen after the cut; None if that is known of none.
-    ``last_epoch`` is the epoch of the log's last record, None if unknown.
+    ``last_epoch`` is the epoch of the log's last record, None if unknown. Where ``in_doubt``, kretain could not ask
+    whether the log is the one it remembers: no commit counts, and those beyond H are still refused.
     """
 
     high_watermark: int
@@ -212,6 +213,7 @@ class LogNow(NamedTuple):
     cut: int | None = None
     last_epoch: int | None = None
     cut_until: int | None = None
+    in_doubt: bool = False
 
     @property
     def proves(self) -> int:
@@ -227,10 +229,13 @@ class Logs:
         self.special: dict[Place, LogNow] = {}
         """Those that were cut, or that do not know all leader epochs of the commits on them."""
         self._doubtful: dict[int, LogNow] = {}
+        self._in_doubt: list[int] = []
         for place, one in logs:
             rows.append((_key(place), one.high_watermark, NONE, one.proves, _NO_CUT if one.cut is None else one.cut))
-            if one.cut is not None or one.unknown_epochs or one.unasked_epochs:
+            if one.cut is not None or one.unknown_epochs or one.unasked_epochs or one.in_doubt:
                 self.special[place] = one
+            if one.in_doubt:
+                self._in_doubt.append(_key(place))
             if one.unknown_epochs or one.unasked_epochs:
                 self._doubtful[_key(place)] = one
         self._ends = Positions.of_rows(rows)
@@ -269,6 +274,8 @@ class Logs:
             log = self._doubtful[int(mine[n])]
             known[n] &= int(own[n]) not in log.unasked_epochs
             foreign[n] = int(own[n]) in log.unknown_epochs
+        if self._in_doubt:
+            known &= (offset > high[at]) | ~np.isin(mine, self._in_doubt)
         refused = (offset > high[at]) | np.where(own == NONE, offset > cut[at], foreign)
         counted = commits.with_proven(proves[at]).where(known & ~refused)
         return counted, commits.where(known & refused), commits.where(~known)

@@ -142,10 +142,12 @@ class Remembered:
         high_watermark: Maybe[int],
         unanswered: Mapping[TopicPartition, tuple[set[int], set[int]]],
     ) -> LogNow | None:
-        if isinstance(high_watermark, Unknown) or tp in self.doubts:
+        if isinstance(high_watermark, Unknown):
             return None
-        unknown, unasked = unanswered.get(tp, ((), ()))
         epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
+        if tp in self.doubts:
+            return LogNow(high_watermark, epoch, in_doubt=True)
+        unknown, unasked = unanswered.get(tp, ((), ()))
         offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
         return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until)
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
+from retention_cli.plan.rows import having
 from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board, kind_of
 from retention_cli.watch.leader import Leadership
@@ -125,6 +126,7 @@ class Loop:
     passes: int | None = None
     _folded: Folded = field(default_factory=Folded)
     _held: Held = field(default_factory=Held)
+    _codes: frozenset[str] = frozenset()  # for which partitions were on hold in the last pass
     _lost: bool = False
     _failures: int = 0
     _number: int = 0
@@ -176,7 +178,11 @@ class Loop:
             self.on_report(report)
             if report.audit_unshipped is not None:  # the pass has succeeded: the log has it all, and is sent again
                 self.board.fail("shipping")
-        for text in self._folded.notes(_notes(passed)):
+        held = _held_first(passed.plan.decisions)
+        first = [(code, one) for code, one in held.items() if code not in self._codes]
+        new = [f"on hold, {code}: {one.tp}: {one.reasons[0].text}" for code, one in first]
+        self._codes = frozenset(held)
+        for text in [*self._folded.notes(_notes(passed)), *new]:
             self.say(text)
         line = pass_line(self._number, passed, seconds, trims=self.trims)
         self.say(line, "pass", **pass_facts(self._number, passed, seconds))
@@ -351,6 +357,14 @@ def stopped(passed: Passed) -> Reason | None:
         ),
         None,
     )
+
+
+def _held_first(decisions: Sequence[Decision]) -> dict[str, Decision]:
+    """Return the first partition on hold for each reason code."""
+    held: dict[str, Decision] = {}
+    for one in having(decisions, "hold", reasons=True):
+        held.setdefault(one.reasons[0].code, one)
+    return held
 
 
 def _by_code(decisions: Sequence[Decision]) -> str:

@@ -188,6 +188,12 @@ MUTANTS: Final = (
         "stood = self.counted.joined(self.open)",
         "stood = self.counted.joined(self.open).joined(self.refused.with_proven(0))",
     ),
+    Mutant(
+        "F5: a log in doubt refuses nothing",
+        "observe/recall.py",
+        "            return LogNow(high_watermark, epoch, in_doubt=True)",
+        "            return None",
+    ),
     Mutant("F5: what was refused counts later", "memory/positions.py", ".where(known & ~refused)", ".where(known)"),
     Mutant("M2: memories are never cut", "observe/lineage.py", "cut = end if end < reach else None", "cut = None"),
     Mutant(
@@ -278,6 +284,8 @@ _TWICE: Final = (
 ELSEWHERE: Final = {
     "F8 and F9 never hold": _TWICE,
     "F9: a coordinator that moved is let be": _TWICE,
+    "F5: a log in doubt refuses nothing": "a lost answer, an election and a foreign commit have to meet: "
+    "tests/simulation/test_kept.py has the sequence",
     "report: no answer is a failure": "what was not answered is sent again after a recheck, until it is; "
     "tests/unit/trim has the table",
     "report: doubt is ours": "an answer is lost, the delete with it, and somebody else moves the log start beyond the "

@@ -181,6 +181,19 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 1, 0),
         ],
     ),
+    "a commit beyond H, while where an epoch ends could not be asked (F5, M4)": (
+        "R1 tenant @one",
+        [
+            ("trim", 0, 0),
+            ("elect", 1, 0),
+            ("fail", 6, 0),
+            ("late", 0, 1, 0, 0),
+            ("trim", 0, 0),
+            ("finish", 0),
+            ("produce", 1, 0, 2, 0),
+            ("trim", 0, 0),
+        ],
+    ),
     "a group that only a report would have seen: nothing would remember it (F6, F9, G2)": (
         "R1 R4 @each",
         [

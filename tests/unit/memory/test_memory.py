@@ -211,6 +211,15 @@ def test_commit_with_a_leader_epoch_unknown_to_the_leader_is_refused() -> None:
     assert memory.counted.keys() == {("orders", 2)}
 
 
+def test_commit_beyond_the_end_of_a_log_in_doubt_is_refused_and_others_stay_open() -> None:
+    """F5: whichever log it is, it ends before that commit. What lies below may be of another one (M4)."""
+    memory = GroupMemory()
+    memory.update(Positions.of({"orders": [(0, 101, None), (1, 100, None), (2, 102, 9)]}), IDS, b"1", 1)
+    judge(memory, lambda _place: LogNow(100, 9, in_doubt=True))
+    assert memory.refused.keys() == {("orders", 0), ("orders", 2)}
+    assert memory.open.keys() == {("orders", 1)}
+
+
 def test_commit_beyond_a_truncation_is_refused_and_one_below_still_counts() -> None:
     memory = seen(({"orders": {0: 900, 1: 300}}, IDS))
     assert memory.refuse_beyond(
