@@ -34,7 +34,7 @@ from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
 from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.request import Observation, Request
+from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -85,6 +85,8 @@ def _merged(first: Observation, newer: Observation, again: Collection[TopicParti
         facts=facts,
         leaders={**first.leaders, **newer.leaders},
         epoch_ends={**first.epoch_ends, **newer.epoch_ends},
+        passes=(*first.passes, *newer.passes),
+        read_in={**first.read_in, **dict.fromkeys(again, len(first.passes))},
         cuts={**first.cuts, **newer.cuts},
         doubts={*first.doubts, *newer.doubts},
     )
@@ -205,6 +207,7 @@ class _Reading:
         only = request.only if self.again is None else self.again
         self._choose(metadata, only)
         configs = self._configs()
+        commits_at = reader.clock.since_boot()
         if self.settings and request.memory_for is not None:  # brokers answer meanwhile
             self.memory = request.memory_for(metadata.cluster_id)
             self.memory.begin(metadata.topic_ids)
@@ -214,12 +217,22 @@ class _Reading:
             floors = self._read_floors(metadata)  # of topics that turn out to be never touched, too
         self._configure(configs())
         if floors is None or not self.partitions:  # no topic is managed, or none of them is ever touched
-            topics_seen = frozenset(metadata.topics)
-            return Observation(metadata.cluster_id, began, self._blanks(), self.settings, {}, topics_seen)
+            topics_seen, now = frozenset(metadata.topics), reader.clock.since_boot()
+            return Observation(
+                metadata.cluster_id,
+                began,
+                self._blanks(),
+                self.settings,
+                {},
+                topics_seen,
+                passes=[Pass(Times(began, commits_at, *[now] * 4))],
+            )
         leaders = self.partitions
         sized = request.decides or request.with_rows
         sizes_soon = reader.sizes_soon(leaders) if sized and self.again is None else None
+        ends_at = reader.clock.since_boot()
         log_ends = self._read_ends()
+        lookups_at = reader.clock.since_boot()
         ends_read_ms = request.clock_ms()
         remembered = Remembered(self.memory, self.settings, leaders, ends_read_ms, request.now_ms)
         remembered.open({name: one.topic_id for name, one in self.topics.items()})
@@ -251,8 +264,10 @@ class _Reading:
             reading = Reading(reader, leaders, self.settings, known, request.now_ms, until, self.progress)
             read_times(reading, facts, lost=self.memory.lost, without=self.unsettled)
         self.progress("metadata, again")
+        again_at = reader.clock.since_boot()
         everything = only is None and prepared is None
         self._hold_changed(facts, metadata, reader.metadata(self.topics, None if everything else self._numbers()))
+        done_at = reader.clock.since_boot()
         remembered.add(facts, epoch_ends)
         return Observation(
             metadata.cluster_id,
@@ -268,6 +283,7 @@ class _Reading:
             remembered.doubts,
             floors.gone,
             floors.rows or (),
+            [Pass(Times(began, commits_at, ends_at, lookups_at, again_at, done_at), floors.seen or ())],
         )
 
     def _numbers(self) -> Mapping[str, Container[int]]:
@@ -326,7 +342,15 @@ class _Reading:
             groups = by_wrong_clock(groups, now_ms)
         recall = Recall(self.memory, groups, now_ms, clock_is_right=request.clock is None)
         with_rows = request.with_rows and self.again is None
-        groups_of = GroupReader(self.reader, scopes, recall, self.progress, self.listener, with_rows=with_rows)
+        groups_of = GroupReader(
+            self.reader,
+            scopes,
+            recall,
+            self.progress,
+            self.listener,
+            with_rows=with_rows,
+            with_seen=request.with_seen,
+        )
         return groups_of.read(metadata, request.patience_s, request.outside)
 
     def _read_ends(self) -> dict[TopicPartition, LogEnds]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
@@ -15,7 +15,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory.interface import Commits
 from retention_cli.memory.ledger import Ledger
-from retention_cli.observe.floors.fold import CommitRow, FloorFold
+from retention_cli.observe.floors.fold import CommitRow, FloorFold, Seen
 from retention_cli.observe.floors.outside import Read
 from retention_cli.observe.lineage import Cut, EpochEnds
 from retention_cli.observe.recall import Remembered
@@ -29,6 +29,24 @@ MemoryFor = Callable[[str], Ledger]
 """Returns what is remembered of a cluster, by its id."""
 
 
+class Times(NamedTuple):
+    """When a reading began each step of the safe order, by the reader's clock: the one before was over by then."""
+
+    began: float
+    commits: float
+    ends: float
+    lookups: float
+    again: float
+    done: float
+
+
+class Pass(NamedTuple):
+    """One reading in the safe order: when, and what groups had by then, if that was asked for."""
+
+    times: Times
+    seen: Sequence[Seen] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What one reading of a cluster found.
@@ -37,7 +55,8 @@ class Observation:
     the cluster. ``sizes_problem`` says why some sizes are missing. ``epoch_ends`` has the ends of the leader epochs
     asked about, ``cuts`` where logs were cut since the last pass, ``doubts`` the partitions where that is unknown.
     ``began`` is when reading began, by the reader's clock: nothing in it is older. ``gone`` has the positions of groups
-    whose commits are gone (F6), ``rows`` every consumer, if asked for.
+    whose commits are gone (F6), ``rows`` every consumer, if asked for. ``passes`` are the readings that it took, and
+    ``read_in`` which of them a partition's facts are from, where that is not the first one.
     """
 
     cluster_id: str
@@ -53,6 +72,8 @@ class Observation:
     doubts: Collection[TopicPartition] = ()
     gone: Sequence[tuple[str, Commits]] = ()
     rows: Sequence[CommitRow] = ()
+    passes: Sequence[Pass] = ()
+    read_in: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Disks(Protocol):
@@ -110,6 +131,7 @@ class Request:
     disks: Disks | None = field(default=None, init=False)
     outside: Sequence[Read] | None = field(default=None, init=False)
     with_rows: bool = field(default=False, init=False)
+    with_seen: bool = field(default=False, init=False)
     prepared: Prepared | None = field(default=None, init=False)
     patience_s: float | None = field(default=None, init=False)
     clock: Unknown | None = field(default=None, init=False)
@@ -160,6 +182,7 @@ class RecheckRead(Request):
         clock: why our clock can't be trusted, if it was compared (G8).
         disks: fills in what rules need to know about disks; None if no rule does.
         epochs: further leader epochs to ask about, by partition: those of the plan (M2).
+        with_seen: keep what groups have committed, for evidence.
     """
 
     only: Collection[TopicPartition] | None
@@ -168,3 +191,4 @@ class RecheckRead(Request):
     clock: Unknown | None = None
     disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    with_seen: bool = False

@@ -95,6 +95,15 @@ class CommitRow(NamedTuple):
     text: str | None = None
 
 
+class Seen(NamedTuple):
+    """What a group has on some partitions of a topic. ``kind`` is as in :class:`CommitRow`; an offset of −1: none."""
+
+    group: str
+    topic: str
+    kind: Kind
+    commits: Sequence[Commit]
+
+
 @dataclass(frozen=True, slots=True)
 class Latest:
     """The groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).
@@ -123,18 +132,28 @@ class FloorFold:
     A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone``
     has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
     (F2), by key; None: nobody can tell. ``rows`` has every group as rows, a group's together, if they are wanted.
+    ``seen`` has what was folded in, as it came, if that is wanted: evidence keeps it.
     ``may_lack``: groups may be missing from the listing (F8, F9), so what is remembered of them satisfies no F4.
 
     Args:
         topics: the managed topics.
         latest: the groups that start at the end if they have no commit (F2).
         with_rows: whether to keep rows, too.
+        with_seen: whether to keep what is folded in.
     """
 
-    def __init__(self, topics: Mapping[str, TopicScope], latest: Latest = NOBODY, *, with_rows: bool = False) -> None:
+    def __init__(
+        self,
+        topics: Mapping[str, TopicScope],
+        latest: Latest = NOBODY,
+        *,
+        with_rows: bool = False,
+        with_seen: bool = False,
+    ) -> None:
         self.topics = topics
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
+        self.seen: list[Seen] | None = [] if with_seen else None
         self.latest = latest
         self.starts: Mapping[str, int | None] = {}
         self.may_lack = False
@@ -209,6 +228,8 @@ class FloorFold:
         found: dict[str, set[int]] = {}
         for topic in [one for one in gone if one in self.topics]:
             here = found[topic] = set()
+            if self.seen is not None:
+                self.seen.append(Seen(group, topic, "gone", gone[topic]))
             for partition, offset, epoch in gone[topic]:
                 if 0 <= partition < self._count(topic):
                     here.add(partition)
@@ -230,6 +251,8 @@ class FloorFold:
             if not 0 <= partition < len(epochs):
                 continue
             found.setdefault(topic, set()).add(partition)
+            if self.seen is not None:
+                self.seen.append(Seen(group, topic, "refused", [(partition, offset, epoch)]))
             self._row(group, topic, partition, "refused", offset, epoch, Code.F5)
             at, one = self._at(topic, partition), Refused(offset, epoch, group)
             at.refused = highest(at.refused, one)
@@ -370,6 +393,9 @@ class FloorFold:
                 bare[partition] = 1
             elif epoch != epochs[partition]:
                 self._at(topic, partition).commits(epoch, offset, group)
+        if self.seen is not None:
+            mine = [row for row in rows if row[0] not in skipped] if skipped else rows
+            self.seen.append(Seen(group, topic, "commit", mine))
         if self.rows is not None:
             self.rows += (
                 CommitRow(group, topic, partition, "commit", offset, epoch)
@@ -401,6 +427,8 @@ class FloorFold:
 
     def _lacks(self, group: str, topic: str, partition: int, text: str) -> None:
         self._at(topic, partition).lacks(group, text)
+        if self.seen is not None:
+            self.seen.append(Seen(group, topic, "missing", [(partition, -1, None)]))
         self._row(group, topic, partition, "missing", code=Code.F2, text=text)
 
     def _row(self, group: str, topic: str | None, partition: int | None, kind: Kind, *more: Any, **named: Any) -> None:

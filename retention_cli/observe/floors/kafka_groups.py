@@ -62,6 +62,7 @@ class GroupReader:
         listener: called with each group's commits.
         is_mine: returns whether this fold is to have the group with a name: others may be in another one.
         with_rows: whether the fold keeps rows, too.
+        with_seen: whether it keeps what is folded in.
     """
 
     reader: ClusterReader
@@ -71,6 +72,7 @@ class GroupReader:
     listener: CommitListener | None = None
     is_mine: Callable[[str], bool] = lambda _group: True
     with_rows: bool = False
+    with_seen: bool = False
 
     def read(
         self, metadata: ClusterMetadata, patience_s: float | None = None, outside: Sequence[Read] | None = None
@@ -100,7 +102,7 @@ class GroupReader:
     def _read_once(self, before: ClusterMetadata, deadline: float) -> tuple[FloorFold, Doubt | None]:
         """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9)."""
         reader, recall = self.reader, self.recall
-        fold = FloorFold(self.scopes, with_rows=self.with_rows)
+        fold = FloorFold(self.scopes, with_rows=self.with_rows, with_seen=self.with_seen)
         try:
             listing = list_counted(reader, recall.rules, before, deadline)
             if isinstance(listing, Doubt):

@@ -1,0 +1,155 @@
+"""The files of a run's evidence: ``RUN/001-facts.parquet`` for each recheck, and ``RUN/results.parquet``.
+
+They are in ``evidence/`` beside the audit log, or at the policy's ``evidence`` URL, by cluster id. A recheck's file is
+written before the requests that rest on it are sent, the results when the run ends. The audit log names each with its
+SHA-256, so a crash loses no fact of a delete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.file_problems import parquet_problem
+from retention_cli.core.files import open_regular
+from retention_cli.evidence.format import (
+    FACTS,
+    KEY,
+    LISTS,
+    RESULTS,
+    EvidenceError,
+    commits_of,
+    options,
+    results_of,
+    rows_of,
+    schema_of,
+)
+from retention_cli.evidence.value import Commits, Result, Row
+
+FORMAT: Final = "kretain.evidence/v1"
+RESULTS_NAME: Final = "results.parquet"
+ROWS_A_GROUP: Final = 20_000
+
+
+def facts_name(recheck: int) -> str:
+    """Return the name of a recheck's file; names sort as rechecks do."""
+    return f"{recheck:03d}-facts.parquet"
+
+
+def content_of(table: Any) -> bytes:
+    """Return a table as the bytes of its file. The same table gives the same bytes."""
+    pa = arrow()
+    columns, lists = (FACTS, LISTS) if "lookups" in table.column_names else (RESULTS, {})
+    with pa.BufferOutputStream() as sink:
+        arrow("pyarrow.parquet").write_table(table, sink, row_group_size=ROWS_A_GROUP, **options(columns, lists))
+        return bytes(sink.getvalue())
+
+
+def digest_of(content: bytes) -> str:
+    """Return the checksum that the audit log has of a file."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of evidence, read: its head, and its rows as an Arrow table. ``sha256`` is of its bytes."""
+
+    name: str
+    head: Mapping[str, Any]
+    table: Any
+    sha256: str
+
+    @cached_property
+    def commits(self) -> Commits:
+        """What groups had committed, by the number of the row."""
+        return commits_of(self.table)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield a recheck's rows.
+
+        Raises:
+            EvidenceError: one can't be read.
+        """
+        yield from rows_of(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A run's evidence. ``results`` is None if the run did not come to its end: then only the audit log has them."""
+
+    run: str
+    rechecks: Sequence[Part]
+    results_file: Part | None
+
+    @property
+    def results(self) -> Sequence[Result] | None:
+        """What came of each partition."""
+        return None if self.results_file is None else results_of(self.results_file.table)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of all rechecks, in order: a partition that was checked again has several."""
+        for part in self.rechecks:
+            yield from part.rows()
+
+    def columns(self) -> Any:
+        """Return the rows of all rechecks as one Arrow table (docs/evidence.md)."""
+        tables = [part.table for part in self.rechecks]
+        return arrow().concat_tables(tables) if tables else schema_of(FACTS, LISTS, {}).empty_table()
+
+
+def read(path: Path) -> Evidence:
+    """Return the evidence in a run's folder.
+
+    Raises:
+        EvidenceError: it can't be read.
+        MissingPartError: pyarrow is not installed.
+    """
+    try:
+        names = sorted(one.name for one in path.iterdir() if one.suffix == ".parquet" and not one.name.startswith("."))
+    except OSError as error:
+        raise EvidenceError(f"{path} can't be read: {error.strerror}") from None
+    contents = {}
+    for name in names:
+        try:
+            with open_regular(path / name) as file:
+                contents[name] = file.read()
+        except OSError as error:
+            raise EvidenceError(f"{path / name} can't be read: {error.strerror}") from None
+    return evidence_in(path.name, contents)
+
+
+def evidence_in(run: str, contents: Mapping[str, bytes]) -> Evidence:
+    """Return a run's evidence from the bytes of its files, by name.
+
+    Raises:
+        EvidenceError: a file is not one of evidence, or damaged.
+    """
+    parts = [part_of(name, content) for name, content in sorted(contents.items())]
+    results = [one for one in parts if one.name == RESULTS_NAME]
+    return Evidence(run, [one for one in parts if one.name != RESULTS_NAME], results[0] if results else None)
+
+
+def part_of(name: str, content: bytes) -> Part:
+    """Return a file of evidence, read.
+
+    Raises:
+        EvidenceError: it is none, or damaged.
+    """
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
+            table = file.read()
+        head = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"null"))
+        wanted = schema_of(*((RESULTS, {}) if name == RESULTS_NAME else (FACTS, LISTS)), {})
+        table = table.select(wanted.names).cast(wanted)
+    except (OSError, pa.ArrowException, ValueError, KeyError, RecursionError) as error:
+        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise EvidenceError(f"{name} is no {FORMAT}: its metadata has no such {KEY}")
+    return Part(name, head, table, digest_of(content))

@@ -1,0 +1,330 @@
+"""Evidence as Parquet: typed columns for what nearly every partition has, JSON for what is odd about a few. Pure.
+
+A fact that is unknown, or has notes, or is rare, is in ``more``: a JSON object by the fact's name. Every other fact is
+in a column of its own, which SQL can use as it is (docs/evidence.md). Both together give the very facts back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, get_type_hints
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts, Unknown
+from retention_cli.evidence.value import KINDS, Commits, DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.policy.settings import Settings
+
+KEY: Final = "kretain.evidence"
+"""The key of the head, as JSON, in a file's metadata."""
+
+
+class EvidenceError(Exception):
+    """It is no evidence, is damaged, or lacks something; the text says which file or row."""
+
+
+class Kind(NamedTuple):
+    """How a column is stored: its type, and whether its values repeat."""
+
+    type: str
+    repeats: bool
+
+
+_TEXT, _SAME, _NUMBER, _SMALL, _BOOL = (
+    Kind("string", True),
+    Kind("int64", True),
+    Kind("int64", False),
+    Kind("int32", True),
+    Kind("bool_", False),
+)
+_SAID: Final = ("action", "trim_to", "rule", "limited_by", "trim_bytes", "trim_bytes_exact")
+FACTS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("topic", "topic_facts", "settings"), _TEXT),
+    **dict.fromkeys(("recheck", "partition", "leader_epoch"), _SMALL),
+    "now_ms": _SAME,
+    **{f"{name}_ms": _SAME for name in ReadTimes._fields},
+    **dict.fromkeys(("log_start", "high_watermark", "last_stable_offset", "floor"), _NUMBER),
+    **dict.fromkeys(("floor_by", "floor_unknown"), _TEXT),
+    "size_bytes": _NUMBER,
+    "watched_since_ms": _SAME,
+    "more": _TEXT,
+    **dict.fromkeys(("plan_trim_to", "plan_min_commit"), _NUMBER),
+    "plan_unconsumed": _SAME,
+    "plan_epoch": _SMALL,
+    "plan_topic_id": _TEXT,
+    **dict(zip(_SAID, (_TEXT, _NUMBER, _TEXT, _TEXT, _NUMBER, _BOOL), strict=True)),
+}
+"""A recheck's columns. ``lookups`` and ``commits``, lists of :data:`LOOKUP` and :data:`COMMIT`, come after them."""
+LOOKUP: Final = {"at_ms": _SAME, "offset": _NUMBER, "stamped_ms": _NUMBER, "record": _NUMBER, "data": _BOOL}
+COMMIT: Final = {"by": _TEXT, "kind": _TEXT, "offset": _NUMBER, "epoch": _SMALL, "epoch_end": _NUMBER}
+RESULTS: Final[Mapping[str, Kind]] = {
+    "topic": _TEXT,
+    **dict.fromkeys(("partition", "recheck"), _SMALL),
+    "outcome": _TEXT,
+    "final": _BOOL,
+    "request_offset": _NUMBER,
+    "sent_ms": _SAME,
+    "answer": _NUMBER,
+    "error": _TEXT,
+    "log_start_after": _NUMBER,
+    **dict.fromkeys(("records", "size_bytes"), _NUMBER),
+    "why": _TEXT,
+}
+_PLAIN: Final = PartitionFacts._field_defaults  # noqa: SLF001  (a named tuple's own, and public)
+_IN_MORE: Final = (
+    *("newest", "event_prefix", "samples", "stamped_below", "clock", "usage", "tails", "segment_bases", "has_leader"),
+)
+"""Facts that are in ``more`` unless they have their default, which then is what they are."""
+_OFFSETS: Final = ("log_start", "high_watermark", "last_stable_offset", "size_bytes")
+
+
+def schema_of(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]], head: Mapping[str, Any]) -> Any:
+    """Return the Arrow schema of columns and of lists of structures."""
+    pa = arrow()
+    fields = [(name, getattr(pa, kind.type)()) for name, kind in columns.items()]
+    fields += [
+        (name, pa.list_(pa.struct([(one, getattr(pa, kind.type)()) for one, kind in parts.items()])))
+        for name, parts in lists.items()
+    ]
+    return pa.schema(fields, metadata={KEY: json.dumps(head)})
+
+
+LISTS: Final = {"lookups": LOOKUP, "commits": COMMIT}
+
+
+def facts_table(head: Mapping[str, Any], rows: Sequence[Row], commits: Commits) -> Any:
+    """Return a recheck's rows as an Arrow table."""
+    pa, schema = arrow(), schema_of(FACTS, LISTS, head)
+    columns: dict[str, Any] = {}
+    columns["recheck"], facts, settings, columns["now_ms"], reads, planned, said, disks = _turned(rows, Row)
+    fact = dict(zip(PartitionFacts._fields, _turned(facts, PartitionFacts), strict=True))
+    odd: dict[int, dict[str, Any]] = {}
+    for name in _IN_MORE:
+        _put(odd, name, fact[name], _PLAIN[name])
+    columns["topic"] = _coded(fact["topic"], lambda one: one.name)
+    columns["topic_facts"] = _coded(fact["topic"], as_json)
+    columns["settings"] = _coded(settings, as_json)
+    columns["partition"] = fact["partition"]
+    columns["leader_epoch"] = fact["leader_epoch"]
+    columns |= zip((f"{name}_ms" for name in ReadTimes._fields), _turned(reads, ReadTimes), strict=True)
+    for name in _OFFSETS:
+        columns[name] = [_number(one, odd, n, name) for n, one in enumerate(fact[name])]
+    floors = [_floor(one, odd, n) for n, one in enumerate(fact["floor"])]
+    columns["floor"], columns["floor_by"], columns["floor_unknown"] = zip(*floors, strict=True) if floors else ((),) * 3
+    columns["watched_since_ms"] = fact["watched_since_ms"]
+    columns["lookups"] = _lookups(fact["lookups"], fact["data_lookups"], odd)
+    plans = dict(zip(Planned._fields, _turned(planned, Planned), strict=True))
+    columns["plan_trim_to"], columns["plan_min_commit"] = plans["trim_to"], plans["min_commit"]
+    columns["plan_unconsumed"], columns["plan_epoch"] = plans["unconsumed"], plans["leader_epoch"]
+    columns["plan_topic_id"] = plans["topic_id"]
+    _put(odd, "epoch_end", plans["epoch_end"], None)
+    _put(odd, "disks", disks, None)
+    columns |= zip(_SAID, _turned(said, Said), strict=True)
+    columns["more"] = [as_json(odd[n]) if n in odd else None for n in range(len(rows))]
+    columns["commits"] = _commits(commits)
+    arrays = [
+        columns[one.name] if isinstance(columns[one.name], pa.Array) else pa.array(columns[one.name], one.type)
+        for one in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def results_table(head: Mapping[str, Any], results: Sequence[Result]) -> Any:
+    """Return results as an Arrow table."""
+    pa, schema = arrow(), schema_of(RESULTS, {}, head)
+    columns = _turned(results, Result)
+    return pa.Table.from_arrays(
+        [pa.array(values, one.type) for values, one in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def options(columns: Mapping[str, Kind], lists: Mapping[str, Mapping[str, Kind]]) -> dict[str, Any]:
+    """Return how pyarrow is to write a table: small, and with checksums."""
+    paths = dict(columns)
+    for name, parts in lists.items():
+        paths |= {f"{name}.list.element.{one}": kind for one, kind in parts.items()}
+    return {
+        "compression": "zstd",
+        "use_dictionary": [name for name, kind in paths.items() if kind.repeats],
+        "column_encoding": {
+            name: "DELTA_BINARY_PACKED" for name, kind in paths.items() if kind.type == "int64" and not kind.repeats
+        },
+        "write_page_checksum": True,
+        "write_statistics": False,
+    }
+
+
+def as_json(value: Any) -> str:
+    """Return a value of frozen values, tuples and mappings as JSON; a name that is no Unicode is escaped in it."""
+    return json.dumps(to_jsonable_python(value), separators=(",", ":"))
+
+
+# -- encoding --------------------------------------------------------------------------------------------------------
+
+
+def _turned(rows: Sequence[Any], kind: Any) -> list[Sequence[Any]]:
+    """Return rows of named tuples as columns."""
+    return list(zip(*rows, strict=True)) if rows else [()] * len(kind._fields)
+
+
+def _put(odd: dict[int, dict[str, Any]], name: str, values: Sequence[Any], plain: object) -> None:
+    for n, value in enumerate(values):
+        if value is plain or value == plain or (value is not None and plain is not None and not value and not plain):
+            continue  # of two kinds of nothing, such as () and {}, each is read back as the default
+        odd.setdefault(n, {})[name] = value
+
+
+def _number(value: Any, odd: dict[int, dict[str, Any]], n: int, name: str) -> int | None:
+    if isinstance(value, Unknown):
+        odd.setdefault(n, {})[name] = value
+        return None
+    return int(value)
+
+
+def _floor(value: Floor | Unknown, odd: dict[int, dict[str, Any]], n: int) -> tuple[int | None, str | None, str | None]:
+    if isinstance(value, Unknown):
+        odd.setdefault(n, {})["floor"] = value
+        return None, None, " ".join(sorted({str(one.code) for one in value.reasons}))
+    if value.notes:
+        odd.setdefault(n, {})["floor"] = value
+    return value.offset, value.by, None
+
+
+def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> Any:
+    """Return a column of texts of objects, of which many rows have the same."""
+    pa = arrow()
+    number: dict[int, int] = {}
+    texts: list[str] = []
+    for one in {id(one): one for one in values}.values():
+        number[id(one)] = len(texts)
+        texts.append(text(one))
+    places = np.fromiter((number[id(one)] for one in values), np.int32, len(values))
+    return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(texts, pa.string())).dictionary_decode()
+
+
+def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Any:
+    found: list[tuple[int, int, int | None, int | None, bool]] = []
+    ends = [0]
+    for n, maps in enumerate(zip(plain, data, strict=True)):
+        for answers, of_data in zip(maps, (False, True), strict=True):
+            if any(isinstance(one, Unknown) or one.note is not None for one in answers.values()):
+                odd.setdefault(n, {})["data_lookups" if of_data else "lookups"] = dict(answers)
+            for time_ms, one in answers.items():
+                if not isinstance(one, Unknown):
+                    found.append((time_ms, one.offset, one.timestamp, one.record, of_data))
+        ends.append(len(found))
+    return _lists(ends, zip(*found, strict=True) if found else [()] * len(LOOKUP), LOOKUP)
+
+
+def _commits(commits: Commits) -> Any:
+    pa = arrow()
+    names = pa.array(commits.names, pa.string()), pa.array(KINDS)
+    texts = [
+        pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values).dictionary_decode()
+        for places, values in zip((commits.by, commits.kind), names, strict=True)
+    ]
+    numbers = [pa.array(one, mask=one == -1) for one in (commits.offset, commits.epoch, commits.epoch_end)]
+    return _lists(commits.start, (*texts, *numbers), COMMIT)
+
+
+def _lists(ends: Any, columns: Iterable[Any], kinds: Mapping[str, Kind]) -> Any:
+    pa = arrow()
+    arrays = []
+    for values, kind in zip(columns, kinds.values(), strict=True):
+        wanted = getattr(pa, kind.type)()
+        arrays.append(values.cast(wanted) if isinstance(values, pa.Array) else pa.array(values, wanted))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.StructArray.from_arrays(arrays, list(kinds)))
+
+
+# -- decoding --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _adapters() -> Mapping[str, TypeAdapter[Any]]:
+    """Return what reads each fact in ``more``, and the texts of topics and settings."""
+    hints = get_type_hints(PartitionFacts) | {"epoch_end": get_type_hints(Planned)["epoch_end"], "disks": DiskPart}
+    hints |= {"topic": TopicFacts, "settings": Settings}
+    return {name: TypeAdapter(kind) for name, kind in hints.items()}
+
+
+def _from_json(name: str, text: str) -> Any:
+    return _adapters()[name].validate_python(json.loads(text))
+
+
+def rows_of(table: Any) -> Iterable[Row]:
+    """Yield the rows of a recheck's table.
+
+    Raises:
+        EvidenceError: a value can't be one of evidence.
+    """
+    column = {name: table.column(name).to_pylist() for name in (*FACTS, "lookups")}
+    topics = _each(column["topic_facts"], lambda text: _from_json("topic", text))
+    settings = _each(column["settings"], lambda text: _from_json("settings", text))
+    times = [column[f"{name}_ms"] for name in ReadTimes._fields]
+    reads = _each(list(zip(*times, strict=True)), ReadTimes._make)
+    for n in range(len(table)):
+        try:
+            yield _row(column, n, topics[column["topic_facts"][n]], settings[column["settings"][n]], reads)
+        except (ValidationError, ValueError, TypeError, KeyError) as error:
+            where = f"{column['topic'][n]}-{column['partition'][n]}"
+            raise EvidenceError(f"the evidence of {where} can't be read: {' '.join(str(error).split())}") from None
+
+
+def _each(values: Sequence[Any], made: Callable[[Any], Any]) -> dict[Hashable, Any]:
+    try:
+        return {one: made(one) for one in dict.fromkeys(values)}
+    except (ValidationError, ValueError, TypeError) as error:
+        raise EvidenceError(f"a topic's facts or settings can't be read: {' '.join(str(error).split())}") from None
+
+
+def _row(
+    column: Mapping[str, Any], n: int, topic: TopicFacts, settings: Settings, reads: Mapping[Any, ReadTimes]
+) -> Row:
+    more: dict[str, Any] = {}
+    if (text := column["more"][n]) is not None:
+        adapters = _adapters()
+        more = {name: adapters[name].validate_python(value) for name, value in json.loads(text).items()}
+    lookups: dict[int, Any] = {}
+    data: dict[int, Any] = {}
+    for one in column["lookups"][n]:
+        answer = LookUp(one["offset"], None, one["stamped_ms"], one["record"])
+        (data if one["data"] else lookups)[one["at_ms"]] = answer
+    floor = Floor(column["floor"][n], column["floor_by"][n]) if "floor" not in more else more.pop("floor")
+    epoch_end, disks = more.pop("epoch_end", None), more.pop("disks", None)
+    values = {name: column[name][n] for name in (*_OFFSETS, "watched_since_ms", "leader_epoch", "partition")}
+    values |= {"lookups": lookups, "data_lookups": data, **more}
+    facts = PartitionFacts(topic=topic, floor=floor, **values)
+    planned = Planned(
+        column["plan_trim_to"][n],
+        column["plan_topic_id"][n],
+        column["plan_epoch"][n],
+        column["plan_min_commit"][n],
+        column["plan_unconsumed"][n],
+        epoch_end,
+    )
+    said = Said(*(column[name][n] for name in _SAID))
+    read = reads[tuple(column[f"{name}_ms"][n] for name in ReadTimes._fields)]
+    return Row(column["recheck"][n], facts, settings, column["now_ms"][n], read, planned, said, disks)
+
+
+def commits_of(table: Any) -> Commits:
+    """Return what groups had committed on the rows of a recheck's table."""
+    column = table.column("commits").combine_chunks()
+    values = column.flatten()
+    by, kind, *numbers = (values.field(name) for name in COMMIT)
+    coded = by.dictionary_encode()
+    kinds = arrow("pyarrow.compute").index_in(kind, value_set=arrow().array(KINDS))
+    plain = [
+        one.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for one in (coded.indices, kinds, *numbers)
+    ]
+    return Commits(coded.dictionary.to_pylist(), column.offsets.to_numpy().astype(np.int64), *plain)
+
+
+def results_of(table: Any) -> list[Result]:
+    """Return the results in a table."""
+    return [Result(*values) for values in zip(*(table.column(name).to_pylist() for name in RESULTS), strict=True)]

@@ -1,0 +1,225 @@
+"""Evidence as values: a partition's facts and decision, what groups had read, and what came of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from retention_cli.core.codes import Code, RuleName
+from retention_cli.core.consumers import floor_by
+from retention_cli.core.model import (
+    Action,
+    Decision,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicPartition,
+    Unknown,
+)
+from retention_cli.observe.request import Observation
+from retention_cli.policy.settings import Settings
+
+NO_EPOCH: Final = -1
+"""In columns: a commit without a leader epoch."""
+NO_END: Final = -1
+"""In columns: the commit's leader epoch is the current one, or where it ends is unknown."""
+NO_OFFSET: Final = -1
+"""In columns: the group has no commit here."""
+KINDS: Final = ("commit", "gone", "missing", "refused")
+KEPT: Final = 8
+"""Of more commits on a partition the lowest ones are kept, the highest, and whatever is no plain commit."""
+Numbers = npt.NDArray[np.int64]
+
+
+class ReadTimes(NamedTuple):
+    """When a recheck began to read each kind of fact (Unix ms): the one before was read completely by then.
+
+    ``began`` is when metadata was asked for, ``again`` when it was the second time, ``done`` when that was there. All
+    are counted by a clock that is never set.
+    """
+
+    began: int
+    commits: int
+    ends: int
+    lookups: int
+    again: int
+    done: int
+
+
+class Planned(NamedTuple):
+    """What the plan allowed: :func:`~retention_cli.plan.reconcile.reconcile` uses no more of it.
+
+    ``epoch_end`` is where the plan's leader epoch ended by the recheck, if the partition was in a later one (M2).
+    """
+
+    trim_to: int
+    topic_id: str | None
+    leader_epoch: int | None
+    min_commit: int | None
+    unconsumed: int
+    epoch_end: Maybe[int | None] = None
+
+
+class Said(NamedTuple):
+    """The recheck's decision. Its reasons are not kept: whoever decides again has them."""
+
+    action: Action
+    trim_to: int | None = None
+    rule: RuleName | None = None
+    limited_by: Code | None = None
+    size_bytes: int | None = None
+    size_exact: bool = False
+
+    @classmethod
+    def of(cls, one: Decision) -> Said:
+        """Return what is kept of a decision."""
+        return cls(one.action, one.trim_to, one.rule, one.limited_by, one.size_bytes, one.size_exact)
+
+
+class DiskPart(NamedTuple):
+    """R6's part in a decision: the bound that it asked for and why, and why it is unknown here."""
+
+    asked: tuple[int, Reason] | None = None
+    stopped: Unknown | None = None
+
+
+class Row(NamedTuple):
+    """A partition of a recheck: all that its decision follows from, what the plan allowed, and the decision.
+
+    ``recheck`` is the recheck's number in its run, from 1.
+    """
+
+    recheck: int
+    facts: PartitionFacts
+    settings: Settings
+    now_ms: int
+    reads: ReadTimes
+    planned: Planned
+    said: Said
+    disks: DiskPart | None = None
+
+
+class Commit(NamedTuple):
+    """What a group had committed on a partition.
+
+    ``kind`` is one of :data:`KINDS`, as in :class:`~retention_cli.observe.floors.fold.CommitRow`. ``by`` is the group
+    as a floor names it (``group:billing``), ``epoch`` the commit's leader epoch. ``epoch_end`` is where that one ends if
+    it is not the partition's current one and the leader knows it.
+    """
+
+    by: str
+    kind: str
+    offset: int | None = None
+    epoch: int | None = None
+    epoch_end: int | None = None
+
+
+class Result(NamedTuple):
+    """What came of a partition: of a request, or without one.
+
+    Of several requests only the one that settles the partition is ``final``: the report counts it. ``recheck`` is the
+    number of the recheck that it is based on, None if there was none. ``sent_ms`` is when the request was written to
+    its socket (Unix ms, by the clock of :class:`ReadTimes`), None if it was not. ``answer`` is the log start in the
+    leader's answer, ``error`` what came instead. ``why`` is the reason if neither says it.
+    """
+
+    topic: str
+    partition: int
+    recheck: int | None
+    outcome: str
+    final: bool = True
+    request_offset: int | None = None
+    sent_ms: int | None = None
+    answer: int | None = None
+    error: str | None = None
+    log_start_after: int | None = None
+    records: int = 0
+    size_bytes: int | None = 0
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """What groups have committed on a recheck's rows, as columns: a live cluster has millions of commits.
+
+    ``start`` has where each row's begin, and the end. ``by`` are numbers of ``names``, ``kind`` of :data:`KINDS`.
+    """
+
+    names: Sequence[str]
+    start: Numbers
+    by: Numbers
+    kind: Numbers
+    offset: Numbers
+    epoch: Numbers
+    epoch_end: Numbers
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], seen: Observation) -> Commits:
+        """Return those on a recheck's rows, as it saw them."""
+        names: dict[str, int] = {}
+        parts: list[Numbers] = []
+        places = [_Places(rows, seen.read_in, n) for n in range(len(seen.passes))]
+        found = ((place, one) for place, some in zip(places, seen.passes, strict=True) for one in some.seen)
+        for place_of, (group, topic, kind, commits) in found:
+            if (place := place_of.of(topic)) is None or not commits:
+                continue
+            some = np.array([(n, o, NO_EPOCH if e is None else e) for n, o, e in commits], np.int64).T
+            row = np.where(some[0] < len(place), place[np.minimum(some[0], len(place) - 1)], -1)
+            by = names.setdefault(floor_by(group), len(names))
+            whose = np.full_like(row, by), np.full_like(row, KINDS.index(kind))
+            parts.append(np.stack((row, *whose, some[1], some[2]))[:, row >= 0])
+        table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
+        table = table[:, np.lexsort((table[1], table[3], table[0]))]
+        table = table[:, _kept(table)]
+        row, by, kinds, offset, epoch = table
+        current = np.array([-1 if one.facts.leader_epoch is None else one.facts.leader_epoch for one in rows], np.int64)
+        end = np.full_like(offset, NO_END)
+        for n in np.flatnonzero((epoch != NO_EPOCH) & (epoch != current[row])).tolist():
+            end[n] = getattr(seen.epoch_ends.get((rows[row[n]].facts.tp, int(epoch[n]))), "offset", NO_END)
+        return cls(list(names), np.searchsorted(row, np.arange(len(rows) + 1)), by, kinds, offset, epoch, end)
+
+    def of_row(self, n: int) -> tuple[Commit, ...]:
+        """Return those on one row, the lowest first."""
+        at = slice(int(self.start[n]), int(self.start[n + 1]))
+        columns = (self.by, self.kind, self.offset, self.epoch, self.epoch_end)
+        return tuple(
+            Commit(self.names[by], KINDS[kind], *(None if one == -1 else one for one in numbers))
+            for by, kind, *numbers in zip(*(column[at].tolist() for column in columns), strict=True)
+        )
+
+
+def _kept(table: Numbers) -> npt.NDArray[np.bool_]:
+    """Return which commits are kept, given them by row and offset."""
+    row, kinds = table[0], table[2]
+    if not len(row):
+        return np.zeros(0, np.bool_)
+    first = np.searchsorted(row, row)
+    last = np.append(row[1:] != row[:-1], True)
+    kept: npt.NDArray[np.bool_] = (np.arange(len(row)) - first < KEPT) | last | (kinds != 0)
+    return kept
+
+
+class _Places:
+    """Where a topic's partitions are among rows."""
+
+    def __init__(self, rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> None:
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for n, one in enumerate(rows):
+            if read_in.get(one.facts.tp, 0) == number if read_in else number == 0:
+                by_topic.setdefault(one.facts.topic.name, []).append((one.facts.partition, n))
+        self._of = {topic: _places(found) for topic, found in by_topic.items()}
+
+    def of(self, topic: str) -> Numbers | None:
+        """Return each partition's row, -1 for none; None if the topic has no row."""
+        return self._of.get(topic)
+
+
+def _places(found: Sequence[tuple[int, int]]) -> Numbers:
+    numbers, rows = np.array(found, np.int64).T
+    places = np.full(int(numbers.max()) + 1, -1, np.int64)
+    places[numbers] = rows
+    return places

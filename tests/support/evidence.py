@@ -1,0 +1,185 @@
+"""Rows of evidence: any facts at all for properties, and plain ones of a usual cluster."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, get_type_hints
+
+from hypothesis import strategies as st
+
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.core.model import (
+    ANCIENT_MS,
+    EventMax,
+    EventPrefix,
+    Floor,
+    LookUp,
+    PartitionFacts,
+    Reason,
+    Sample,
+    Tail,
+    TopicFacts,
+    TopicPartition,
+    Unknown,
+    Usage,
+    Watermark,
+)
+from retention_cli.decide.decision import decide
+from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Row, Said
+from retention_cli.observe.floors.fold import Seen
+from retention_cli.observe.request import Observation, Pass, Times
+from retention_cli.policy.settings import EventSource, Settings
+from tests.support.facts import HOUR, NOW
+
+numbers = st.integers(0, 2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+reasons = st.builds(Reason, texts, texts)
+unknowns = st.builds(Unknown, st.lists(reasons, max_size=2).map(tuple))
+
+
+def maybe(known: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return known | unknowns
+
+
+lookups = st.dictionaries(
+    numbers,
+    maybe(st.builds(LookUp, numbers, st.none() | reasons, st.none() | numbers, st.none() | numbers)),
+    max_size=3,
+)
+topics = st.builds(
+    TopicFacts,
+    texts.filter(bool),
+    maybe(texts),
+    st.booleans(),
+    maybe(st.frozensets(st.sampled_from(["delete", "compact"]))),
+    maybe(st.integers(-1, 2**40)),
+    maybe(st.sampled_from(["CreateTime", "LogAppendTime"])),
+    st.booleans(),
+    st.booleans(),
+)
+facts = st.builds(
+    PartitionFacts,
+    topic=topics,
+    partition=st.integers(0, 2**31 - 1),
+    log_start=maybe(numbers),
+    high_watermark=maybe(numbers),
+    last_stable_offset=maybe(numbers),
+    floor=maybe(st.builds(Floor, numbers, texts, st.lists(reasons, max_size=2).map(tuple))),
+    lookups=lookups,
+    data_lookups=lookups,
+    newest=maybe(st.none() | st.builds(EventMax, numbers, st.none() | numbers, st.booleans())),
+    event_prefix=maybe(st.builds(EventPrefix, numbers, st.none() | reasons, ancient=st.none() | numbers)),
+    samples=maybe(st.lists(st.builds(Sample, numbers, numbers), max_size=2)),
+    stamped_below=maybe(numbers),
+    clock=st.none() | unknowns,
+    watched_since_ms=st.none() | numbers,
+    size_bytes=maybe(numbers),
+    usage=maybe(
+        st.none()
+        | st.builds(Usage, texts, st.floats(0, 100), st.builds(Watermark, st.floats(0, 100), st.floats(0, 1), numbers))
+    ),
+    tails=st.dictionaries(texts, maybe(st.builds(Tail, numbers, st.booleans())), max_size=2),
+    segment_bases=maybe(st.lists(numbers, max_size=3)),
+    has_leader=st.booleans(),
+    leader_epoch=st.none() | st.integers(0, 2**31 - 1),
+)
+settings = st.builds(
+    Settings,
+    **{
+        name: st.none() | numbers if "int" in str(kind) and "None" in str(kind) else st.from_type(kind)
+        for name, kind in get_type_hints(Settings).items()
+        if name
+        not in ("unsettled", "event_source", "require_groups", "max_ahead_ms", "scan_records", "hold", "archive")
+    },
+    unsettled=st.none() | unknowns,
+    event_source=st.none() | st.builds(EventSource, st.just("json"), texts),
+    require_groups=st.lists(texts, max_size=2).map(tuple),
+    hold=st.none() | texts,
+)
+rows = st.builds(
+    Row,
+    st.integers(1, 99),
+    facts,
+    settings,
+    numbers,
+    st.builds(ReadTimes, *[numbers] * len(ReadTimes._fields)),
+    st.builds(
+        Planned,
+        numbers,
+        st.none() | texts,
+        st.none() | st.integers(0, 2**31 - 1),
+        st.none() | numbers,
+        numbers,
+        maybe(st.none() | numbers),
+    ),
+    st.builds(
+        Said,
+        st.sampled_from(["trim", "keep", "hold", "skip"]),
+        st.none() | numbers,
+        st.sampled_from([None, "consumed", "disk-usage"]),
+        st.sampled_from([None, "G1", "G2"]),
+        st.none() | numbers,
+        st.booleans(),
+    ),
+    st.none() | st.builds(DiskPart, st.none() | st.tuples(numbers, reasons), st.none() | unknowns),
+)
+
+
+def usual(count: int, *, topics: int = 400, groups: int = 3, seed: int = 7) -> tuple[list[Row], Observation]:
+    """Rows of so many partitions that R1 trims, as a usual cluster has them, and what groups have committed there."""
+    draw = random.Random(seed)
+    a_topic = -(-count // topics)
+    kept = Settings(consumed_after_ms=HOUR, named_in_full=True)
+    reads = ReadTimes(*(NOW + n for n in (0, 400, 900, 1_600, 2_900, 3_100)))
+    found: list[Row] = []
+    commits: dict[tuple[str, str], list[tuple[int, int, int | None]]] = {}
+    for number in range(topics):
+        about = TopicFacts(
+            f"team-{number % 20}.orders-{number}",
+            f"{draw.getrandbits(126):021x}",
+            False,
+            frozenset({"delete"}),
+            604_800_000,
+            "CreateTime",
+        )
+        for partition in range(a_topic):
+            start = draw.randrange(2**33)
+            end = start + draw.randrange(100_000, 10_000_000)
+            epoch = draw.randrange(3, 6)
+            lowest = end
+            for group in range(groups):
+                offset = end - draw.randrange(1_000)
+                lowest = min(lowest, offset)
+                commits.setdefault((f"group-{number % 20}-{group}", about.name), []).append((partition, offset, epoch))
+            by = f"group:group-{number % 20}-0"
+            old = start + draw.randrange(end - start)
+            lookups = {
+                NOW - HOUR: LookUp(old, None, NOW - HOUR + draw.randrange(2_000)),
+                ANCIENT_MS: LookUp(start, None, NOW - draw.randrange(100 * HOUR), start),
+            }
+            facts = PartitionFacts(
+                about,
+                partition,
+                start,
+                end,
+                end,
+                Floor(lowest, by),
+                lookups,
+                size_bytes=(end - start) * draw.randrange(200, 900),
+                leader_epoch=epoch,
+            )
+            said = decide(facts, kept, NOW)
+            planned = Planned(said.trim_to or 0, said.topic_id, epoch, lowest - draw.randrange(500), said.unconsumed)
+            found.append(Row(1, facts, kept, NOW, reads, planned, Said.of(said)))
+    seen = [Seen(group, topic, "commit", rows) for (group, topic), rows in commits.items()]
+    return found, observation(seen)
+
+
+def observation(seen: list[Seen], **more: Any) -> Observation:
+    """What a recheck saw, as far as evidence of commits needs it."""
+    return Observation("c", 0.0, {}, {}, {}, passes=[Pass(Times(*[0.0] * 6), seen)], **more)
+
+
+def ended(topic: str, partition: int, epoch: int, offset: int) -> dict[tuple[TopicPartition, int], Found]:
+    """Where a leader epoch ends."""
+    return {(TopicPartition(topic, partition), epoch): Found(offset)}

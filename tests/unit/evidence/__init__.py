@@ -1,0 +1,1 @@
+"""Unit tests of retention_cli/evidence."""
