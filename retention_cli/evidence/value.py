@@ -107,7 +107,7 @@ class Commit(NamedTuple):
     """What a group had committed on a partition.
 
     ``kind`` is one of :data:`KINDS`, as in :class:`~retention_cli.observe.floors.fold.CommitRow`. ``by`` is the group
-    as a floor names it (``group:billing``), ``epoch`` the commit's leader epoch. ``epoch_end`` is where that one ends if
+    as a floor names it (``group:billing``), ``epoch`` the commit's leader epoch. ``epoch_end`` is where that ends if
     it is not the partition's current one and the leader knows it.
     """
 
@@ -162,13 +162,14 @@ class Commits:
         """Return those on a recheck's rows, as it saw them."""
         names: dict[str, int] = {}
         parts: list[Numbers] = []
-        places = [_Places(rows, seen.read_in, n) for n in range(len(seen.passes))]
+        places = [_places(rows, seen.read_in, n) for n in range(len(seen.passes))]
         found = ((place, one) for place, some in zip(places, seen.passes, strict=True) for one in some.seen)
         for place_of, (group, topic, kind, commits) in found:
-            if (place := place_of.of(topic)) is None or not commits:
+            if (place := place_of.get(topic)) is None or not commits:
                 continue
             some = np.array([(n, o, NO_EPOCH if e is None else e) for n, o, e in commits], np.int64).T
-            row = np.where(some[0] < len(place), place[np.minimum(some[0], len(place) - 1)], -1)
+            at = np.minimum(np.searchsorted(place[0], some[0]), place.shape[1] - 1)
+            row = np.where(place[0][at] == some[0], place[1][at], -1)
             by = names.setdefault(floor_by(group), len(names))
             whose = np.full_like(row, by), np.full_like(row, KINDS.index(kind))
             parts.append(np.stack((row, *whose, some[1], some[2]))[:, row >= 0])
@@ -203,23 +204,10 @@ def _kept(table: Numbers) -> npt.NDArray[np.bool_]:
     return kept
 
 
-class _Places:
-    """Where a topic's partitions are among rows."""
-
-    def __init__(self, rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> None:
-        by_topic: dict[str, list[tuple[int, int]]] = {}
-        for n, one in enumerate(rows):
-            if read_in.get(one.facts.tp, 0) == number if read_in else number == 0:
-                by_topic.setdefault(one.facts.topic.name, []).append((one.facts.partition, n))
-        self._of = {topic: _places(found) for topic, found in by_topic.items()}
-
-    def of(self, topic: str) -> Numbers | None:
-        """Return each partition's row, -1 for none; None if the topic has no row."""
-        return self._of.get(topic)
-
-
-def _places(found: Sequence[tuple[int, int]]) -> Numbers:
-    numbers, rows = np.array(found, np.int64).T
-    places = np.full(int(numbers.max()) + 1, -1, np.int64)
-    places[numbers] = rows
-    return places
+def _places(rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> dict[str, Numbers]:
+    """Return, by topic, the partitions that a pass read, in order, and which row each is."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for n, one in enumerate(rows):
+        if not number if not read_in else read_in.get(one.facts.tp, 0) == number:
+            found.setdefault(one.facts.topic.name, []).append((one.facts.partition, n))
+    return {topic: np.array(sorted(some), np.int64).T for topic, some in found.items()}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import PartitionFacts
+from retention_cli.core.model import Floor, PartitionFacts
 from retention_cli.evidence.files import FORMAT, content_of, evidence_in
 from retention_cli.evidence.format import facts_table, results_table
 from retention_cli.evidence.value import Commit, Commits, Result, Row
@@ -57,7 +57,7 @@ def test_results_come_back_as_they_were(some: list[Result]) -> None:
 
 
 def test_commits_of_every_kind_come_back_by_partition() -> None:
-    facts = PartitionFacts(topic("t"), 0, 0, 9, 9, 5, leader_epoch=4)  # type: ignore[arg-type]
+    facts = PartitionFacts(topic("t"), 0, 0, 9, 9, Floor(5, "group:a"), leader_epoch=4)
     row = usual(1, topics=1)[0][0]
     two = [row._replace(facts=facts), row._replace(facts=facts._replace(partition=7))]
     seen = [
