@@ -21,7 +21,7 @@ from tests.support.mutate import ROOT, Mutant, NotAppliedError, mutated
 
 _ANSWERS: Final = "brokers/log_offsets.py"
 _COMMITS: Final = "brokers/commits.py"
-_RECONCILE: Final = "trim/reconcile.py"
+_RECONCILE: Final = "plan/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
 _OUTSIDE: Final = "observe/floors/outside.py"

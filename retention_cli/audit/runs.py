@@ -14,13 +14,14 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Run:
-    """One trim in the log: its ``run`` line, its batches by number, their results, its ``end`` line."""
+    """One trim in the log: its ``run`` line, its batches by number, their results, its evidence, its ``end`` line."""
 
     run: str
     begun: Event
     batches: dict[int, Event] = field(default_factory=dict)
     results: dict[int, Event] = field(default_factory=dict)
     end: Event | None = None
+    evidence: list[Event] = field(default_factory=list)
 
     def trimmed(self, since: str = "") -> Amount:
         """Return what this run deleted, in batches since a moment (ISO 8601 as kretain writes it).
@@ -83,6 +84,8 @@ def _add(runs: dict[str, Run], event: Event) -> None:
             runs[name].batches[event["batch"]] = event
         case "result":
             runs[name].results[event["batch"]] = event
+        case "evidence" if name in runs:
+            runs[name].evidence.append(event)
         case "end":
             runs[name].end = event
 

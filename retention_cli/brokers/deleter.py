@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kafka.protocol.admin import DeleteRecordsRequest
@@ -35,6 +36,8 @@ class Deleter:
     def __init__(self, wire: Wire, clock: Clock = SYSTEM) -> None:
         self._wire = wire
         self._clock = clock
+        self.written: dict[TopicPartition, float] = {}
+        """When each of the last call's requests was written to its socket, by the clock's time since boot."""
 
     @classmethod
     def for_reader(cls, reader: ClusterReader) -> Deleter:
@@ -69,15 +72,17 @@ class Deleter:
                 if offset < 0:  # to a broker, -1 means "everything"
                     raise ValueError(f"{tp}: {offset} is no offset to trim to")
         work = {}
+        self.written = {}
         for leader, offsets in by_leader.items():
             if offsets:
                 request = delete_request(offsets, timeout_s)
-                request.too_late = lambda: self._clock.since_boot() > good_until
+                request.too_late = partial(self._too_late, offsets, good_until)
                 work[leader] = [Job(request, (request, tuple(offsets)))]
 
         def on_reply(about: tuple[Any, tuple[TopicPartition, ...]], reply: Any | RequestFailedError) -> None:
             request, partitions = about
-            if isinstance(reply, RequestFailedError) and not request.is_encoded and request.too_late():
+            is_late = self._clock.since_boot() > good_until
+            if isinstance(reply, RequestFailedError) and not request.is_encoded and is_late:
                 reply = NotSentError(f"not sent: its recheck was too old ({reply})")
             outcomes: dict[TopicPartition, Outcome] = {}
             if not isinstance(reply, RequestFailedError):
@@ -97,6 +102,13 @@ class Deleter:
 
         sent = self._wire.start(lambda: self._wire.fan_out(work, on_reply, in_flight=1, timeout_s=timeout_s))
         sent.result(leave=False)
+
+    def _too_late(self, offsets: Mapping[TopicPartition, int], good_until: float) -> bool:
+        """Return whether a request must not be written any more; it is asked right before each write."""
+        now = self._clock.since_boot()
+        if now <= good_until:
+            self.written.update(dict.fromkeys(offsets, now))
+        return now > good_until
 
 
 def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:

@@ -58,6 +58,8 @@ class DiskRun:
     """Those of all brokers that have replicas; one that did not answer is a disk without dirs."""
     notes: list[Reason] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
+    parts: dict[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = field(default_factory=dict)
+    """What R6 asked for of a partition and why, or why it is unknown there; where it had no part, there is nothing."""
     _topics: Collection[str] = ()
     _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     _unmanaged: UnmanagedLogs = field(default_factory=UnmanagedLogs)
@@ -203,6 +205,8 @@ class DiskRun:
         for one in decisions:
             asked = (found.bounds[one.tp], self._why(above[one.tp])) if one.tp in above else None
             limit, stopped = limits[one.tp], unknown.get(one.tp)
+            if asked is not None or stopped is not None:
+                self.parts[one.tp] = asked, stopped
             after.append(after_disks(facts[one.tp], settings[one.topic], one, limit, asked, stopped))
         return self._with_bytes(after)
 

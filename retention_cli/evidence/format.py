@@ -64,7 +64,7 @@ LOOKUP: Final = {"at_ms": _SAME, "offset": _NUMBER, "stamped_ms": _NUMBER, "reco
 COMMIT: Final = {"by": _TEXT, "kind": _TEXT, "offset": _NUMBER, "epoch": _SMALL, "epoch_end": _NUMBER}
 RESULTS: Final[Mapping[str, Kind]] = {
     "topic": _TEXT,
-    **dict.fromkeys(("partition", "recheck"), _SMALL),
+    **dict.fromkeys(("partition", "recheck", "batch"), _SMALL),
     "outcome": _TEXT,
     "final": _BOOL,
     "request_offset": _NUMBER,
@@ -252,7 +252,12 @@ def _adapters() -> Mapping[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(kind) for name, kind in hints.items()}
 
 
-def _from_json(name: str, text: str) -> Any:
+def from_json(name: str, text: str) -> Any:
+    """Return a fact, a ``topic``'s facts or ``settings`` from their JSON.
+
+    Raises:
+        ValueError: it is something else.
+    """
     return _adapters()[name].validate_python(json.loads(text))
 
 
@@ -263,8 +268,8 @@ def rows_of(table: Any) -> Iterable[Row]:
         EvidenceError: a value can't be one of evidence.
     """
     column = {name: table.column(name).to_pylist() for name in (*FACTS, "lookups")}
-    topics = _each(column["topic_facts"], lambda text: _from_json("topic", text))
-    settings = _each(column["settings"], lambda text: _from_json("settings", text))
+    topics = _each(column["topic_facts"], lambda text: from_json("topic", text))
+    settings = _each(column["settings"], lambda text: from_json("settings", text))
     times = [column[f"{name}_ms"] for name in ReadTimes._fields]
     reads = _each(list(zip(*times, strict=True)), ReadTimes._make)
     for n in range(len(table)):

@@ -122,14 +122,16 @@ class Result(NamedTuple):
     """What came of a partition: of a request, or without one.
 
     Of several requests only the one that settles the partition is ``final``: the report counts it. ``recheck`` is the
-    number of the recheck that it is based on, None if there was none. ``sent_ms`` is when the request was written to
-    its socket (Unix ms, by the clock of :class:`ReadTimes`), None if it was not. ``answer`` is the log start in the
-    leader's answer, ``error`` what came instead. ``why`` is the reason if neither says it.
+    number of the recheck that it is based on, None if there was none, ``batch`` the one that announced the request.
+    ``sent_ms`` is when the request was written to its socket (Unix ms, by the clock of :class:`ReadTimes`), None if it
+    was not. ``answer`` is the log start in the leader's answer, ``error`` what came instead. ``why`` is the reason if
+    neither says it.
     """
 
     topic: str
     partition: int
     recheck: int | None
+    batch: int | None
     outcome: str
     final: bool = True
     request_offset: int | None = None

@@ -369,6 +369,11 @@ class FileModel(StrictModel):
     limits: LimitsModel = Field(default_factory=LimitsModel)
     disks: DisksModel = Field(default_factory=DisksModel)
     audit: AuditModel = Field(default_factory=AuditModel)
+    evidence: v.ArchiveUrl | None = Field(
+        default=None,
+        description="Write what each trim rests on there (docs/evidence.md): a path, file://, s3://, hdfs:// or gs://; "
+        "'none' for nowhere. Default: beside the audit log.",
+    )
     notify: NotifyModel | None = Field(default=None, description="Post to Slack or another webhook.")
     floors: list[FloorModel] = Field(
         default=[], description="Consumers outside Kafka's groups, which count as groups do (F7)."

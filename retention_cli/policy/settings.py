@@ -197,11 +197,12 @@ class AuditRules:
     """What the policy says of the audit log.
 
     ``max_bytes`` is from which size on a file is closed when the next run begins, ``topic`` the topic that lines are
-    copied to.
+    copied to. ``evidence`` is the URL that evidence is written to, None for beside the log, ``none`` for nowhere.
     """
 
     max_bytes: int = DEFAULT_AUDIT_FILE_BYTES
     topic: str | None = None
+    evidence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from retention_cli.archive.interface import Archived, Archiver, Copies
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
+from retention_cli.plan.reconcile import Held
 from retention_cli.plan.target import Target
 from retention_cli.trim.recheck import Recheck
-from retention_cli.trim.reconcile import Held
 
 
 @dataclass(frozen=True, slots=True)

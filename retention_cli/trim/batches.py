@@ -23,10 +23,12 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.disks.disk import DiskOutcome
+from retention_cli.evidence.writer import Recorder
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
+from retention_cli.trim.evidenced import Sent, Told, rows_of
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck, Rechecks
 from retention_cli.trim.reconcile import batches_of, requests_of, wanted
@@ -79,6 +81,7 @@ class Trimmer:
         journal: None in a dry run.
         archived: limits trims to what is archived, where the policy wants that.
         permit: entered around each batch.
+        recorder: writes evidence; None: none is kept.
     """
 
     plan: Plan
@@ -90,6 +93,8 @@ class Trimmer:
     journal: AuditJournal | None = None
     archived: ArchivedFirst = field(default_factory=lambda: ArchivedFirst(None))
     permit: Permit = nullcontext
+    recorder: Recorder | None = None
+    _told: Told = field(default_factory=Told, init=False)
     _state: State = field(init=False)
     _batches: int = 0  # announced
     _sent: bool = False
@@ -152,6 +157,11 @@ class Trimmer:
                     self.journal.result(number, known)
         except StateError as error:
             audit_problem = str(error)
+        try:
+            if self.recorder is not None and self.recorder.rechecks:
+                self.recorder.results(list(self._told.results(state.rows, state.planned)))
+        except StateError as error:  # the trim is done: report it, and that the evidence lacks its end
+            audit_problem = audit_problem or str(error)
         rows = [state.rows[one.tp] for one in self.plan.decisions]
         return TrimReport(
             self.run,
@@ -194,9 +204,18 @@ class Trimmer:
         sorted_ = self.archived.sort(targets, fresh)
         for tp, held in sorted_.held.items():
             self._state.end(tp, row_of(tp, "held", reasons=held.reasons), targets[tp].decision)
+        self._keep(fresh, [tp for tp in waiting if tp not in sorted_.uncopied])
         self._send_all(sorted_.ready, fresh)
         if sorted_.uncopied:  # copying is slow, so the results are used in the next round, after another recheck
             self.archived.copy(sorted_.uncopied, self.progress)
+
+    def _keep(self, fresh: Recheck, tps: Sequence[TopicPartition]) -> None:
+        """Write what the recheck found as evidence, before anything that rests on it is sent."""
+        if self.recorder is None or not tps:
+            return
+        rows = rows_of(self.recorder.rechecks + 1, fresh, self._state.planned, tps)
+        self.recorder.facts(rows, fresh.observation)
+        self._told.note(rows, fresh.decisions)
 
     def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
         """Send as many batches as the recheck's time allows; leave the others for another recheck."""
@@ -205,7 +224,7 @@ class Trimmer:
             good_until = fresh.began + RECHECK_SECONDS
             with self.permit():  # which may take some of the recheck's time
                 if in_time := good_until - self.reader.clock.since_boot() >= SEND_SECONDS:
-                    self._send(batch, fresh.leaders, good_until)
+                    self._send(batch, fresh, good_until)
                     sent, self._slow = True, 0
             if not in_time and not sent:  # too old a recheck for any batch
                 self._too_slow(targets)
@@ -248,14 +267,15 @@ class Trimmer:
     def _send(
         self,
         batch: Mapping[TopicPartition, Target],
-        leaders: Mapping[TopicPartition, PartitionMetadata],
+        fresh: Recheck,
         good_until: float,
     ) -> None:
         """Delete one batch and read the result back. Retriable failures wait for another recheck."""
         assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (never reached in a dry run)
-        state = self._state
+        state, leaders = self._state, fresh.leaders
         self.journal.batch(self._batches + 1, batch)  # a batch that can't be announced is not sent
         self._batches += 1
+        number = 0 if self.recorder is None else self.recorder.rechecks
         left_s = good_until - self.reader.clock.since_boot()
         if left_s <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old when the batch was announced"),)
@@ -264,12 +284,16 @@ class Trimmer:
                 for tp, target in batch.items()
             ]
             self._record(self._batches, unsent)
+            self._told.sent.update(
+                ((self._batches, tp), Sent(number, row)) for tp, row in zip(batch, unsent, strict=True)
+            )
             for row in unsent:
                 self._try_again(TopicPartition(row.topic, row.partition), row)
             return
         for tp, target in batch.items():
             # The result until it is read back, in case a second Ctrl-C prevents that.
             state.rows[tp] = judge(tp, target, None, None)
+            self._told.sent[self._batches, tp] = Sent(number, state.rows[tp])
         said: dict[TopicPartition, Answer] = {}
 
         def hear(tp: TopicPartition, outcome: DeleteOutcome) -> None:
@@ -290,6 +314,9 @@ class Trimmer:
         judged = {tp: state.judged(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
         for tp, row in judged.items():
             answer = said.get(tp)
+            at = self.deleter.written.get(tp)
+            sent_ms = None if at is None else fresh.unix_ms(at)
+            self._told.sent[self._batches, tp] = Sent(number, row, sent_ms, answer)
             state.rows[tp] = row
             if isinstance(answer, RequestFailedError) and answer.retriable and not interrupted and not _reached(row):
                 self._try_again(tp, row)

@@ -95,6 +95,10 @@ class AuditJournal:
         ]
         self._append("result", batch=number, partitions=told)
 
+    def evidence(self, file: str, rows: int, sha256: str) -> None:
+        """Record a file of evidence: where it is, how many rows it has, and its checksum."""
+        self._append("evidence", file=file, rows=rows, sha256=sha256)
+
     def archived(self, copies: Copies) -> None:
         """Record which offsets were archived and where, and why others were not."""
         rows = []

@@ -16,8 +16,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.lineage import EpochEnds
-from retention_cli.observe.request import RecheckRead
+from retention_cli.observe.request import Observation, RecheckRead
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
@@ -39,20 +38,28 @@ class Recheck:
     ``began`` is when reading began (on the reader's clock): no fact is older. ``unreadable`` are partitions whose
     leader is missing or did not answer.
     ``archives`` maps each topic that the policy wants archived before a trim to the archive's URL. ``disks`` are R6's
-    results, if there are disk rules.
+    results, if there are disk rules, ``disk_parts`` its part in decisions. ``now_ms`` is the time that was decided for,
+    ``zero_ms`` the time at 0 on the reader's clock (Unix ms).
     """
 
     began: float
+    observation: Observation
     decisions: Mapping[TopicPartition, Decision]
     leaders: Mapping[TopicPartition, PartitionMetadata]
     unreadable: Mapping[TopicPartition, Reason]
     archives: Mapping[str, str] = field(default_factory=dict)
     disks: Sequence[DiskOutcome] = ()
-    epoch_ends: EpochEnds = field(default_factory=dict)
+    now_ms: int = 0
+    zero_ms: float = 0.0
+    disk_parts: Mapping[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = field(default_factory=dict)
+
+    def unix_ms(self, at: float) -> int:
+        """Return a time on the reader's clock as Unix ms. What happened before something has no later time."""
+        return int(self.zero_ms + 1000 * at)
 
     def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
         """Return where a leader epoch ends; None if the leader does not know it."""
-        match None if epoch is None else self.epoch_ends.get((tp, epoch)):
+        match None if epoch is None else self.observation.epoch_ends.get((tp, epoch)):
             case Found(offset):
                 return offset
             case RequestFailedError() as error:
@@ -76,6 +83,7 @@ class Rechecks:
         inventory: the inventory of segments; None if none was given.
         clock: compares this machine's clock with the brokers' (G8); None in a dry run.
         progress: called with what is being read.
+        with_seen: keep what groups have committed, for evidence.
     """
 
     reader: ClusterReader
@@ -87,6 +95,7 @@ class Rechecks:
     inventory: InventoryView | None = None
     clock: BrokerClock | None = None
     progress: Progress = silent
+    with_seen: bool = False
     _limits: Limits = field(default_factory=Limits, init=False)
     _managed: int = field(default=0, init=False)
 
@@ -100,6 +109,7 @@ class Rechecks:
             PolicyError: the policy is broken by now.
         """
         reader = self.reader
+        zero_ms = reader.clock.wall_ms() - 1000 * reader.clock.since_boot()
         began = reader.clock.since_boot()  # before the policy and the brokers' clock are read
         selection = self.selection()
         self._limits = selection.policy.limits
@@ -122,6 +132,7 @@ class Rechecks:
             clock=wrong,
             disks=disks,
             epochs=self.epochs,
+            with_seen=self.with_seen,
         )
         observation = observe(reader, request, self.progress)
         unreadable = {}
@@ -134,12 +145,15 @@ class Rechecks:
         self._managed = max(self._managed, managed_records(observation))
         return Recheck(
             min(began, observation.began),
+            observation,
             decisions,
             observation.leaders,
             unreadable,
             {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
             () if disks is None else disks.outcomes,
-            observation.epoch_ends,
+            now_ms,
+            zero_ms,
+            {} if disks is None else disks.parts,
         )
 
     def exceeded(self, amount: Amount) -> list[Reason]:

@@ -1,6 +1,6 @@
 """What a recheck leaves of a plan (docs/plan.md, Saved plans), and the requests that this comes to. Pure.
 
-Where a planned row and a fresh decision differ, the narrower one wins. Nothing here can make a trim larger.
+Partition by partition :func:`~retention_cli.plan.reconcile.reconcile` says so. Nothing here can make a trim larger.
 """
 
 from __future__ import annotations
@@ -10,95 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
-from retention_cli.decide.decision import unread_below
+from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition
+from retention_cli.plan.reconcile import Held, Unchanged, reconcile
 from retention_cli.plan.target import Target
 from retention_cli.trim.report import TrimRow, row_of
 
 PARTITIONS_A_LEADER: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The partition must not be trimmed now."""
-
-    reasons: tuple[Reason, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """There is nothing to trim now."""
-
-    reasons: tuple[Reason, ...]
-    log_start: int | None
-
-
-Reconciled = Target | Held | Unchanged
-
-
-def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | None] = None) -> Reconciled:
-    """Return the part of a planned trim that the current facts and policy still allow.
-
-    Args:
-        planned: the plan's row; its action is trim.
-        fresh: the current decision, None if the topic or partition no longer exists or is no longer managed.
-        epoch_end: the end offset of the leader epoch in which the row was planned, if that epoch is not the current
-            one; None if the leader does not know that epoch (M2).
-    """
-    if planned.trim_to is None:
-        raise ValueError(f"{planned.tp} has nothing planned")
-    if fresh is None:
-        return _held("the topic no longer exists, or the policy no longer matches it")
-    if fresh.topic_id is None or fresh.topic_id != planned.topic_id:
-        return _held("the topic was deleted and recreated since the plan")
-    if fresh.action == "keep":
-        return Unchanged(fresh.reasons, fresh.log_start)
-    if (other := _other_log(planned.trim_to, planned.leader_epoch, fresh.leader_epoch, epoch_end)) is not None:
-        return other
-    if fresh.action != "trim" or fresh.trim_to is None or fresh.log_start is None:
-        return Held(fresh.reasons)
-    if planned.min_commit is not None:
-        if fresh.min_commit is None:
-            return _held("the plan knew the floor, and it is unknown now", fresh.reasons)
-        if fresh.min_commit < planned.min_commit:
-            return _held(
-                f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "
-                f"{planned.min_commit:,}: it may read those records again; run kretain plan again"
-            )
-    offset = min(planned.trim_to, fresh.trim_to)
-    if offset <= fresh.log_start:
-        return Unchanged(fresh.reasons, fresh.log_start)
-    unread = unread_below(offset, fresh.log_start, fresh.min_commit)
-    if unread > planned.unconsumed:
-        return _held(
-            f"{unread:,} unread records would be trimmed, the plan showed {planned.unconsumed:,}; run kretain plan "
-            f"again"
-        )
-    return Target(offset, fresh)
-
-
-def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
-    """Return Held if the plan may be of another log than the current one; None if it is the same log (M1 to M4)."""
-    if planned is None or now is None:
-        return _held("the plan has no leader epoch, so which log it was made for is unknown")
-    if planned == now:
-        return None
-    if isinstance(epoch_end, Unknown):
-        return _held(f"whether the log was cut since the plan is unknown: {epoch_end.reasons[0].text}")
-    if planned > now or epoch_end is None:
-        return _held(
-            f"the plan was made in leader epoch {planned}, which this log does not have; run kretain plan again"
-        )
-    if epoch_end < target:
-        return _held(
-            f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "
-            f"to {target:,}: other records have their offsets now; run kretain plan again"
-        )
-    return None
-
-
-def _held(text: str, more: tuple[Reason, ...] = ()) -> Held:
-    return Held((Reason("plan", text), *more))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from retention_cli.core.errors import Refusal
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import format_age, timestamp
+from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
@@ -156,9 +157,11 @@ def carry_out(job: TrimJob) -> TrimReport:
         log = AuditLog(folder)
         journal = AuditJournal(log, run, job.clock_ms)
         past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
+        head = {"run": run, "cluster": plan.cluster_id, "inventory": job.inventory is not None}
+        recorder = recorder_for(job.audit.evidence, folder, head, journal.evidence)
         trimmer = Trimmer(
             plan,
-            _rechecks(job, past, clock),
+            _rechecks(job, past, clock, with_seen=recorder is not None),
             run,
             job.max_partitions,
             job.progress,
@@ -166,6 +169,7 @@ def carry_out(job: TrimJob) -> TrimReport:
             journal,
             ArchivedFirst(_archiver(job), journal.archived),
             job.permit,
+            recorder,
         )
         ledger = None if job.memories is None else job.memories.named(plan.cluster_id)
         log.rotate(job.audit.max_bytes)
@@ -202,11 +206,20 @@ def shipped(job: TrimJob, report: TrimReport) -> TrimReport:
         return replace(report, audit_unshipped=f"{error}; the next trim sends the lines that it lacks")
 
 
-def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None) -> Rechecks:
+def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None, *, with_seen: bool = False) -> Rechecks:
     planned = (one for one in job.plan.decisions if one.action == "trim")
     epochs = {one.tp: one.leader_epoch for one in planned if one.leader_epoch is not None}
     return Rechecks(
-        job.reader, job.selection, job.clock_ms, epochs, past, job.memories, job.inventory, clock, job.progress
+        job.reader,
+        job.selection,
+        job.clock_ms,
+        epochs,
+        past,
+        job.memories,
+        job.inventory,
+        clock,
+        job.progress,
+        with_seen,
     )
 
 

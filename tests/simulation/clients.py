@@ -58,6 +58,7 @@ class SimDeleter(Deleter):
         self._hub = hub
         self._carried = carried
         self._sent = sent
+        self.written = {}
         self.late: list[tuple[TopicPartition, Callable[[], Outcome]]] = []
 
     def delete(
@@ -75,6 +76,7 @@ class SimDeleter(Deleter):
                     on_outcome(tp, NotSentError("its recheck was too old"))
                 continue
             self._sent()
+            self.written |= dict.fromkeys(offsets, self._kafka.elapsed_s)
             for tp, offset in offsets.items():
                 self._hub.pause("delete_records")
                 how = self._kafka.lost.pop() if self._kafka.lost else None

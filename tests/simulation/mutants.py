@@ -218,19 +218,19 @@ MUTANTS: Final = (
     ),
     Mutant(
         "recheck: the plan's target",
-        "trim/reconcile.py",
+        "plan/reconcile.py",
         "offset = min(planned.trim_to, fresh.trim_to)",
         "offset = planned.trim_to",
     ),
     Mutant(
         "recheck: the larger target",
-        "trim/reconcile.py",
+        "plan/reconcile.py",
         "offset = min(planned.trim_to, fresh.trim_to)",
         "offset = max(planned.trim_to, fresh.trim_to)",
     ),
     Mutant(
         "recheck: a topic recreated is the same",
-        "trim/reconcile.py",
+        "plan/reconcile.py",
         "fresh.topic_id is None or fresh.topic_id != planned.topic_id",
         "False",
     ),

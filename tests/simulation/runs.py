@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.evidence.verify import verify_runs
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
+from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import AuditRules
 from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out
@@ -25,6 +28,9 @@ from tests.simulation.truth import LOGS_CHANGE, Moved, Reading
 
 GOOD_FOR_S = 30
 """How old what a delete goes by may be when it is sent (docs/rules.md, What no client can see)."""
+
+EVIDENCE_EVERY = 1
+"""Of so many trims of an operator the first leaves evidence, which must then be accepted: writing it takes time."""
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -139,6 +145,7 @@ def carry_out_plan(
         memories=memories,
         deleter_for=lambda _reader: deleter,
         broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, world.hub, clock_ms),
+        audit=AuditRules(evidence=None if len(one.reports) % EVIDENCE_EVERY == 0 else NONE),
     )
     began = world.truth.number
     report = carry_out(job)
@@ -147,6 +154,9 @@ def carry_out_plan(
     world.truth.passed(reading, one.topics, again)
     one.reports.append(report)
     check_report(world, report, reading, began, {tp for tp, _ in deleter.late})
+    if job.audit.evidence is None and report.sent:
+        for found in verify_runs(one.folder, [report.run])[0].findings:
+            world.truth.violations.append(f"evidence is refused: {found.where}: {found.text}")
 
 
 def check_report(

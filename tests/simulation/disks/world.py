@@ -17,8 +17,10 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
+from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import AuditRules
 from retention_cli.state.memories import Memories
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.clients import SimBrokerClock, SimClock, SimDeleter
@@ -198,6 +200,7 @@ class DiskWorld:
                 memories=memories,
                 inventory=view,
                 deleter_for=lambda _reader: SimDeleter(self.kafka, self.hub, lambda _tp, _offset: lambda: None),
+                audit=AuditRules(evidence=NONE),
                 broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(self.kafka, self.hub, clock_ms),
             )
             try:

@@ -13,7 +13,21 @@ ROOT = Path(__file__).parents[3]
 ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
 PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
 ROOMS = (
-    *("core", "policy", "brokers", "decide", "audit", "memory", "state", "observe", "disks", "plan", "archive", "trim"),
+    *(
+        "core",
+        "policy",
+        "brokers",
+        "decide",
+        "audit",
+        "memory",
+        "state",
+        "observe",
+        "disks",
+        "plan",
+        "archive",
+        "evidence",
+        "trim",
+    ),
     *("reports", "advise", "profile", "forecast", "engines", "watch"),
 )
 """The engine's rooms in the order in which data flows: none imports one that comes after it."""
@@ -33,6 +47,7 @@ PURE = [
             "plan/rows",
             "plan/value",
             "plan/target",
+            "plan/reconcile",
             "trim/reconcile",
             "trim/narrow",
             "watch/measured",

@@ -22,13 +22,13 @@ from retention_cli.plan import parquet as plan_parquet
 from retention_cli.plan.columns import row_as_json, schema
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import HEAD_FILE, KEY, ParquetPlans, write_plan
+from retention_cli.plan.reconcile import reconcile
 from retention_cli.plan.saved import Entry, SavedPlanError
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan, head_as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
-from retention_cli.trim.reconcile import reconcile
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
 from tests.support.plans import EVERY, HOLD, KEEP, LOOSE, of_spark, plan, plans, row
 

@@ -24,6 +24,7 @@ from retention_cli.plan.target import Target
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck
+from tests.support.evidence import observation
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("free", 0)
@@ -41,7 +42,7 @@ def target(offset: int = 100, **more) -> Target:
 
 
 def fresh(archives: dict[str, str] | None = None) -> Recheck:
-    return Recheck(0.0, {}, {}, {}, {"orders": URL} if archives is None else archives)
+    return Recheck(0.0, observation([]), {}, {}, {}, {"orders": URL} if archives is None else archives)
 
 
 class Copier(Archiver):

@@ -16,13 +16,13 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.plan.reconcile import Held, Unchanged, reconcile
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.narrow import asked_for, exceeded, of_partitions
-from retention_cli.trim.reconcile import Held, Unchanged, reconcile
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 from retention_cli.trim.state import State
 from retention_cli.trim.verify import Answer, Unanswered, judge

@@ -1,0 +1,118 @@
+"""What a trim's evidence says: the rows of a recheck, and what came of each partition. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.trim.recheck import Recheck
+from retention_cli.trim.report import TrimRow
+from retention_cli.trim.verify import Answer
+
+
+def rows_of(
+    number: int, fresh: Recheck, planned: Mapping[TopicPartition, Decision], tps: Collection[TopicPartition]
+) -> list[Row]:
+    """Return the evidence of a recheck, the ``number``-th of its run, for these of the plan's partitions.
+
+    A partition that is gone, or managed no longer, has no facts: its result says that.
+    """
+    seen, rows = fresh.observation, []
+    reads = [
+        ReadTimes(*(fresh.unix_ms(at) for at in (min(fresh.began, one.times.began), *one.times[1:])))
+        for one in seen.passes
+    ]
+    for tp in sorted(tps):
+        facts, decision = seen.facts.get(tp), fresh.decisions.get(tp)
+        if facts is None or decision is None:
+            continue
+        plan = planned[tp]
+        same = plan.leader_epoch == facts.leader_epoch
+        allowed = Planned(
+            plan.trim_to or 0,
+            plan.topic_id,
+            plan.leader_epoch,
+            plan.min_commit,
+            plan.unconsumed,
+            None if same else fresh.epoch_end(tp, plan.leader_epoch),
+        )
+        disks = fresh.disk_parts.get(tp)
+        rows.append(
+            Row(
+                number,
+                facts,
+                seen.settings[tp.topic],
+                fresh.now_ms,
+                reads[seen.read_in.get(tp, 0)],
+                allowed,
+                Said.of(decision),
+                None if disks is None else DiskPart(*disks),
+            )
+        )
+    return rows
+
+
+class Sent(NamedTuple):
+    """A request for one partition: of which recheck, what came of it, when it was written (Unix ms), its answer."""
+
+    recheck: int
+    row: TrimRow
+    sent_ms: int | None = None
+    said: Answer = None
+
+
+@dataclass(slots=True)
+class Told:
+    """What a run's results need besides its report's rows.
+
+    ``rechecks`` has the last recheck of each partition, ``derivable`` the reasons that deciding again gives, ``sent``
+    what was announced, by batch.
+    """
+
+    rechecks: dict[TopicPartition, int] = field(default_factory=dict)
+    derivable: dict[TopicPartition, tuple[Reason, ...]] = field(default_factory=dict)
+    sent: dict[tuple[int, TopicPartition], Sent] = field(default_factory=dict)
+
+    def note(self, rows: Iterable[Row], decisions: Mapping[TopicPartition, Decision]) -> None:
+        """Note which recheck partitions were in last, and its reasons."""
+        for one in rows:
+            tp = one.facts.tp
+            self.rechecks[tp] = one.recheck
+            self.derivable[tp] = decisions[tp].reasons
+
+    def results(self, rows: Mapping[TopicPartition, TrimRow], planned: Collection[TopicPartition]) -> Iterator[Result]:
+        """Yield each request's result, and the one of each of the plan's partitions that none was sent for."""
+        settling: dict[TopicPartition, Sent] = {}
+        for (_, tp), sent in self.sent.items():
+            if rows[tp].target == sent.row.target and rows[tp].outcome not in ("held", "would-trim"):
+                settling[tp] = sent
+        for (batch, tp), sent in self.sent.items():
+            final = settling.get(tp) is sent
+            yield self._result(tp, rows[tp] if final else sent.row, sent, batch, final=final)
+        for tp in planned:
+            if tp not in settling:
+                yield self._result(tp, rows[tp], None, final=True)
+
+    def _result(
+        self, tp: TopicPartition, row: TrimRow, sent: Sent | None, batch: int | None = None, *, final: bool
+    ) -> Result:
+        answer = None if sent is None else sent.said
+        why = "; ".join(reason.text for reason in row.reasons if reason not in self.derivable.get(tp, ()))
+        return Result(
+            *tp,
+            self.rechecks.get(tp) if sent is None else sent.recheck,
+            batch,
+            row.outcome,
+            final,
+            None if sent is None else row.target,
+            None if sent is None else sent.sent_ms,
+            answer if isinstance(answer, int) else None,
+            None if answer is None or isinstance(answer, int) else str(answer),
+            row.log_start,
+            row.records,
+            row.size_bytes,
+            why or None,
+        )
