@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "profile": ("Look", "profile", "Draw a topic's records over time: rates, order, future times."),
     "groups": ("Look", "groups", "List consumer groups, and which of them count."),
     "history": ("Look", "history", "Show past trims from the audit log."),
+    "verify": ("Look", "verify", "Prove from its evidence that a trim deleted only what was allowed."),
     "report": ("Look", "report", "Write an HTML page of a plan or of past trims."),
     "ledger": ("Look", "ledger", "Show and prune what kretain remembers."),
     "disk": ("Look", "disk", "Show how full each disk is, and what the plan would free."),

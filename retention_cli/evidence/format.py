@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from retention_cli.core.extras import arrow
-from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts, Unknown
+from retention_cli.core.model import Floor, LookUp, PartitionFacts, TopicFacts
 from retention_cli.evidence.value import KINDS, Commits, DiskPart, Planned, ReadTimes, Result, Row, Said
 from retention_cli.policy.settings import Settings
 
@@ -113,9 +113,8 @@ def facts_table(head: Mapping[str, Any], rows: Sequence[Row], commits: Commits) 
     columns["leader_epoch"] = fact["leader_epoch"]
     columns |= zip((f"{name}_ms" for name in ReadTimes._fields), _turned(reads, ReadTimes), strict=True)
     for name in _OFFSETS:
-        columns[name] = [_number(one, odd, n, name) for n, one in enumerate(fact[name])]
-    floors = [_floor(one, odd, n) for n, one in enumerate(fact["floor"])]
-    columns["floor"], columns["floor_by"], columns["floor_unknown"] = zip(*floors, strict=True) if floors else ((),) * 3
+        columns[name] = _offsets(fact[name], odd, name)
+    columns["floor"], columns["floor_by"], columns["floor_unknown"] = _floors(fact["floor"], odd)
     columns["watched_since_ms"] = fact["watched_since_ms"]
     columns["lookups"] = _lookups(fact["lookups"], fact["data_lookups"], odd)
     plans = dict(zip(Planned._fields, _turned(planned, Planned), strict=True))
@@ -179,20 +178,25 @@ def _put(odd: dict[int, dict[str, Any]], name: str, values: Sequence[Any], plain
         odd.setdefault(n, {})[name] = value
 
 
-def _number(value: Any, odd: dict[int, dict[str, Any]], n: int, name: str) -> int | None:
-    if isinstance(value, Unknown):
-        odd.setdefault(n, {})[name] = value
-        return None
-    return int(value)
+def _offsets(values: Sequence[Any], odd: dict[int, dict[str, Any]], name: str) -> list[int | None]:
+    found = [one if type(one) is int else None for one in values]
+    if None in found:
+        for n, one in enumerate(found):
+            if one is None:
+                odd.setdefault(n, {})[name] = values[n]
+    return found
 
 
-def _floor(value: Floor | Unknown, odd: dict[int, dict[str, Any]], n: int) -> tuple[int | None, str | None, str | None]:
-    if isinstance(value, Unknown):
-        odd.setdefault(n, {})["floor"] = value
-        return None, None, " ".join(sorted({str(one.code) for one in value.reasons}))
-    if value.notes:
-        odd.setdefault(n, {})["floor"] = value
-    return value.offset, value.by, None
+def _floors(values: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Iterable[Sequence[Any]]:
+    """Return the columns of floors: offset, whose it is, and the codes of why it is unknown."""
+    known = [one if type(one) is Floor else None for one in values]
+    codes: list[str | None] = [None] * len(values)
+    for n, one in enumerate(known):
+        if one is None or one.notes:
+            odd.setdefault(n, {})["floor"] = values[n]
+        if one is None:
+            codes[n] = " ".join(sorted({str(reason.code) for reason in values[n].reasons}))
+    return [one and one.offset for one in known], [one and one.by for one in known], codes
 
 
 def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> Any:
@@ -210,13 +214,13 @@ def _coded(values: Sequence[Any], text: Callable[[Any], str]) -> Any:
 def _lookups(plain: Sequence[Any], data: Sequence[Any], odd: dict[int, dict[str, Any]]) -> Any:
     found: list[tuple[int, int, int | None, int | None, bool]] = []
     ends = [0]
-    for n, maps in enumerate(zip(plain, data, strict=True)):
-        for answers, of_data in zip(maps, (False, True), strict=True):
-            if any(isinstance(one, Unknown) or one.note is not None for one in answers.values()):
-                odd.setdefault(n, {})["data_lookups" if of_data else "lookups"] = dict(answers)
-            for time_ms, one in answers.items():
-                if not isinstance(one, Unknown):
+    for n, both in enumerate(zip(plain, data, strict=True)):
+        for of_data in (False, True):
+            for time_ms, one in both[of_data].items():
+                if type(one) is LookUp:
                     found.append((time_ms, one.offset, one.timestamp, one.record, of_data))
+                if type(one) is not LookUp or one.note is not None:
+                    odd.setdefault(n, {})["data_lookups" if of_data else "lookups"] = dict(both[of_data])
         ends.append(len(found))
     return _lists(ends, zip(*found, strict=True) if found else [()] * len(LOOKUP), LOOKUP)
 

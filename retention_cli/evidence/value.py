@@ -163,27 +163,26 @@ class Commits:
     def of(cls, rows: Sequence[Row], seen: Observation) -> Commits:
         """Return those on a recheck's rows, as it saw them."""
         names: dict[str, int] = {}
-        parts: list[Numbers] = []
-        places = [_places(rows, seen.read_in, n) for n in range(len(seen.passes))]
-        found = ((place, one) for place, some in zip(places, seen.passes, strict=True) for one in some.seen)
-        for place_of, (group, topic, kind, commits) in found:
-            if (place := place_of.get(topic)) is None or not commits:
-                continue
-            some = np.array([(n, o, NO_EPOCH if e is None else e) for n, o, e in commits], np.int64).T
-            at = np.minimum(np.searchsorted(place[0], some[0]), place.shape[1] - 1)
-            row = np.where(place[0][at] == some[0], place[1][at], -1)
-            by = names.setdefault(floor_by(group), len(names))
-            whose = np.full_like(row, by), np.full_like(row, KINDS.index(kind))
-            parts.append(np.stack((row, *whose, some[1], some[2]))[:, row >= 0])
-        table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
+        found: list[tuple[int, int, int, int, int]] = []
+        for number, some in enumerate(seen.passes):
+            places = _places(rows, seen.read_in, number)
+            for group, topic, kind, commits in some.seen:
+                if (place := places.get(topic)) is not None:
+                    by, what = names.setdefault(floor_by(group), len(names)), KINDS.index(kind)
+                    found += [
+                        (place[n], by, what, offset, NO_EPOCH if epoch is None else epoch)
+                        for n, offset, epoch in commits
+                        if n in place
+                    ]
+        table = np.array(found, np.int64).reshape(-1, 5).T
         table = table[:, np.lexsort((table[1], table[3], table[0]))]
         table = table[:, _kept(table)]
-        row, by, kinds, offset, epoch = table
+        row, whose, kinds, offset, epoch = table
         current = np.array([-1 if one.facts.leader_epoch is None else one.facts.leader_epoch for one in rows], np.int64)
         end = np.full_like(offset, NO_END)
         for n in np.flatnonzero((epoch != NO_EPOCH) & (epoch != current[row])).tolist():
             end[n] = getattr(seen.epoch_ends.get((rows[row[n]].facts.tp, int(epoch[n]))), "offset", NO_END)
-        return cls(list(names), np.searchsorted(row, np.arange(len(rows) + 1)), by, kinds, offset, epoch, end)
+        return cls(list(names), np.searchsorted(row, np.arange(len(rows) + 1)), whose, kinds, offset, epoch, end)
 
     def of_row(self, n: int) -> tuple[Commit, ...]:
         """Return those on one row, the lowest first."""
@@ -206,10 +205,10 @@ def _kept(table: Numbers) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _places(rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> dict[str, Numbers]:
-    """Return, by topic, the partitions that a pass read, in order, and which row each is."""
-    found: dict[str, list[tuple[int, int]]] = {}
+def _places(rows: Sequence[Row], read_in: Mapping[TopicPartition, int], number: int) -> dict[str, dict[int, int]]:
+    """Return, by topic and partition, which row has what a pass read."""
+    found: dict[str, dict[int, int]] = {}
     for n, one in enumerate(rows):
         if not number if not read_in else read_in.get(one.facts.tp, 0) == number:
-            found.setdefault(one.facts.topic.name, []).append((one.facts.partition, n))
-    return {topic: np.array(sorted(some), np.int64).T for topic, some in found.items()}
+            found.setdefault(one.facts.topic.name, {})[one.facts.partition] = n
+    return found

@@ -283,7 +283,7 @@ class _Reading:
             remembered.doubts,
             floors.gone,
             floors.rows or (),
-            [Pass(Times(began, commits_at, ends_at, lookups_at, again_at, done_at), floors.seen or ())],
+            [Pass(Times(began, commits_at, ends_at, lookups_at, again_at, done_at), floors.all_seen())],
         )
 
     def _numbers(self) -> Mapping[str, Container[int]]:

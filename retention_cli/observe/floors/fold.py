@@ -120,6 +120,8 @@ class Latest:
 
 
 NOBODY: Final = Latest()
+SEEN_A_PARTITION: Final = 8
+"""If groups have more commits than this on a partition (on average), evidence has only those that decide the floor."""
 
 
 _NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})
@@ -154,6 +156,7 @@ class FloorFold:
         self.gone: list[tuple[str, Mapping[str, Sequence[Commit]]]] = []
         self.rows: list[CommitRow] | None = [] if with_rows else None
         self.seen: list[Seen] | None = [] if with_seen else None
+        self._room = SEEN_A_PARTITION * sum(self.counts.values())
         self.latest = latest
         self.starts: Mapping[str, int | None] = {}
         self.may_lack = False
@@ -395,7 +398,7 @@ class FloorFold:
                 self._at(topic, partition).commits(epoch, offset, group)
         if self.seen is not None:
             mine = [row for row in rows if row[0] not in skipped] if skipped else rows
-            self.seen.append(Seen(group, topic, "commit", mine))
+            self._see(Seen(group, topic, "commit", mine))
         if self.rows is not None:
             self.rows += (
                 CommitRow(group, topic, partition, "commit", offset, epoch)
@@ -434,6 +437,35 @@ class FloorFold:
     def _row(self, group: str, topic: str | None, partition: int | None, kind: Kind, *more: Any, **named: Any) -> None:
         if self.rows is not None:
             self.rows.append(CommitRow(group, topic, partition, kind, *more, **named))
+
+    def _see(self, one: Seen) -> None:
+        """Keep a group's commits as they are, as long as there is room for everyone's."""
+        if self.seen is None or self._room < 0:
+            return
+        self._room -= len(one.commits)
+        if self._room < 0:
+            self.seen[:] = [kept for kept in self.seen if kept.kind != "commit"]
+        else:
+            self.seen.append(one)
+
+    def all_seen(self) -> list[Seen]:
+        """Return what groups have, for evidence.
+
+        Where that was too much, it has of each partition the lowest and the highest commit, without their epochs, and
+        the highest one of each other leader epoch: a floor follows from no more.
+        """
+        found = list(self.seen or ())
+        if self._room < 0:
+            for topic, (low, low_by, high, high_by, _) in self.columns.items():
+                for offsets, groups in ((low, low_by), (high, high_by)):
+                    there = [n for n, most in enumerate(high) if most != NO_HIGHEST]
+                    found += [Seen(groups[n], topic, "commit", [(n, offsets[n], None)]) for n in there]
+            for tp, one in self.irregular.items():
+                found += [
+                    Seen(group, tp.topic, "commit", [(tp.partition, offset, epoch)])
+                    for epoch, (offset, group) in one.epochs.items()
+                ]
+        return found
 
     def _count(self, topic: str) -> int:
         return len(self.topics[topic].leader_epochs)
