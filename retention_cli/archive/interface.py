@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.archive.layout import Manifest, Source
+from retention_cli.archive.positions import Positions, keep
 from retention_cli.archive.store import Store
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
@@ -70,6 +71,14 @@ class Archiver(ABC):
         marks = {tp: self._marks[tp] for tp in copied if tp in self._marks}
         others = other_log(self.reader, marks, leaders)
         return {tp: Reason("archive", f"{tp} was archived, and is held: {why}") for tp, why in others.items()}
+
+    def keep(self, url: str, positions: Positions) -> None:
+        """Keep a topic's positions with its records.
+
+        Raises:
+            ArchiveError: they can't be written.
+        """
+        keep(self.store(url), positions)
 
     def source(self, tp: TopicPartition, target: Target) -> Source | Reason:
         """Return where a partition's records come from; without a topic id, why they can't be attributed to a topic."""

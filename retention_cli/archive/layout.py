@@ -158,13 +158,13 @@ def place_of(path: str) -> Place | None:
 
 def checksum_of(manifest: Manifest) -> str:
     """Return the checksum that the manifest's text includes."""
-    return _checksum(_body(manifest))
+    return body_checksum(_body(manifest))
 
 
 def manifest_text(manifest: Manifest) -> str:
     """Return the manifest as JSON, including a checksum over the rest of it."""
     body = _body(manifest)
-    return json.dumps({**body, "checksum": _checksum(body)}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({**body, "checksum": body_checksum(body)}, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_manifest(text: bytes, place: Place) -> Manifest:
@@ -178,7 +178,7 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
         body = {key: value for key, value in data.items() if key != "checksum"}
         if data["format"] != FORMAT:
             raise DamagedError(f"{place.path}: is of the format {str(data['format'])[:40]!r}, not {FORMAT}")
-        if data["checksum"] != _checksum(body):
+        if data["checksum"] != body_checksum(body):
             raise DamagedError(f"{place.path}: its checksum differs: it was damaged or changed")
         manifest = _manifest(data)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -247,7 +247,8 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _checksum(body: Mapping[str, Any]) -> str:
+def body_checksum(body: Mapping[str, Any]) -> str:
+    """Return the checksum of a JSON document, whatever the order and the spaces in its text."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"blake2b:{hashlib.blake2b(text.encode(), digest_size=32).hexdigest()}"
 

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.log_offsets import Found, Leaders
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
@@ -74,6 +74,13 @@ class Observation:
     rows: Sequence[CommitRow] = ()
     passes: Sequence[Pass] = ()
     read_in: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def epoch_ends_by_partition(self) -> dict[TopicPartition, dict[int, int | None]]:
+        """Return where the leader epochs asked about end, None where that is unknown."""
+        found: dict[TopicPartition, dict[int, int | None]] = {}
+        for (tp, epoch), answer in self.epoch_ends.items():
+            found.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None
+        return found
 
 
 class Disks(Protocol):

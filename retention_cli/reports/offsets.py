@@ -11,14 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.commits import GroupCommits
-from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.fold import CommitRow
+from retention_cli.observe.floors.fold import CommitRow, position_of
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
@@ -138,7 +137,7 @@ def unread_of(row: CommitRow, log: Log) -> Unread:
         return _UNKNOWN
     if row.kind == "missing" and log.start == log.end:
         return _NOTHING
-    offset = _position(row, log)
+    offset = position_of(row, log.leader_epoch, log.ends)
     if offset is None or offset > log.end:
         return _UNKNOWN
     first = max(offset, log.start)
@@ -147,21 +146,6 @@ def unread_of(row: CommitRow, log: Log) -> Unread:
         return _NOTHING
     size = None if log.size_bytes is None else log.size_bytes * records // (log.end - log.start)
     return Unread(records, size, _seen_past(log.samples, first))
-
-
-def _position(row: CommitRow, log: Log) -> int | None:
-    """Return where a consumer stands; one that is gone counts at the end of its leader epoch, if that is lower."""
-    offset, epoch = row.offset, row.leader_epoch
-    if row.kind not in ("commit", "gone") or offset is None:
-        return None
-    if epoch is None:
-        return offset if row.kind == "commit" else None
-    if log.leader_epoch is not None and epoch > log.leader_epoch:
-        return None
-    end = log.ends.get(epoch, offset)
-    if end is None or (row.kind == "commit" and offset > end):
-        return None
-    return min(offset, end)
 
 
 def _seen_past(samples: Sequence[Sample], offset: int) -> int | None:
@@ -297,9 +281,7 @@ def _unread_rows(
     observation: Observation, groups: Collection[str], facts: Mapping[TopicPartition, PartitionFacts], each: Rows
 ) -> list[Row]:
     rows = _chosen(observation.rows, groups, {tp.topic for tp in facts})
-    ends: dict[TopicPartition, dict[int, int | None]] = {}
-    for (tp, epoch), answer in observation.epoch_ends.items():
-        ends.setdefault(tp, {})[epoch] = answer.offset if isinstance(answer, Found) else None
+    ends = observation.epoch_ends_by_partition()
     logs = {tp: log_of(one, ends.get(tp, {})) for tp, one in facts.items()}
     return by_topic(rows, logs) if each == "topics" else by_partition(rows, logs)
 

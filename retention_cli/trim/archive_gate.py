@@ -5,10 +5,13 @@ Only the archiver writes. Without one, topics that must be archived are held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from retention_cli.archive.interface import Archived, Archiver, Copies
+from retention_cli.archive.interface import Archived, Archiver, Copies, failed
+from retention_cli.archive.layout import ArchiveError
+from retention_cli.archive.positions import Positions
+from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.plan.reconcile import Held
@@ -32,10 +35,12 @@ class ArchivedFirst:
     Args:
         archiver: None if nothing can be copied, as in a dry run.
         told: records copies in the audit log. It raises if it can't; then nothing more is trimmed.
+        positions: returns where the consumers of topics stand, which is kept with the records.
     """
 
     archiver: Archiver | None
     told: Callable[[Copies], None] = lambda _: None
+    positions: Callable[[Collection[str]], Mapping[str, Positions]] = lambda _: {}
     _copied: dict[TopicPartition, Archived | Reason] = field(default_factory=dict)
 
     def sort(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> Sorted:
@@ -69,14 +74,34 @@ class ArchivedFirst:
 
         Raises:
             StateError: the audit log can't be written.
+            BrokerError, PolicyError: the consumers' positions could not be asked for.
         """
         if self.archiver is None:
             return
-        done = self.archiver.copy(wanted, progress)
+        failures = self._keep_positions(self.archiver, wanted)
+        fit = {tp: one for tp, one in wanted.items() if (one[0], tp.topic) not in failures}
+        done = self.archiver.copy(fit, progress) if fit else {}
+        for tp in wanted.keys() - fit.keys():
+            url = wanted[tp][0]
+            done[tp] = failed(tp, url, failures[url, tp.topic])
         missing = Reason("archive", "was not archived: the archiver left it out")
         told = {tp: done.get(tp, missing) for tp in wanted}
         self._copied |= told
         self.told(told)
+
+    def _keep_positions(
+        self, archiver: Archiver, wanted: Mapping[TopicPartition, tuple[str, Target]]
+    ) -> dict[tuple[str, str], Exception]:
+        """Keep where consumers stand before the copy begins: later is further. Return URLs and topics that failed."""
+        failures: dict[tuple[str, str], Exception] = {}
+        positions = self.positions(frozenset(tp.topic for tp in wanted))
+        for url, topic in sorted({(url, tp.topic) for tp, (url, _target) in wanted.items()}):
+            try:
+                if topic in positions:
+                    archiver.keep(url, positions[topic])
+            except (ArchiveError, MissingPartError) as error:
+                failures[url, topic] = error
+        return failures
 
 
 def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reason, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from retention_cli.archive.observed import kinds_of, positions_of
+from retention_cli.archive.positions import Positions
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
@@ -16,7 +18,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.request import Observation, RecheckRead
+from retention_cli.observe.request import FullRead, Observation, RecheckRead
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
@@ -155,6 +157,26 @@ class Rechecks:
             zero_ms,
             {} if disks is None else disks.parts,
         )
+
+    def positions(self, topics: Collection[str]) -> Mapping[str, Positions]:
+        """Return where all consumers of these topics stand now, for their archive.
+
+        Raises:
+            BrokerError: the cluster's metadata or its groups could not be read.
+            PolicyError: the policy is broken by now.
+        """
+        selection = self.selection()
+        request = FullRead(
+            lambda name: selection.settings_for(name) if name in topics else None,
+            selection.policy.groups,
+            self.clock_ms(),
+            self.memories,
+            self.reader.clock.wall_ms,
+            decides=False,
+            with_rows=True,
+        )
+        kinds = kinds_of(self.reader)
+        return positions_of(observe(self.reader, request, self.progress), kinds)
 
     def exceeded(self, amount: Amount) -> list[Reason]:
         """Return a reason for each limit of the policy that this run would exceed if it trimmed this total (G6).

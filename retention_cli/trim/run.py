@@ -159,15 +159,16 @@ def carry_out(job: TrimJob) -> TrimReport:
         past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
         head = {"run": run, "cluster": plan.cluster_id, "inventory": job.inventory is not None}
         recorder = recorder_for(job.audit.evidence, folder, head, journal.evidence)
+        rechecks = _rechecks(job, past, clock, with_seen=recorder is not None)
         trimmer = Trimmer(
             plan,
-            _rechecks(job, past, clock, with_seen=recorder is not None),
+            rechecks,
             run,
             job.max_partitions,
             job.progress,
             job.deleter_for(reader),
             journal,
-            ArchivedFirst(_archiver(job), journal.archived),
+            ArchivedFirst(_archiver(job), journal.archived, rechecks.positions),
             job.permit,
             recorder,
         )

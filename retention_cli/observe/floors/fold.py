@@ -104,6 +104,25 @@ class Seen(NamedTuple):
     commits: Sequence[Commit]
 
 
+def position_of(row: CommitRow, leader_epoch: int | None, ends: Mapping[int, int | None]) -> int | None:
+    """Return where a consumer stands by one of its rows, None if nothing shows that the commit is this log's (F5, F6).
+
+    ``ends`` has where leader epochs other than the current one end. A consumer that is gone counts at the end of its
+    epoch, if that is lower. Whether the offset lies beyond H is not looked at.
+    """
+    offset, epoch = row.offset, row.leader_epoch
+    if row.kind not in ("commit", "gone") or offset is None:
+        return None
+    if epoch is None:
+        return offset if row.kind == "commit" else None
+    if leader_epoch is not None and epoch > leader_epoch:
+        return None
+    end = ends.get(epoch, offset)
+    if end is None or (row.kind == "commit" and offset > end):
+        return None
+    return min(offset, end)
+
+
 @dataclass(frozen=True, slots=True)
 class Latest:
     """The groups of ``groups.latest``, by key, which start at the end where they have no commit (F2).

@@ -1,0 +1,188 @@
+"""Where consumers stood on a topic when its records were archived, and where they continue in what was restored.
+
+Each run that archives a topic keeps one file of it: ``_groups/20261121T030000123Z.json`` in the topic's folder, with
+every consumer that counts, all partitions, and their leader epochs. Only :func:`keep` and :func:`newest` touch files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from retention_cli.archive.layout import ArchiveError, DamagedError, Source, body_checksum
+from retention_cli.archive.store import Store
+from retention_cli.core.units import parse_time_ms, timestamp
+
+FORMAT: Final = "kretain.positions/v1"
+_FOLDER: Final = "_groups"
+_NAME: Final = re.compile(r"[0-9]{8}T[0-9]{9}Z\.json")
+
+Kind = Literal["group", "gone", "streams", "share", "outside"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """One consumer: its position by partition, None where it has none that counts (F2, F5).
+
+    ``unreadable`` says why nothing is known of it (F3), None if it was read.
+    """
+
+    name: str
+    kind: Kind
+    offsets: Mapping[int, int | None] = field(default_factory=dict)
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """All consumers of a topic at one moment. ``epochs`` are the partitions' leader epochs: of which log they are (M1).
+
+    ``unlisted`` says why there may be consumers that are not named (F8, F9), None if all are.
+    """
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    read_ms: int
+    epochs: tuple[int | None, ...]
+    consumers: tuple[Stood, ...] = ()
+    unlisted: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The file's path, relative to the archive's URL."""
+        name = re.sub(r"[-:.]", "", timestamp(self.read_ms))
+        return f"{Source(self.cluster_id, self.topic, self.topic_id, 0).folder}/{_FOLDER}/{name}.json"
+
+
+def keep(store: Store, one: Positions) -> None:
+    """Write a topic's positions, and read them back.
+
+    Raises:
+        ArchiveError: they can't be written, or differ when read back.
+    """
+    store.write(one.path, as_text(one).encode())
+    if _read(store, one.path) != one:
+        raise ArchiveError(f"{store.shown(one.path)} was written, and reads back differently")
+
+
+def newest(store: Store, source: Source, until_ms: int | None = None) -> Positions:
+    """Return the positions on a topic that were read last, at or before ``until_ms``.
+
+    Raises:
+        DamagedError: that file is damaged.
+        ArchiveError: there are none, or they can't be read.
+    """
+    folder = f"{source.folder}/{_FOLDER}"
+    files = [path for path in store.files(folder) if _NAME.fullmatch(path.removeprefix(f"{folder}/"))]
+    limit = None if until_ms is None else re.sub(r"[-:.]", "", timestamp(until_ms)) + ".json"
+    fitting = [path for path in files if limit is None or path.rpartition("/")[2] <= limit]
+    if fitting:
+        return _read(store, fitting[-1])
+    if not files:
+        raise ArchiveError(f"{store.shown(folder)} has no positions of groups: an older kretain wrote this archive")
+    first = timestamp(_read(store, files[0]).read_ms)
+    raise ArchiveError(
+        f"{store.shown(folder)} has no positions of groups from {timestamp(until_ms or 0)} or before; the first are of "
+        f"{first}: name the time to use with --positions-at"
+    )
+
+
+def as_text(one: Positions) -> str:
+    """Return positions as JSON, including a checksum over the rest of it."""
+    body = {
+        "format": FORMAT,
+        "cluster": one.cluster_id,
+        "topic": one.topic,
+        "topic_id": one.topic_id,
+        "read_at": timestamp(one.read_ms),
+        "leader_epochs": list(one.epochs),
+        "unlisted": one.unlisted,
+        "consumers": [
+            {
+                "name": each.name,
+                "kind": each.kind,
+                "unreadable": each.unreadable,
+                "positions": [list(place) for place in sorted(each.offsets.items())],
+            }
+            for each in one.consumers
+        ],
+    }
+    return json.dumps({**body, "checksum": body_checksum(body)}, ensure_ascii=True, separators=(",", ":")) + "\n"
+
+
+def _read(store: Store, path: str) -> Positions:
+    try:
+        data = json.loads(store.read(path))
+        sound = data.pop("checksum") == body_checksum(data) and data["format"] == FORMAT
+        found = _parsed(data) if sound else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        found = None
+    if found is None or found.path != path:
+        raise DamagedError(f"{store.shown(path)} is damaged, or is no file of kretain's for that place")
+    return found
+
+
+def _parsed(data: Any) -> Positions:
+    return Positions(
+        data["cluster"],
+        data["topic"],
+        data["topic_id"],
+        parse_time_ms(data["read_at"]),
+        tuple(data["leader_epochs"]),
+        tuple(Stood(one["name"], one["kind"], dict(one["positions"]), one["unreadable"]) for one in data["consumers"]),
+        data["unlisted"],
+    )
+
+
+@dataclass(slots=True)
+class Continuation:
+    """Finds, for positions in an archived log, the offsets at which to continue in the restored one. Pure.
+
+    A position continues with the first restored record at or behind it, whatever was left out before that. If records
+    before it are of a leader epoch above ``epoch``, the position is another log's, and it continues with the first of
+    those: it never skips a record that may be unread (M1).
+
+    Args:
+        positions: offsets in the archived log.
+        epoch: the partition's leader epoch when they were read; None: unknown.
+        start: where the restored partition begins.
+    """
+
+    positions: Collection[int]
+    epoch: int | None
+    start: int
+    found: dict[int, int] = field(default_factory=dict, init=False)
+    other_log: set[int] = field(default_factory=set, init=False)
+    _left: list[int] = field(default_factory=list, init=False)
+    _end: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = sorted(self.positions, reverse=True)
+        self._end = self.start
+
+    def add(self, archived: int, epoch: int | None, restored: int) -> None:
+        """Add the next restored record: its archived offset, its leader epoch there, and its new offset."""
+        other = epoch is not None and self.epoch is not None and epoch > self.epoch
+        while self._left and (other or self._left[-1] <= archived):
+            position = self._left.pop()
+            self.found[position] = restored
+            if position > archived:
+                self.other_log.add(position)
+        self._end = restored + 1
+
+    def ended(self) -> dict[int, int]:
+        """Return all: positions behind every restored record continue with what is written next."""
+        return self.found | dict.fromkeys(self._left, self._end)
+
+
+def gap_at(position: int, covered: Iterable[tuple[int, int]]) -> bool:
+    """Return whether the archive lacks the record at a position, though it has later ones. Pure.
+
+    ``covered`` are the archived ranges (end exclusive), in order.
+    """
+    later = [(start, end) for start, end in covered if end > position]
+    return bool(later) and position < later[0][0]
