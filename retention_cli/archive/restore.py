@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from retention_cli.archive.catalog import ArchivedPartition, Piece, read_catalog, stitched
-from retention_cli.archive.layout import ArchiveError
+from retention_cli.archive.layout import ArchiveError, Source
 from retention_cli.archive.segment import records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
@@ -36,11 +36,23 @@ class RestoreRefusedError(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class WantedGroups:
+    """The groups to reset in the target: those named, or all. ``overwrite`` allows groups with commits there.
+
+    ``at_ms`` chooses the positions: the newest that were read at or before it (Unix ms).
+    """
+
+    names: tuple[str, ...] = ()
+    overwrite: bool = False
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What to restore, and the target topic.
 
     ``partitions`` are those to restore (empty: all). ``since_ms`` and ``until_ms`` (exclusive) are Unix ms, compared
-    with the records' timestamps. ``append`` allows a target that is not empty.
+    with the records' timestamps. ``append`` allows a target that is not empty. ``groups`` are to be reset there.
     """
 
     topic: str
@@ -51,6 +63,7 @@ class Wanted:
     since_ms: int | None = None
     until_ms: int | None = None
     append: bool = False
+    groups: WantedGroups | None = None
 
     def takes(self, record: Record) -> bool:
         """Return whether a record's timestamp is within ``since_ms`` and ``until_ms``."""
@@ -62,7 +75,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A restore that may proceed. ``warnings`` are shown before the user confirms; ``resumes``: a run has begun it."""
+    """A restore that may proceed. ``warnings`` are shown before the user confirms; ``resumes``: a run has begun it.
+
+    ``starts`` has the target's partitions. ``there``: the target is not empty, so its groups alone are to be reset.
+    """
 
     wanted: Wanted
     cluster_id: str
@@ -73,6 +89,17 @@ class Job:
     group: str
     resumes: bool
     warnings: tuple[str, ...] = ()
+    there: bool = False
+
+    @property
+    def source(self) -> Source:
+        """The archived topic, by its first partition."""
+        return Source(self.cluster_id, self.wanted.topic, self.topic_id, 0)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The target's partitions that are restored, in order."""
+        return sorted(self.wanted.partitions or self.starts)
 
     @property
     def records(self) -> int:
@@ -138,9 +165,19 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     group = GROUP_PREFIX + _identity(wanted, source.cluster_id, source.topic_id, metadata.cluster_id, target.topic_id)
     with RestoreGroup(reader.settings, group, reader.timeout_s) as ours:
         resumes = bool(ours.marks(wanted.target, target.partitions, settled=False))
-    starts = _ends(reader, wanted, target, resumes=resumes)
+    starts, empty = _ends(reader, wanted, target, resumes=resumes)
+    there = not (empty or resumes or wanted.append)
     return Job(
-        wanted, source.cluster_id, source.topic_id, target.topic_id, pieces, starts, group, resumes, tuple(warnings)
+        wanted,
+        source.cluster_id,
+        source.topic_id,
+        target.topic_id,
+        pieces,
+        starts,
+        group,
+        resumes,
+        tuple(warnings),
+        there,
     )
 
 
@@ -149,7 +186,7 @@ def planned(job: Job) -> Restored:
     rows = [
         RestoredPartition(partition, sum(one.manifest.records for one in pieces), pieces[0].start, pieces[-1].end)
         for partition, pieces in sorted(job.pieces.items())
-        if pieces
+        if pieces and not job.there
     ]
     return Restored(job, rows)
 
@@ -157,13 +194,16 @@ def planned(job: Job) -> Restored:
 def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = silent) -> Restored:
     """Run a restore, partition by partition, and delete its consumer group when every partition is done.
 
+    Where groups are to be reset, it stays until :func:`end`: it holds the target's floor until they do.
     Ctrl-C ends it between two transactions, or aborts the current one.
 
     Raises:
         ArchiveError: the archive is damaged or can't be read. Written records stay, and the next run continues.
         BrokerError: a request to the cluster failed; likewise.
     """
-    result = Restored(job)
+    result = Restored(job, finished=job.there)
+    if job.there:
+        return result
     before = 0
     with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
         try:
@@ -175,9 +215,20 @@ def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = 
         except KeyboardInterrupt:
             result.interrupted = True
             return result
-        group.delete()
+    if job.wanted.groups is None:
+        end(reader, job)
     result.finished = True
     return result
+
+
+def end(reader: ClusterReader, job: Job) -> None:
+    """Delete a restore's consumer group: nothing is left to do.
+
+    Raises:
+        BrokerError: it could not be deleted.
+    """
+    with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
+        group.delete()
 
 
 def _restore_one(
@@ -219,13 +270,18 @@ def _restore_one(
             republisher.append((), hold_at, _progress_text(row.end))
 
 
+def restored_records(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator[Record]:
+    """Yield the records of a piece that a restore writes, from an archived offset on."""
+    for record in records_of(store, piece.manifest, start):
+        if record.offset < piece.end and wanted.takes(record):
+            yield record
+
+
 def _batches(store: Store, wanted: Wanted, piece: Piece, start: int) -> Iterator[list[Record]]:
     """Yield a piece's records in batches, one per transaction."""
     batch: list[Record] = []
     size = 0
-    for record in records_of(store, piece.manifest, start):
-        if record.offset >= piece.end or not wanted.takes(record):
-            continue
+    for record in restored_records(store, wanted, piece, start):
         if record.timestamp is None or record.timestamp <= 0:
             raise ArchiveError(
                 f"{piece.manifest.source.topic}-{piece.manifest.source.partition}: the record at offset "
@@ -295,25 +351,29 @@ def _check_settings(
     return warnings
 
 
-def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resumes: bool) -> dict[int, int]:
-    """Return the log start offsets of the target's partitions.
+def _ends(
+    reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resumes: bool
+) -> tuple[dict[int, int], bool]:
+    """Return the log start offsets of the target's partitions, and whether all of them are empty.
 
     Raises:
         BrokerError: they can't be read.
-        RestoreRefusedError: the target is not empty, and neither ``append`` nor ``resumes`` is set.
+        RestoreRefusedError: it is not empty, ``append`` and ``resumes`` are not set, and no groups are wanted.
     """
     leaders = {TopicPartition(wanted.target, number): one for number, one in target.partitions.items()}
     starts: dict[int, int] = {}
+    empty = True
     for tp, there in reader.extents(leaders).items():
         if isinstance(there, RequestFailedError):
             raise BrokerError(f"{tp}: its offsets can't be read: {there}")
-        if there.end > there.start and not resumes and not wanted.append:
+        empty = empty and there.end == there.start
+        if not (empty or resumes or wanted.append or wanted.groups):
             raise RestoreRefusedError(
                 f"topic {wanted.target} is not empty ({tp} has offsets {there.start:,} to {there.end:,}), and no "
                 f"restore of this is under way there: choose an empty one, or add to it with --append"
             )
         starts[tp.partition] = there.start
-    return starts
+    return starts, empty
 
 
 def _identity(wanted: Wanted, cluster_id: str, topic_id: str, target_cluster: str, target_id: str) -> str:

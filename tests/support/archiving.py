@@ -90,6 +90,11 @@ def _append(producer: Producer, topic: str, records: Iterable[Whole], partition:
 
 def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> list[Whole]:
     """Read all committed records of a partition, by a client of the tests' own."""
+    return [record for _offset, record in numbered(world, topic, partition, at_least)]
+
+
+def numbered(world: World, topic: str, partition: int = 0, at_least: int = 0) -> list[tuple[int, Whole]]:
+    """Read likewise, with each record's offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": world.bootstrap,
@@ -100,7 +105,7 @@ def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> li
             "isolation.level": "read_committed",
         }
     )
-    found: list[Whole] = []
+    found: list[tuple[int, Whole]] = []
     try:
         start, _end = world.ends(topic, partition)
         consumer.assign([TopicPartition(topic, partition, max(start, at_least))])
@@ -112,7 +117,7 @@ def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> li
                 headers: Any = message.headers() or ()
                 key: Any = message.key()
                 value: Any = message.value()
-                found.append((message.timestamp()[1], key, value, tuple(headers)))
+                found.append((message.offset() or 0, (message.timestamp()[1], key, value, tuple(headers))))
         raise AssertionError(f"{topic}-{partition} could not be read to its end")
     finally:
         consumer.close()

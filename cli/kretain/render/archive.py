@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Column, Line, Part, Table, heading, moment, number, show, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, heading, moment, number, print_parts, show, size
 from retention_cli.archive.catalog import ArchivedPartition
 from retention_cli.archive.compact import Compacted, Work
 from retention_cli.archive.layout import Source
 from retention_cli.archive.restore import Job, Restored
-from retention_cli.core.units import count
+from retention_cli.archive.restore_groups import GroupPlan
+from retention_cli.core.printable import name_in_text
+from retention_cli.core.units import count, timestamp
 
 _SOURCE: Final = ("url", "cluster", "topic", "topic_id", "partition")
 
@@ -167,8 +171,47 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
     )
 
 
-def print_restored(done: Restored, output: str, *, dry_run: bool = False) -> None:
-    """Print a row per partition that was restored, or would be: up to so many records."""
+def print_groups(plan: GroupPlan) -> None:
+    """Print where groups would continue, for a person who is asked."""
+    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
+        print_parts(_groups(plan))
+
+
+def _groups(plan: GroupPlan) -> list[Part]:
+    place = plan.positions.topic
+    return [
+        heading(f"Groups, by their positions of {timestamp(plan.positions.read_ms)}"),
+        Table(
+            (
+                *(Column(title) for title in ("group", "partition")),
+                *(Column(title, "right") for title in ("archived position", "continues at")),
+                Column("note"),
+            ),
+            [
+                (
+                    name_in_text(row.group),
+                    f"{place}-{row.partition}",
+                    "—" if row.archived is None else number(row.archived),
+                    "after the records" if row.offset is None else number(row.offset),
+                    row.note,
+                )
+                for row in plan.rows
+            ],
+        ),
+        *(Line(f"Not reset: {name_in_text(name)} {why}", indent=2) for name, why in sorted(plan.left.items())),
+        plan.positions.unlisted is not None
+        and Line(f"There may be groups that the archive does not name: {plan.positions.unlisted}", "bold"),
+    ]
+
+
+def groups_question(plan: GroupPlan | None, job: Job) -> str:
+    """Return the question to ask before groups are reset."""
+    groups = len(plan.chosen) if plan is not None else 0
+    return f"Reset {count(groups, 'group')} to these offsets on topic {job.wanted.target}?"
+
+
+def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *, dry_run: bool = False) -> None:
+    """Print a row per partition that was restored, or would be: up to so many records; then the groups in ``plan``."""
     job = done.job
     columns = ("partition", "records", "from", "to", "resumed_at")
     records = sum(one.records for one in done.partitions)
@@ -181,6 +224,13 @@ def print_restored(done: Restored, output: str, *, dry_run: bool = False) -> Non
         "interrupted": done.interrupted,
         "totals": {"partitions": len(done.partitions), "records": records},
     }
+    if plan is not None:
+        head["groups"] = {
+            "positions_at": timestamp(plan.positions.read_ms),
+            "reset": not dry_run and done.finished,
+            "rows": [asdict(row) for row in plan.rows],
+            "left": dict(plan.left),
+        }
     rows = [dict(zip(columns, astuple(one), strict=True)) for one in done.partitions]
     show(
         output,
@@ -209,6 +259,11 @@ def print_restored(done: Restored, output: str, *, dry_run: bool = False) -> Non
                 "bold",
             ),
             done.interrupted and Line("Interrupted: the same command resumes where it stopped.", "bold red"),
+            *(_groups(plan) if plan is not None else ()),
+            plan is not None
+            and done.finished
+            and not dry_run
+            and Line(f"{count(len(plan.chosen), 'group')} reset on {job.wanted.target}.", "bold"),
         ],
         columns,
     )

@@ -1,0 +1,234 @@
+"""Reset groups in a restored topic, so that each continues with the record that it would have read next.
+
+Restored records have offsets of their own. So the target is read back, record by record beside the archive: what a
+position becomes rests on records that are really there. kretain never skips a record that may be unread: what is
+unknown continues earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from retention_cli.archive.positions import Continuation, Positions, Stood, gap_at, newest
+from retention_cli.archive.restore import Job, RestoreRefusedError, restored_records
+from retention_cli.archive.store import Store
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.content import Record
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.resetter import GroupResetter
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.printable import name_in_text
+from retention_cli.core.progress import Progress, adding, silent
+from retention_cli.core.units import timestamp
+
+_NO_POSITION: Final = "no position that counts: begins with the first restored record"
+_OTHER_LOG: Final = "its position is in a log that was lost: continues where the archived log differs"
+_GAP: Final = "the archive lacks its next record: continues behind the gap"
+_ALL_READ: Final = "had read all of it: continues with what is written next"
+_NOTHING: Final = "nothing of it was archived: continues with what is written next"
+_LEFT: Final = {
+    "gone": "was gone by then, and kretain only remembered it: name it with --group",
+    "streams": "is a streams group: its state and internal topics are not in the archive",
+    "share": "is a share group: set its start with kafka-share-groups.sh",
+    "outside": "is outside Kafka's groups: its own tool sets its position",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group on a partition: its archived position, and its new offset; None: there is none, or not known yet."""
+
+    group: str
+    partition: int
+    archived: int | None
+    offset: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What becomes of each group. ``left`` says of those that are not reset why; ``positions`` are what it rests on."""
+
+    positions: Positions
+    chosen: tuple[Stood, ...]
+    left: Mapping[str, str]
+    rows: tuple[GroupRow, ...] = ()
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Return the offsets to commit, by group and partition."""
+        found: dict[str, dict[int, int]] = {}
+        for row in self.rows:
+            if row.offset is not None:
+                found.setdefault(row.group, {})[row.partition] = row.offset
+        return found
+
+
+def choose(reader: ClusterReader, store: Store, job: Job) -> GroupPlan:
+    """Return the groups to reset, with their archived positions, before any record is written.
+
+    Raises:
+        ArchiveError: the archive has no positions of the topic at that time.
+        RestoreRefusedError: a named group has none, or a group has live members, or commits on the target.
+    """
+    wanted, asked = job.wanted, job.wanted.groups
+    if asked is None:
+        raise RestoreRefusedError("no groups are to be reset")
+    positions = newest(store, job.source, wanted.until_ms if asked.at_ms is None else asked.at_ms)
+    left, chosen = {}, []
+    for one in positions.consumers:
+        why = one.unreadable or _LEFT.get(one.kind)
+        if asked.names and one.name not in asked.names:
+            continue
+        if why is None or (asked.names and one.kind == "gone" and one.unreadable is None):
+            chosen.append(one)
+        else:
+            left[one.name] = why
+    missing = [name for name in asked.names if name not in {one.name for one in chosen}]
+    if missing:
+        why = left.get(missing[0]) or f"has no position on {wanted.topic} in the archive"
+        raise RestoreRefusedError(
+            f"group {name_in_text(missing[0])} {why} (positions of {timestamp(positions.read_ms)})"
+        )
+    plan = GroupPlan(positions, tuple(chosen), left)
+    check_free(reader, job, plan, fresh=not (job.there or job.resumes))
+    rows = [
+        GroupRow(one.name, number, one.offsets.get(number), None, "" if number in one.offsets else _NO_POSITION)
+        for one in chosen
+        for number in job.partitions
+    ]
+    return GroupPlan(positions, plan.chosen, left, tuple(rows))
+
+
+def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progress: Progress = silent) -> GroupPlan:
+    """Return the plan with the new offsets, by reading the restored records back.
+
+    Raises:
+        RestoreRefusedError: the target does not have all restored records.
+        ArchiveError, BrokerError: the archive or the target can't be read.
+    """
+    rows: list[GroupRow] = []
+    on_records = adding(progress, "reading back", job.records)
+    for number in job.partitions:
+        epochs = plan.positions.epochs
+        stood = [(one.name, one.offsets.get(number)) for one in plan.chosen]
+        wanted = {position or 0 for _name, position in stood}
+        found = Continuation(wanted, epochs[number] if number < len(epochs) else None, job.starts[number])
+        _read_back(reader, store, job, number, found, on_records)
+        offsets, covered = found.ended(), [(piece.start, piece.end) for piece in job.pieces.get(number, ())]
+        for name, position in stood:
+            if position is None:
+                note = _NO_POSITION
+            elif position in found.other_log:
+                note = _OTHER_LOG
+            elif gap_at(position, covered):
+                note = _GAP
+            else:
+                note = "" if position in found.found else _ALL_READ if covered else _NOTHING
+            rows.append(GroupRow(name, number, position, offsets[position or 0], note))
+    return GroupPlan(plan.positions, plan.chosen, plan.left, tuple(sorted(rows, key=lambda row: row.group)))
+
+
+def check_free(reader: ClusterReader, job: Job, plan: GroupPlan, *, fresh: bool = True) -> None:
+    """Check that nothing reads with the groups to reset, and that none has other commits on the target.
+
+    ``fresh``: nothing was restored yet, or the plan has its offsets: else commits on the target may be its own.
+
+    Raises:
+        RestoreRefusedError: one of them is in use.
+        BrokerError: the groups can't be listed.
+    """
+    names = {one.name for one in plan.chosen}
+    listed = [one for one in reader.list_groups(reader.brokers()) if one.name in names]
+    for one in listed:
+        if one.kind not in ("classic", "consumer"):
+            raise RestoreRefusedError(f"group {name_in_text(one.name)} is of another kind in this cluster: {one.kind}")
+        if one.may_have_members:
+            raise RestoreRefusedError(
+                f"group {name_in_text(one.name)} has live members: stop its consumers, and run the same command again"
+            )
+    if job.wanted.groups is None or job.wanted.groups.overwrite or not fresh:
+        return
+    planned = plan.offsets()
+    for name, commits in committed(reader, [one.name for one in listed], job.wanted.target).items():
+        if isinstance(commits, str):
+            raise RestoreRefusedError(f"group {name_in_text(name)} can't be checked for commits: {commits}")
+        if any(planned.get(name, {}).get(number) != offset for number, offset in commits.items()):
+            raise RestoreRefusedError(
+                f"group {name_in_text(name)} has commits on topic {job.wanted.target}: pass --overwrite to replace them"
+            )
+
+
+def committed(reader: ClusterReader, groups: Sequence[str], topic: str) -> dict[str, dict[int, int] | str]:
+    """Return each group's commits on a topic by partition, or why they can't be read."""
+    found: dict[str, dict[int, int] | str] = {}
+
+    def on_commits(one: GroupCommits | CommitsUnknown) -> None:
+        if isinstance(one, CommitsUnknown):
+            found[one.group] = one.text
+        else:
+            stored = {number: offset for number, offset, _epoch in one.topics.get(topic, ())}
+            found[one.group] = stored | dict(one.no_position.get(topic, {}))
+
+    if groups:
+        reader.read_commits(groups, on_commits)
+    return found
+
+
+def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupPlan) -> None:
+    """Check once more, commit the plan's offsets, group by group, and read them back.
+
+    Raises:
+        RestoreRefusedError: a group is in use by now; nothing was committed.
+        BrokerError: a group could not be reset; those before it are, and the same command continues.
+    """
+    check_free(reader, job, plan)
+    wanted = plan.offsets()
+    for name, offsets in sorted(wanted.items()):
+        resetter.reset(name, offsets)
+    for name, found in committed(reader, sorted(wanted), job.wanted.target).items():
+        if isinstance(found, str) or any(found.get(number) != offset for number, offset in wanted[name].items()):
+            why = found if isinstance(found, str) else "it has other offsets, or somebody else has committed"
+            raise BrokerError(f"group {name_in_text(name)} was reset, and reads back differently: {why}")
+
+
+def _read_back(
+    reader: ClusterReader, store: Store, job: Job, number: int, found: Continuation, on_records: Callable[[int], None]
+) -> None:
+    """Tell where each restored record of a partition is: the archive's records, in order, among the target's."""
+    pieces = job.pieces.get(number, [])
+    archived: Iterator[Record] = (
+        record for piece in pieces for record in restored_records(store, job.wanted, piece, piece.start)
+    )
+    waiting = next(archived, None)
+    if waiting is None:
+        return
+    tp = TopicPartition(job.wanted.target, number)
+    seen = 0
+
+    def take(record: Record) -> None:
+        nonlocal waiting, seen
+        if waiting is None or _content(record) != _content(waiting):
+            return
+        found.add(waiting.offset, waiting.leader_epoch, record.offset)
+        waiting = next(archived, None)
+        seen += 1
+        if seen % 10_000 == 0:
+            on_records(10_000)
+
+    place = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[number]}
+    span = reader.extents(place, "last-stable")[tp]
+    reached = span if isinstance(span, RequestFailedError) else reader.read_whole(tp, span, take)
+    if isinstance(reached, RequestFailedError):
+        raise BrokerError(f"{tp}: what was restored can't be read back: {reached}")
+    if waiting is not None:
+        raise RestoreRefusedError(
+            f"{tp} does not have the record of archived offset {waiting.offset:,}: restore into an empty topic first, "
+            f"with retention.ms=-1 and without compaction; no group was reset"
+        )
+
+
+def _content(one: Record) -> tuple[object, ...]:
+    return one.timestamp, one.key, one.value, one.headers

@@ -1,0 +1,58 @@
+"""Set committed offsets of groups without members. Only for ``kretain restore``; a dry run has no such object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.librdkafka import quiet_client, without_secrets
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.problems import client_problem
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResetter:
+    """Commits offsets for groups, on one topic only.
+
+    Args:
+        settings: the connection settings.
+        topic: the only topic that it commits on.
+        timeout_s: the time-out of a request.
+    """
+
+    settings: ConnectionSettings
+    topic: str
+    timeout_s: float
+
+    def reset(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit a group's offsets by partition. Its coordinator refuses that while the group has a live member.
+
+        Raises:
+            BrokerError: not all of them were committed, or that is unknown.
+        """
+        places = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
+        client = AdminClient(quiet_client(self.settings))
+        futures = client.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=self.timeout_s
+        )
+        try:
+            answered = futures[group].result(self.timeout_s + 5).topic_partitions
+        except KafkaException as error:
+            raise self._said(group, error.args[0]) from None
+        except TimeoutError:
+            raise BrokerError(f"group {group} could not be reset: no answer in time") from None
+        for one in answered:
+            if one.error is not None:
+                raise self._said(f"{group} on partition {one.partition}", one.error)
+
+    def _said(self, group: str, error: Any) -> BrokerError:
+        if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS"):
+            text = "it has live members by now: stop its consumers"
+        else:
+            text = without_secrets(client_problem(error), self.settings)
+        return RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)
