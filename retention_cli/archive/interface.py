@@ -55,6 +55,8 @@ class Archiver(ABC):
 
     reader: ClusterReader
     cluster_id: str
+    keys: tuple[str, ...] = field(default=(), init=False)
+    """The files of the policy's keys, the newest first."""
     _stores: dict[str, Store] = field(default_factory=dict, init=False)
     _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict, init=False)
 
@@ -94,7 +96,7 @@ class Archiver(ABC):
             ArchiveError: it can't be reached.
         """
         if url not in self._stores:
-            self._stores[url] = Store(url)
+            self._stores[url] = Store(url, keys=self.keys)
         return self._stores[url]
 
     def note(self, tp: TopicPartition, done: Archived, log_start: int) -> None:

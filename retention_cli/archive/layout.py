@@ -59,12 +59,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """The file of a segment: its path in the topic's folder, size, number of records, and their checksum."""
+    """The file of a segment: its path in the topic's folder, size, number of records, and their checksum.
+
+    ``key`` is the id of the key that it is encrypted with, "" if it is not.
+    """
 
     path: str
     size_bytes: int
     records: int
     checksum: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,7 @@ def _body(one: Manifest) -> dict[str, Any]:
         "written_at": one.written_at,
         "files": [
             {"path": file.path, "bytes": file.size_bytes, "records": file.records, "checksum": file.checksum}
+            | ({"key": file.key} if file.key else {})
             for file in one.files
         ],
         **({"parts": parts, "marks": [list(mark) for mark in one.inner]} if parts else {}),  # of a joined one
@@ -237,7 +242,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
         last_offset=_whole(data["last_offset"]),
         last_epoch=_whole(data["last_leader_epoch"]),
         files=tuple(
-            FileEntry(path, _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
+            FileEntry(path, _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]), _key_id(file))
             for file in data["files"]
         ),
         parts=tuple(
@@ -259,6 +264,13 @@ def _span(start: int, end: int) -> str:
 
 def _quoted(name: str) -> str:
     return quote(name, safe="-_") if name.strip(".") == "" else quote(name, safe="-_.")
+
+
+def _key_id(file: Mapping[str, Any]) -> str:
+    key = file.get("key", "")
+    if not re.fullmatch(r"([0-9a-f]{16})?", key):
+        raise ValueError(key)
+    return str(key)
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -24,13 +24,13 @@ from retention_cli.core.extras import arrow
 class NotingStore(Store):
     """A store that remembers a checksum of each file's bytes when the file was last compared with its manifest."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, keys: Sequence[str] = ()) -> None:
+        super().__init__(url, keys=keys)
         self._noted: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def opened(self, path: str) -> Iterator[Any]:
-        """See :meth:`Store.opened`. The file is read once, so the checksum is of the bytes that are compared."""
+    def raw(self, path: str) -> Iterator[Any]:
+        """See :meth:`Store.raw`. The file is read once, so the checksum is of the bytes that are compared."""
         content = self.read(path)
         self._noted[path] = digest_of(content)
         yield arrow().BufferReader(content)

@@ -24,6 +24,7 @@ from retention_cli.archive.layout import (
     manifest_text,
     read_manifest,
 )
+from retention_cli.archive.sealing import KeyMissingError
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
@@ -130,8 +131,11 @@ class SegmentBuilder:
             path = data_path(self.source.partition, self.start, end)
             content = as_file(self._batches, self.content_bytes)
             self._batches.clear()
-            store.write(f"{self.source.folder}/{path}", content)
-            files = (FileEntry(path, len(content), self.records, f"blake2b:{self._checksum.hexdigest()}"),)
+            place, keys = f"{self.source.folder}/{path}", store.keys
+            content = keys.sealed(place, content)
+            store.write(place, content)
+            checksum = keys.covered(f"blake2b:{self._checksum.hexdigest()}", keys.newest, store.shown(place))
+            files = (FileEntry(path, len(content), self.records, checksum, keys.newest),)
             del content
         manifest = Manifest(
             source=self.source,
@@ -226,7 +230,7 @@ def records_of(
         if size != file.size_bytes:
             raise DamagedError(f"{shown} has {size:,} bytes, its manifest says {file.size_bytes:,}")
         checksum, records, position = _new_checksum(), 0, manifest.start
-        for record in read_file(store, path):
+        for record in read_file(store, path, file.key):
             if not position <= record.offset < manifest.end:
                 raise DamagedError(f"{shown}: offset {record.offset:,} does not belong there")
             position = record.offset + 1
@@ -240,7 +244,8 @@ def records_of(
             if record.offset >= start:
                 yield record
         on_records(records % 10_000)
-        if (records, f"blake2b:{checksum.hexdigest()}") != (file.records, file.checksum):
+        covered = store.keys.covered(f"blake2b:{checksum.hexdigest()}", file.key, shown)
+        if (records, covered) != (file.records, file.checksum):
             raise DamagedError(
                 f"{shown}: its checksum differs ({records:,} of {file.records:,} records): it was damaged or changed"
             )
@@ -304,15 +309,16 @@ def as_file(batches: Sequence[Any], content_bytes: int) -> Any:
     return sink.getvalue()
 
 
-def read_file(store: Store, path: str) -> Iterator[Record]:
+def read_file(store: Store, path: str, key_id: str = "") -> Iterator[Record]:
     """Read a file's records in file order, a few thousand at a time.
 
     Raises:
+        KeyMissingError: it is encrypted with a key that was not given.
         DamagedError: the file is missing, or is not a file that kretain wrote.
     """
     pa, pq = arrow(), arrow("pyarrow.parquet")
     try:
-        with store.opened(path) as opened:
+        with store.opened(path, key_id) as opened:
             file = pq.ParquetFile(opened, page_checksum_verification=True)
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(_COLUMNS)):
                 for offset, epoch, stamp, kind, key, value, headers in zip(
@@ -321,6 +327,8 @@ def read_file(store: Store, path: str) -> Iterator[Record]:
                     yield Record(
                         offset, epoch, stamp, kind, key, value, tuple((one["key"], one["value"]) for one in headers)
                     )
+    except KeyMissingError:
+        raise
     except ArchiveError as error:  # the store's: a read that fails midway may mean a damaged file, too
         raise DamagedError(str(error)) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as error:

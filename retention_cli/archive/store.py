@@ -17,11 +17,12 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 from retention_cli.archive.layout import ArchiveError
+from retention_cli.archive.sealing import Keys
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import store_problem
 from retention_cli.core.filesystems import FilesystemError, connect
@@ -41,10 +42,14 @@ class Store:
         url: a URL as in a policy, or a local path.
         filesystem: the pyarrow file system to use instead of the URL's.
         base: the archive's folder in ``filesystem``.
+        keys: the files of the keys that its files are encrypted with, the newest first; none: they are not.
     """
 
-    def __init__(self, url: str, filesystem: Any = None, base: str = "") -> None:
+    def __init__(
+        self, url: str, filesystem: Any = None, base: str = "", keys: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
         self.url = url
+        self.keys = Keys.read(keys)
         try:
             filesystem, base = connect(url) if filesystem is None else (filesystem, base)
         except FilesystemError as error:
@@ -64,8 +69,19 @@ class Store:
             return bytes(stream.read())
 
     @contextlib.contextmanager
-    def opened(self, path: str) -> Iterator[Any]:
-        """Open a file for pyarrow's random access.
+    def opened(self, path: str, key_id: str = "") -> Iterator[Any]:
+        """Open a file for pyarrow's random access, decrypted if it is encrypted with a key.
+
+        Raises:
+            KeyMissingError: that key was not given.
+            ArchiveError: it can't be read.
+        """
+        with self.raw(path) as file:
+            yield self.keys.opened(file, path, key_id, self.shown(path))
+
+    @contextlib.contextmanager
+    def raw(self, path: str) -> Iterator[Any]:
+        """Open a file's bytes as they are for pyarrow's random access.
 
         Raises:
             ArchiveError: it can't be read.

@@ -170,6 +170,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         notify=_notify(model.notify, Path(document.source).absolute().parent),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
+        archive_keys=tuple(str(Path(document.source).absolute().parent / one) for one in model.archive_key),
     )
 
 

@@ -122,6 +122,7 @@ class Policy:
     one_off: OneOff = field(default_factory=OneOff)
     state: Literal["local", "cluster"] = "local"
     live: LiveSettings = field(default_factory=LiveSettings)
+    archive_keys: tuple[str, ...] = ()
 
     def with_live(self, live: LiveSettings) -> Policy:
         """Return this policy with the policy topic's values for the keys marked ``cluster``."""

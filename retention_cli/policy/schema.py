@@ -383,6 +383,9 @@ class FileModel(StrictModel):
         default="local",
         description="Where kretain remembers: in the state directory, or in the topic _kretain_state, shared by all.",
     )
+    archive_key: v.Names = Field(
+        default=[], alias="archive.key", description="Encrypt archives with this key file; of several, with the first."
+    )
     topics: list[EntryModel] = Field(min_length=1)
 
     @field_validator("floors")

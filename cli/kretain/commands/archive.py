@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kretain.completion.complete import complete_archives
 from kretain.errors import Exit
+from kretain.flows.archives import KeysOption
 from kretain.options.common import Common, Output, OutputOption, command, new_app, option
 from kretain.options.rules import topic_argument
 
@@ -39,7 +40,7 @@ def list_(
 
       kretain archive list -p policy.yaml 'orders.*' -o json
     """
-    _show(common, where, output, verify=False)
+    _show(common, where, output, None, verify=False)
     return Exit.DONE
 
 
@@ -47,6 +48,7 @@ def list_(
 def verify(
     common: Common,
     where: Where = None,
+    archive_key: KeysOption = None,
     output: OutputOption = "table",
 ) -> Exit:
     """Read all files of archives, and compare counts and checksums with the manifests.
@@ -58,7 +60,7 @@ def verify(
 
       kretain archive verify ./archive orders
     """
-    return Exit.PARTIAL if _show(common, where, output, verify=True) else Exit.DONE
+    return Exit.PARTIAL if _show(common, where, output, archive_key, verify=True) else Exit.DONE
 
 
 @command(app)
@@ -67,6 +69,7 @@ def compact(
     where: Where = None,
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be joined; change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
+    archive_key: KeysOption = None,
     output: OutputOption = "table",
 ) -> Exit:
     """Join small segments of archives into larger ones.
@@ -80,22 +83,22 @@ def compact(
       kretain archive compact ./archive orders --yes
     """
     from kretain.config import resolve
-    from kretain.flows.archives import split
+    from kretain.flows.archives import opened, split
     from kretain.flows.trims import must_confirm
     from kretain.options.common import now_ms
     from kretain.render.archive import print_compacted
     from retention_cli.archive.catalog import read_catalog
     from retention_cli.archive.compact import Compacted, plan_compaction
     from retention_cli.archive.compact import compact as run_compaction
-    from retention_cli.archive.store import Store
     from retention_cli.core.progress import adding
     from retention_cli.core.units import count, format_time
 
-    urls, topics = split(where or (), resolve(common).policy)
+    settings = resolve(common)
+    urls, topics = split(where or (), settings.policy)
     found: list[tuple[Store, ArchivedPartition, Work]] = []
     with common.progress() as progress:
         for url in urls:
-            store = Store(url)
+            store = opened(url, archive_key, settings.policy)
             partitions, _loose = read_catalog(store, topics, progress)
             found += [(store, one, plan_compaction(one.segments)) for one in partitions]
     work = [row for row in found if row[2].removed]
@@ -120,21 +123,21 @@ def compact(
     return Exit.PARTIAL if any(one.problems for _url, one, _planned in done) else Exit.DONE
 
 
-def _show(common: Common, where: list[str] | None, output: Output, *, verify: bool) -> bool:
+def _show(common: Common, where: list[str] | None, output: Output, keys: list[str] | None, *, verify: bool) -> bool:
     """Print the archives; return whether any of it is damaged."""
     from kretain.config import resolve
-    from kretain.flows.archives import split
+    from kretain.flows.archives import opened, split
     from kretain.render.archive import print_archives
     from retention_cli.archive.catalog import read_catalog, verify_catalog
     from retention_cli.archive.layout import ArchiveError
-    from retention_cli.archive.store import Store
 
-    urls, topics = split(where or (), resolve(common).policy)
+    settings = resolve(common)
+    urls, topics = split(where or (), settings.policy)
     found: list[tuple[str, ArchivedPartition]] = []
     notes = []
     with common.progress() as progress:
         for url in urls:
-            store = Store(url)
+            store = opened(url, keys, settings.policy)
             partitions, loose = read_catalog(store, topics, progress)
             if verify:
                 verify_catalog(store, partitions, progress)

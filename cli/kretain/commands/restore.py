@@ -10,6 +10,7 @@ import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError, tell
+from kretain.flows.archives import KeysOption
 from kretain.options.common import (
     Common,
     OptionGroup,
@@ -48,6 +49,7 @@ class Which(OptionGroup):
         str | None,
         option("--topic-id", metavar="ID", help="Choose one of several topics of that name."),
     ] = None
+    archive_key: KeysOption = None
     append: Annotated[bool, option("--append", help="Write to a topic that is not empty.")] = False
 
 
@@ -141,7 +143,7 @@ def restore(
       kretain restore orders -p policy.yaml --to orders --groups
     """
     from kretain.config import resolve
-    from kretain.flows.archives import archive_url, in_policy
+    from kretain.flows.archives import archive_url, in_policy, opened
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import groups_question, print_groups, print_restored, question
     from kretain.render.output import warn
@@ -149,7 +151,6 @@ def restore(
     from retention_cli.archive.restore import Wanted, end, planned, prepare
     from retention_cli.archive.restore import restore as run_restore
     from retention_cli.archive.restore_groups import choose, mapped, reset
-    from retention_cli.archive.store import Store
     from retention_cli.brokers.errors import BrokerError
     from retention_cli.brokers.resetter import GroupResetter
     from retention_cli.reports.ledger import NotRememberedError, forget
@@ -161,7 +162,7 @@ def restore(
     since, until = times.bounds(now_ms())
     groups = consumers.wanted()
     wanted = Wanted(topic, to, which.from_cluster, which.topic_id, partitions, since, until, which.append, groups)
-    store = Store(url)
+    store = opened(url, which.archive_key, settings.policy)
     with settings.reader() as reader:
         with common.progress() as progress:
             job = prepare(reader, store, wanted, now_ms(), progress)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from kretain.errors import UsageError
+from kretain.options.common import option
+
+if TYPE_CHECKING:
+    from retention_cli.archive.store import Store
 
 
 def archive_url(text: str) -> str:
@@ -20,6 +25,31 @@ def archive_url(text: str) -> str:
         return check_url(text if "://" in text else str(Path(text).absolute()))
     except ArchiveUrlError as error:
         raise UsageError(f"the archive's URL {error}") from None
+
+
+KeysOption = Annotated[
+    list[str] | None,
+    option(
+        "--archive-key",
+        metavar="FILE",
+        help="Decrypt with this key file. Repeatable; the first encrypts. Default: the policy's.",
+    ),
+]
+
+
+def opened(url: str, keys: Sequence[str] | None, policy: Path | None) -> Store:
+    """Return the archive at a URL, with the keys that were given, else the policy's.
+
+    Raises:
+        ArchiveError: it can't be reached, or a key can't be read.
+        PolicyError: the policy is invalid.
+    """
+    from retention_cli.archive.store import Store
+    from retention_cli.policy.load import load_policy
+
+    if not keys and policy is not None:
+        keys = load_policy(policy).archive_keys
+    return Store(url, keys=keys or ())
 
 
 def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[str]]:

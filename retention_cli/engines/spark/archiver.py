@@ -117,7 +117,7 @@ class SparkArchiver(Archiver):
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Archived | Reason]:
         """Run one task that copies its partitions, and check each copy."""
-        task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size)
+        task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size, self.keys)
         try:
             rows = run_tasks(session, task, REPORTS, 1, "Spark's task failed")
         except SparkError as error:
@@ -167,7 +167,12 @@ def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, 
 
 
 def copier(
-    requests: Sequence[ArchiveRequest], cluster: str, connection: ConnectionRef, timeout_s: float, size: SegmentSize
+    requests: Sequence[ArchiveRequest],
+    cluster: str,
+    connection: ConnectionRef,
+    timeout_s: float,
+    size: SegmentSize,
+    keys: Sequence[str] = (),
 ) -> ArrowTask:
     """Return the task for ``mapInArrow``: if there is any input, one row of :data:`REPORTS` per request."""
 
@@ -178,7 +183,7 @@ def copier(
             for one in (one for batch in batches if batch.num_rows for one in requests):
                 try:
                     reader = reader or stack.enter_context(reader_of(cluster, connection, timeout_s))
-                    store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url))
+                    store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url, keys))
                     done = archive_range(reader, store, one.source, one.end, _now, size)
                     said: Row = {"report": store.report(done).as_json()}
                 except (ArchiveError, BrokerError, MissingPartError) as error:

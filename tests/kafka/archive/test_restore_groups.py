@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.resetter import GroupResetter
@@ -48,7 +49,9 @@ def following(log: list[tuple[int, Whole]], position: int) -> Whole | None:
 
 def read_next(world: World, group: str, topic: str, protocol: str, partitions: int) -> dict[int, Whole]:
     """Have a member of the group read; return its first record of each partition. It never begins by itself."""
-    member = world.member(group, [topic], group_protocol=protocol, auto_offset_reset="error")
+    config = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "error", "enable.auto.commit": False}
+    member = Consumer({"bootstrap.servers": world.bootstrap, **config})
+    member.subscribe([topic])
     found: dict[int, Whole] = {}
     deadline = time.monotonic() + 30
     try:
@@ -124,8 +127,6 @@ def test_groups_continue_in_an_empty_cluster_with_the_record_they_would_have_rea
 
 
 def positions_in(world: World, group: str, topic: str, partitions: int) -> dict[int, int]:
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})
     try:
         answers = consumer.committed([TopicPartition(topic, n) for n in range(partitions)], timeout=30)
