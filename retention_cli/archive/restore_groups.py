@@ -106,7 +106,7 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
     """Return the plan with the new offsets, by reading the restored records back.
 
     Raises:
-        RestoreRefusedError: the target does not have all restored records.
+        RestoreRefusedError: the target does not have all restored records, or a group is in use.
         ArchiveError, BrokerError: the archive or the target can't be read.
     """
     rows: list[GroupRow] = []
@@ -128,7 +128,9 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
             else:
                 note = "" if position in found.found else _ALL_READ if covered else _NOTHING
             rows.append(GroupRow(name, number, position, offsets[position or 0], note))
-    return GroupPlan(plan.positions, plan.chosen, plan.left, tuple(sorted(rows, key=lambda row: row.group)))
+    done = GroupPlan(plan.positions, plan.chosen, plan.left, tuple(sorted(rows, key=lambda row: row.group)))
+    check_free(reader, job, done)
+    return done
 
 
 def check_free(reader: ClusterReader, job: Job, plan: GroupPlan, *, fresh: bool = True) -> None:
@@ -190,7 +192,7 @@ def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupP
         resetter.reset(name, offsets)
     for name, found in committed(reader, sorted(wanted), job.wanted.target).items():
         if isinstance(found, str) or any(found.get(number) != offset for number, offset in wanted[name].items()):
-            why = found if isinstance(found, str) else "it has other offsets, or somebody else has committed"
+            why = found if isinstance(found, str) else "it has other offsets"
             raise BrokerError(f"group {name_in_text(name)} was reset, and reads back differently: {why}")
 
 

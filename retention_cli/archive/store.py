@@ -1,8 +1,8 @@
 """The files of an archive on any of pyarrow's file systems, and how each writes a file atomically.
 
 On a local disk a file is written under a temporary name, synced and renamed, so that a file under its final name is
-complete. HDFS renames, too. An object store shows an object only when it is complete. A file that a manifest may list
-is deleted by :meth:`Store.delete` alone, which only compaction calls.
+complete. HDFS renames, too, and Azure copies. S3 and GCS show an object only when it is complete. A file that a
+manifest may list is deleted by :meth:`Store.delete` alone, which only compaction calls.
 
 Several processes may write the same file at once (a Spark task presumed lost, and its replacement): each first writes
 to a temporary name of its own, ``.NAME.TOKEN.tmp``. On a local disk the next writer in the folder deletes those that
@@ -58,6 +58,7 @@ class Store:
         self._base = base.rstrip("/")
         self._local = filesystem.type_name == "local"
         self._hdfs = filesystem.type_name in RENAMES
+        self._azure = filesystem.type_name == "abfs"
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes.
@@ -120,6 +121,8 @@ class Store:
                 write_local(at, content)
             elif self._hdfs:
                 self._write_and_rename(path, at, content)
+            elif self._azure:
+                self._write_and_copy(at, content)
             else:
                 with self._fs.open_output_stream(at, compression=None) as stream:
                     stream.write(content)
@@ -192,6 +195,18 @@ class Store:
             with contextlib.suppress(OSError):
                 self._fs.delete_file(aside)
 
+    def _write_and_copy(self, at: str, content: Any) -> None:
+        """Copy the complete file over the other: on Azure, opening a file for writing would first empty it."""
+        place = PurePosixPath(at)
+        beside = str(place.with_name(_beside(place.name)))
+        try:
+            with self._fs.open_output_stream(beside, compression=None) as stream:
+                stream.write(content)
+            self._fs.copy_file(beside, at)
+        finally:
+            with contextlib.suppress(OSError):
+                self._fs.delete_file(beside)
+
     def _info(self, at: str) -> Any:
         """Return the file info. On HDFS, pyarrow also returns "not found" where the look-up failed: ask again there.
 
@@ -210,7 +225,9 @@ class Store:
         """Raise a file system's error as an ArchiveError without its message, which may contain the whole URL."""
         try:
             yield
-        except OSError as error:
+        except (OSError, arrow().ArrowException) as error:
+            if not isinstance(error, OSError) and "Azure" not in str(error):
+                raise  # of what was read, not of the store
             text = store_problem(error)
             raise ArchiveError(f"{self.shown(path)} can't be {done}: {text}") from None
 

@@ -20,7 +20,7 @@ from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.librdkafka import quiet_client, without_secrets
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.problems import client_problem
+from retention_cli.brokers.wire.problems import client_problem, may_pass
 
 _POLL_S: Final = 0.25
 _LARGEST_MESSAGE: Final = 1_000_000_000
@@ -77,10 +77,15 @@ class RestoreGroup:
             BrokerError: they can't be read.
         """
         wanted = [TopicPartition(topic, partition) for partition in partitions]
-        try:
-            answers = (self._consumer if settled else self._hasty).committed(wanted, timeout=self._timeout_s)
-        except KafkaException as error:
-            raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
+        consumer, deadline = self._consumer if settled else self._hasty, time.monotonic() + self._timeout_s
+        while True:
+            try:
+                answers = consumer.committed(wanted, timeout=self._timeout_s)
+                break
+            except KafkaException as error:
+                if not may_pass(error.args[0]) or time.monotonic() > deadline:
+                    raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
+                time.sleep(_POLL_S)
         found = {}
         for one in answers:
             if one.error is not None:

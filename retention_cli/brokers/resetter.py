@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -12,7 +13,9 @@ from confluent_kafka.admin import AdminClient
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.librdkafka import quiet_client, without_secrets
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.brokers.wire.problems import client_problem
+from retention_cli.brokers.wire.problems import client_problem, may_pass
+
+_AGAIN_AFTER_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +39,22 @@ class GroupResetter:
             BrokerError: not all of them were committed, or that is unknown.
         """
         places = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
-        client = AdminClient(quiet_client(self.settings))
-        futures = client.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, places)], request_timeout=self.timeout_s
-        )
+        client, deadline = AdminClient(quiet_client(self.settings)), time.monotonic() + self.timeout_s
+        while (error := self._tried(client, ConsumerGroupTopicPartitions(group, places))) is not None:
+            if not may_pass(error) or time.monotonic() > deadline:
+                raise self._said(group, error)
+            time.sleep(_AGAIN_AFTER_S)
+
+    def _tried(self, client: AdminClient, wanted: ConsumerGroupTopicPartitions) -> Any:
+        """Commit once; return the first error, None if there is none."""
+        future = client.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s)[wanted.group_id]
         try:
-            answered = futures[group].result(self.timeout_s + 5).topic_partitions
+            answered = future.result(self.timeout_s + 5).topic_partitions
         except KafkaException as error:
-            raise self._said(group, error.args[0]) from None
+            return error.args[0]
         except TimeoutError:
-            raise BrokerError(f"group {group} could not be reset: no answer in time") from None
-        for one in answered:
-            if one.error is not None:
-                raise self._said(f"{group} on partition {one.partition}", one.error)
+            raise BrokerError(f"group {wanted.group_id} could not be reset: no answer in time") from None
+        return next((one.error for one in answered if one.error is not None), None)
 
     def _said(self, group: str, error: Any) -> BrokerError:
         if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS"):

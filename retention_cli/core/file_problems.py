@@ -30,14 +30,22 @@ _PARQUET: Final = (
     ("magic bytes", "it is no Parquet file, or was not written to its end"),
     ("footer", "it is no Parquet file, or was not written to its end"),
 )
+_AZURE: Final = "look at AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, az login, or this machine's identity"
 _STORES: Final = (
     ("access_denied", "the store does not let these credentials do that (access denied): grant it"),
     ("http status 403", "the store does not accept these credentials, or does not let them do that (HTTP 403)"),
     ("http status 404", "there is no such bucket, or nothing of that name (HTTP 404)"),
     ("network_connection", "the store can't be reached: look at its endpoint and the network"),
+    ("containernotfound", "there is no such container: create it"),
+    ("defaultazurecredential", f"there are no credentials for Azure: {_AZURE}"),
+    ("[authorization", f"Azure does not accept these credentials, or does not let them do that: {_AZURE}"),
+    ("[authentication", f"Azure does not accept these credentials: {_AZURE}"),
+    ("get a new connection", "the store can't be reached: look at its endpoint and the network"),
+    ("could not resolve", "the store can't be reached: look at its endpoint and the network"),
     ("curlcode", "the store can't be reached: look at its endpoint and the network"),
 )
 """What clients of object stores say."""
+_QUERY: Final = re.compile(r"\?[^\s'\"]*")
 _SQLITE: Final = (
     ("not a database", "it is no SQLite database"),
     ("malformed", "it is damaged"),
@@ -129,12 +137,16 @@ def parquet_problem(error: BaseException) -> str:
     return _first(_PARQUET, str(error).rpartition("': ")[2], "its bytes are damaged, or it is no Parquet file")
 
 
-def store_problem(error: OSError) -> str:
-    """Return why a file system or an object store failed, in one line, from what the system or pyarrow says."""
-    if error.strerror:
+def store_problem(error: Exception) -> str:
+    """Return why a file system or an object store failed, in one line, from what the system or pyarrow says.
+
+    A URL in it may have a token of Azure's (SAS) behind its question mark.
+    """
+    if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    text = " ".join(str(error).split())
-    return next((ours for theirs, ours in _STORES if "AWS Error" in text and theirs in text.lower()), text)
+    text = _QUERY.sub("", " ".join(str(error).split()))
+    known = "AWS Error" in text or "Azure" in text
+    return next((ours for theirs, ours in _STORES if known and theirs in text.lower()), text)
 
 
 def sqlite_problem(error: BaseException) -> str:

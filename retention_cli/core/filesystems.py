@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from retention_cli.core.extras import arrow
 
@@ -25,6 +26,8 @@ def connect(url: str) -> tuple[Any, str]:
     if "://" not in url:
         return fs.LocalFileSystem(), os.path.abspath(url)  # noqa: PTH100  (resolve would follow links)
     try:
+        if url.startswith(("abfs://", "abfss://")):
+            return _azure(fs, url)
         if url.startswith("hdfs:///"):  # wherever Hadoop's own settings lead
             return fs.HadoopFileSystem("default"), url.removeprefix("hdfs://")
         found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
@@ -32,6 +35,31 @@ def connect(url: str) -> tuple[Any, str]:
         shown = url.partition("?")[0]
         raise FilesystemError(_without_hadoop(str(error)) or " ".join(str(error).split()).replace(url, shown)) from None
     return found, base
+
+
+def _azure(fs: Any, url: str) -> tuple[Any, str]:
+    """Return Azure's file system for ``abfss://container@account.dfs.core.windows.net/path``, as Hadoop writes it.
+
+    The account's key or a SAS token come from the variables of Azure's own command line; else pyarrow looks for an
+    identity (of the environment, the workload, or the machine).
+    """
+    if not hasattr(fs, "AzureFileSystem"):
+        raise FilesystemError(f"this pyarrow does not support Azure: install a newer one. {_DOCS}")
+    parts = urlsplit(url)
+    given = dict(parse_qsl(parts.query))
+    container, _, host = parts.netloc.rpartition("@")
+    account, _, suffix = host.partition(".")
+    key = os.environ.get("AZURE_STORAGE_KEY")
+    found = fs.AzureFileSystem(
+        account,
+        account_key=key,
+        sas_token=None if key else os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
+        blob_storage_authority=given.get("blob_storage_authority", f".{suffix.replace('dfs.', 'blob.', 1)}"),
+        dfs_storage_authority=given.get("dfs_storage_authority", f".{suffix}"),
+        blob_storage_scheme=given.get("scheme", "https"),
+        dfs_storage_scheme=given.get("scheme", "https"),
+    )
+    return found, f"{container}{parts.path}".rstrip("/")
 
 
 def _without_hadoop(said: str) -> str | None:

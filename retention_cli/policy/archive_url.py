@@ -1,4 +1,4 @@
-"""Check an archive's URL: a path, ``file://``, ``s3://``, ``hdfs://`` or ``gs://``, and never a secret in it. Pure.
+"""Check an archive's URL: a path, or one of :data:`SCHEMES`, and never a secret in it. Pure.
 
 URLs appear in plans, reports, the audit log and error texts. So anything that could be a password is refused before it
 is repeated, and an error names parts of a URL, never the whole.
@@ -6,16 +6,20 @@ is repeated, and an error names parts of a URL, never the whole.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 NONE: Final = "none"
 """The word that turns off an archive that an earlier entry set."""
-SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "gcs")
+SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss", "gcs")
+_AZURE: Final = ("abfs", "abfss")
+_CONTAINER: Final = re.compile(r"[a-z0-9-]+@[a-z0-9]+(\.[a-z0-9-]+)+")
 _PARAMETERS: Final = frozenset(
     {
         *("region", "scheme", "endpoint_override", "allow_bucket_creation", "tls_verify_certificates"),
         *("replication", "buffer_size", "default_block_size", "user"),
+        *("blob_storage_authority", "dfs_storage_authority"),
         *("project_id", "retry_limit_seconds", "default_bucket_location"),
     }
 )
@@ -45,10 +49,14 @@ def check_url(text: str) -> str:
         raise ArchiveUrlError("is not a URL that can be read") from None
     if parts.scheme not in SCHEMES:
         raise ArchiveUrlError(f"starts with {parts.scheme}://, which is none of {', '.join(SCHEMES[:-1])}")
-    if "@" in text:  # anywhere: a password may hold a slash, and then the host does not begin where it seems to
+    azure = parts.scheme in _AZURE
+    if azure and not _CONTAINER.fullmatch(parts.netloc):
+        raise ArchiveUrlError("is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder")
+    if text.count("@") > azure:  # a password may hold a slash, and then the host does not begin where it seems to
         raise ArchiveUrlError(
             "holds an @, as if it named a user or a password: take them out, and leave it to the environment's own "
-            "credentials (such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, a Kerberos ticket)"
+            "credentials (such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, "
+            "AZURE_STORAGE_KEY, a Kerberos ticket)"
         )
     if not _PARAMETERS.issuperset(name for name, _value in parameters):
         raise ArchiveUrlError(

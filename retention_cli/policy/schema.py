@@ -248,8 +248,8 @@ class EntryModel(StrictModel):
     )
     archive: v.ArchiveUrl | None = Field(
         default=None,
-        description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs:// or gs://; "
-        "'none' for no archive.",
+        description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs://, gs:// or "
+        "abfss://; 'none' for no archive.",
     )
     hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")
     require: v.Names | None = Field(

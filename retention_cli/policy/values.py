@@ -445,7 +445,9 @@ Text = Annotated[
 ArchiveUrl = Annotated[
     str,
     BeforeValidator(read_archive_url),
-    WithJsonSchema({"type": "string", "pattern": r"^(none|/.*|(file|s3|hdfs|viewfs|gs|gcs)://[^@]+)$"}),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^(none|/.*|(file|s3|hdfs|viewfs|gs|gcs)://[^@]+|abfss?://[^@:]+@[^@]+)$"}
+    ),
 ]
 SourceName = Annotated[
     str,

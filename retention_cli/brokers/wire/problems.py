@@ -123,6 +123,12 @@ def client_problem(error: Any, needs: str = "READ") -> str:
     return text if known == name else known
 
 
+def may_pass(error: Any) -> bool:
+    """Return whether an error of librdkafka may pass by itself: an empty cluster's coordinators come a moment later."""
+    moving = ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE")
+    return bool(error.retriable()) or error.name() in moving
+
+
 def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> str | None:
     """Return what an error of OpenSSL means, None if it is none of those that have words here.
 

@@ -231,6 +231,11 @@ def test_only_restore_writes_to_other_topics() -> None:
     assert importers_of("retention_cli.archive.restore") == {
         "cli/kretain/commands/restore.py",
         "cli/kretain/render/archive.py",
+        "retention_cli/archive/restore_groups.py",
+    }
+    assert importers_of("retention_cli.brokers.resetter") == {
+        "cli/kretain/commands/restore.py",
+        "retention_cli/archive/restore_groups.py",
     }
     for path in (ENGINE / "trim" / "batches.py", ENGINE / "archive" / "writer.py", COMMANDS / "commands" / "trim.py"):
         assert republishing not in brought_in(path)

@@ -472,6 +472,8 @@ GOOD = [
     "hdfs://ha-cluster/kafka?replication=2",
     "viewfs://cluster/kafka",
     "gs://bucket/kafka",
+    "abfss://backup@account.dfs.core.windows.net/kafka",
+    "abfs://backup@account.dfs.core.windows.net/kafka?blob_storage_authority=127.0.0.1:10000&scheme=http",
 ]
 BAD = {
     "": "is not a URL",
@@ -489,6 +491,11 @@ BAD = {
     f"s3://key:a/{SECRET}@bucket/x": "environment",
     f"gs://{SECRET}@bucket/x": "environment",
     f"hdfs://user:{SECRET}@namenode/x": "environment",
+    f"abfss://backup:{SECRET}@account.dfs.core.windows.net/x": "write abfss://container@account.dfs.core.windows.net",
+    f"abfss://account:{SECRET}@backup/x": "write abfss://container@account",
+    f"abfss://b@a.dfs.core.windows.net/x@{SECRET}": "environment",
+    f"abfss://b@a.dfs.core.windows.net/x?sig={SECRET}": "environment",
+    "abfss://backup/x": "write abfss://container@account",
     f"s3://bucket/x?secret_key={SECRET}": "environment",
     f"s3://bucket/x?{SECRET}": "environment",
     f"s3://bucket/x?region=r&access_key={SECRET}": "environment",
