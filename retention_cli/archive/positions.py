@@ -10,11 +10,14 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from retention_cli.archive.layout import ArchiveError, DamagedError, Source, body_checksum
 from retention_cli.archive.store import Store
-from retention_cli.core.units import parse_time_ms, timestamp
+from retention_cli.core.units import timestamp
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 FORMAT: Final = "kretain.positions/v1"
 _FOLDER: Final = "_groups"
@@ -93,49 +96,26 @@ def newest(store: Store, source: Source, until_ms: int | None = None) -> Positio
 
 def as_text(one: Positions) -> str:
     """Return positions as JSON, including a checksum over the rest of it."""
-    body = {
-        "format": FORMAT,
-        "cluster": one.cluster_id,
-        "topic": one.topic,
-        "topic_id": one.topic_id,
-        "read_at": timestamp(one.read_ms),
-        "leader_epochs": list(one.epochs),
-        "unlisted": one.unlisted,
-        "consumers": [
-            {
-                "name": each.name,
-                "kind": each.kind,
-                "unreadable": each.unreadable,
-                "positions": [list(place) for place in sorted(each.offsets.items())],
-            }
-            for each in one.consumers
-        ],
-    }
-    return json.dumps({**body, "checksum": body_checksum(body)}, ensure_ascii=True, separators=(",", ":")) + "\n"
+    body = {"format": FORMAT, **_form().dump_python(one, mode="json")}
+    return json.dumps({**body, "checksum": body_checksum(body)}, separators=(",", ":")) + "\n"
+
+
+def _form() -> TypeAdapter[Positions]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Positions)
 
 
 def _read(store: Store, path: str) -> Positions:
     try:
         data = json.loads(store.read(path))
-        sound = data.pop("checksum") == body_checksum(data) and data["format"] == FORMAT
-        found = _parsed(data) if sound else None
+        sound = data.pop("checksum") == body_checksum(data) and data.pop("format") == FORMAT
+        found = _form().validate_python(data) if sound else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         found = None
     if found is None or found.path != path:
         raise DamagedError(f"{store.shown(path)} is damaged, or is no file of kretain's for that place")
     return found
-
-
-def _parsed(data: Any) -> Positions:
-    return Positions(
-        data["cluster"],
-        data["topic"],
-        data["topic_id"],
-        parse_time_ms(data["read_at"]),
-        tuple(data["leader_epochs"]),
-        tuple(Stood(one["name"], one["kind"], dict(one["positions"]), one["unreadable"]) for one in data["consumers"]),
-        data["unlisted"],
-    )
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ def azure_server(folder: Path) -> Iterator[Azure]:
         wait_until(up, "Azurite listens")
         place = f"127.0.0.1:{port}"
         files = pyarrow.fs.AzureFileSystem(
-            ACCOUNT, KEY, blob_storage_authority=place, dfs_storage_authority=place,
+            ACCOUNT, account_key=KEY, blob_storage_authority=place, dfs_storage_authority=place,
             blob_storage_scheme="http", dfs_storage_scheme="http",
         )  # fmt: skip
         files.create_dir("backup")
