@@ -111,6 +111,25 @@ MUTANTS: Final = (
         "        if both.size_bytes is None:\n            pass\n        elif False:\n",
     ),
     Mutant("G6: no percentage is too much", _LIMITS, "run.records * 100 >", "0 >"),
+    Mutant(
+        "restore: a group skips the record that it would have read next",
+        "archive/positions.py",
+        "self._left[-1] <= archived",
+        "self._left[-1] < archived",
+    ),
+    Mutant(
+        "restore: a position in a lost log counts",
+        "archive/positions.py",
+        "other = epoch is not None and",
+        "other = False and",
+    ),
+    Mutant(
+        "archive: keeps a position beyond the end",
+        "archive/observed.py",
+        "offset is None or offset > end",
+        "offset is None",
+    ),
+    Mutant("archive: goes on without positions", _ARCHIVE, "failures[url, topic] = error", "pass"),
     Mutant("archive: trims beyond the copy", _ARCHIVE, "replace(target, offset=copied.end)", "target"),
     Mutant(
         "archive: another topic's copy counts",

@@ -57,7 +57,7 @@ class Archiver(ABC):
     cluster_id: str
     keys: tuple[str, ...] = field(default=(), init=False)
     """The files of the policy's keys, the newest first."""
-    _stores: dict[str, Store] = field(default_factory=dict, init=False)
+    _stores: dict[tuple[str, ...], Store] = field(default_factory=dict, init=False)
     _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict, init=False)
 
     @abstractmethod
@@ -95,9 +95,10 @@ class Archiver(ABC):
         Raises:
             ArchiveError: it can't be reached.
         """
-        if url not in self._stores:
-            self._stores[url] = Store(url, keys=self.keys)
-        return self._stores[url]
+        place = (url, *self.keys)
+        if place not in self._stores:
+            self._stores[place] = Store(url, keys=self.keys)
+        return self._stores[place]
 
     def note(self, tp: TopicPartition, done: Archived, log_start: int) -> None:
         """Keep the last segment's marks from the log start on: if they match, so does everything before them."""

@@ -58,7 +58,7 @@ def positions_of(observed: Observation, kinds: Mapping[str, Kind]) -> dict[str, 
 def _kind(row: CommitRow, kinds: Mapping[str, Kind]) -> Kind:
     if is_outside(row.group):
         return "share" if is_share(row.group) else "outside"
-    return kinds.get(row.group, "gone")
+    return kinds.get(row.group, "gone" if row.kind == "gone" else "group")
 
 
 def _offset(

@@ -63,6 +63,8 @@ class ArchivedFirst:
                         held[tp] = reasons
                     case limited:
                         ready[tp] = limited
+        if self.archiver is not None:
+            self.archiver.keys = fresh.archive_keys
         if self.archiver is not None and (copies := [tp for tp in ready if tp in self._copied]):
             for tp, reason in self.archiver.differing(copies, fresh.leaders).items():
                 del ready[tp]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from retention_cli.archive.observed import kinds_of, positions_of
 from retention_cli.archive.positions import Positions
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
@@ -39,9 +39,9 @@ class Recheck:
 
     ``began`` is when reading began (on the reader's clock): no fact is older. ``unreadable`` are partitions whose
     leader is missing or did not answer.
-    ``archives`` maps each topic that the policy wants archived before a trim to the archive's URL. ``disks`` are R6's
-    results, if there are disk rules, ``disk_parts`` its part in decisions. ``now_ms`` is the time that was decided for,
-    ``zero_ms`` the time at 0 on the reader's clock (Unix ms).
+    ``archives`` maps each topic that the policy wants archived before a trim to the archive's URL, ``archive_keys`` are
+    the files of its keys. ``disks`` are R6's results, if there are disk rules, ``disk_parts`` its part in decisions.
+    ``now_ms`` is the time that was decided for, ``zero_ms`` the time at 0 on the reader's clock (Unix ms).
     """
 
     began: float
@@ -54,6 +54,7 @@ class Recheck:
     now_ms: int = 0
     zero_ms: float = 0.0
     disk_parts: Mapping[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = field(default_factory=dict)
+    archive_keys: tuple[str, ...] = ()
 
     def unix_ms(self, at: float) -> int:
         """Return a time on the reader's clock as Unix ms. What happened before something has no later time."""
@@ -156,13 +157,14 @@ class Rechecks:
             now_ms,
             zero_ms,
             {} if disks is None else disks.parts,
+            selection.policy.archive_keys,
         )
 
     def positions(self, topics: Collection[str]) -> Mapping[str, Positions]:
         """Return where all consumers of these topics stand now, for their archive.
 
         Raises:
-            BrokerError: the cluster's metadata or its groups could not be read.
+            BrokerError: the cluster's metadata could not be read.
             PolicyError: the policy is broken by now.
         """
         selection = self.selection()
@@ -175,7 +177,10 @@ class Rechecks:
             decides=False,
             with_rows=True,
         )
-        kinds = kinds_of(self.reader)
+        try:
+            kinds = kinds_of(self.reader)
+        except BrokerError:
+            kinds = {}  # then the floors' own reading says what it lacks
         return positions_of(observe(self.reader, request, self.progress), kinds)
 
     def exceeded(self, amount: Amount) -> list[Reason]:

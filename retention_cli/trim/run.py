@@ -225,13 +225,8 @@ def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None, *, 
 
 
 def _archiver(job: TrimJob) -> Archiver:
+    if job.archiver is not None:
+        return job.archiver(job.reader, job.plan.cluster_id)
     from retention_cli.archive.writer import PartitionArchiver  # not needed for a dry run
 
-    cluster_id = job.plan.cluster_id
-    made = (
-        PartitionArchiver(job.reader, cluster_id, lambda: timestamp(job.clock_ms()))
-        if job.archiver is None
-        else job.archiver(job.reader, cluster_id)
-    )
-    made.keys = job.selection().policy.archive_keys
-    return made
+    return PartitionArchiver(job.reader, job.plan.cluster_id, lambda: timestamp(job.clock_ms()))

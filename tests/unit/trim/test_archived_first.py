@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from retention_cli.archive.catalog import stitched
 from retention_cli.archive.interface import Archived, Archiver
-from retention_cli.archive.layout import Manifest, Source
+from retention_cli.archive.layout import ArchiveError, Manifest, Source
+from retention_cli.archive.positions import Positions
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
@@ -219,3 +220,22 @@ def test_joined_segments_contain_each_offset_once(given_spans: list[tuple[int, i
         assert piece.manifest.start <= piece.start < piece.end == piece.manifest.end
     missing = [offset for start, end in gaps for offset in range(start, end)]
     assert not segments or sorted([*taken, *missing]) == list(range(min(taken), max(taken) + 1))
+
+
+def test_topic_whose_positions_cannot_be_kept_is_held_and_not_copied() -> None:
+    """Where consumers stood is kept before anything is copied; another topic of the run goes on."""
+
+    class Full(Copier):
+        def keep(self, url, positions):
+            if positions.topic == "orders":
+                raise ArchiveError(f"{url} can't be written: no space")
+
+    other = TopicPartition("kept", 0)
+    archiver = Full(None)
+    where = {name: Positions("C", name, "A", 0, (0,)) for name in ("orders", "kept")}
+    gate = ArchivedFirst(archiver, positions=lambda topics: {name: where[name] for name in topics})
+    gate.copy({TP: (URL, target()), other: (URL, Target(100, decision(other)))}, silent)
+    assert archiver.asked == [[other]]
+    held = gate.sort({TP: target()}, fresh()).held[TP]
+    assert "orders-0 could not be archived" in held.reasons[0].text
+    assert "no space" in held.reasons[0].text
