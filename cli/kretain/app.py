@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
     "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
     "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
+    "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
     "restore": ("Trim", "restore", "Write archived records to a topic."),
     "explain": ("Look", "explain", "Draw a partition's log with each rule's bound, and say why."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
@@ -269,6 +270,11 @@ class ClusterReader:
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
         """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
         return self._wire.run(topic_configs.read_values, self._wire, "topic", topics, keys, self._deadline())
+
+    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
+        """Return those of the named settings that were set on the topics themselves, or why they can't be read."""
+        deadline = self._deadline()
+        return self._wire.run(partial(topic_configs.read_values, own=True), self._wire, "topic", topics, keys, deadline)
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""

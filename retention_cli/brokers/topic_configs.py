@@ -22,6 +22,8 @@ _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "L
 Kind = Literal["topic", "broker", "group"]
 _RESOURCES: Final[dict[Kind, int]] = {"topic": 2, "broker": 4, "group": 32}
 _NAMES_A_REQUEST: Final = 250
+_OF_TOPIC: Final = 1
+"""The source of a value that was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
 Values = Mapping[str, str | None]
 """Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
@@ -51,15 +53,18 @@ async def read_topic_configs(
 
 
 async def read_values(
-    wire: Wire, kind: Kind, names: Sequence[str], keys: Sequence[str], deadline: float
+    wire: Wire, kind: Kind, names: Sequence[str], keys: Sequence[str], deadline: float, *, own: bool = False
 ) -> dict[str, Values | RequestFailedError]:
-    """Return the named settings of each topic or group, defaults included, or why they could not be read."""
+    """Return the named settings of each topic or group, or why they could not be read.
+
+    Defaults are included, unless only what was set on the topic itself (``own``) is wanted.
+    """
     found: dict[str, Values | RequestFailedError] = {}
     waiting: Sequence[str] = names
     turn = 0
 
     def on_reply(some: Sequence[str], reply: Any | RequestFailedError) -> None:
-        found.update(dict.fromkeys(some, reply) if isinstance(reply, RequestFailedError) else _values(reply))
+        found.update(dict.fromkeys(some, reply) if isinstance(reply, RequestFailedError) else _values(reply, own=own))
 
     while waiting:
         found.update(dict.fromkeys(waiting, LEFT_OUT))
@@ -106,10 +111,11 @@ def _request(kind: Kind, names: Sequence[str], keys: Sequence[str]) -> Any:
     )
 
 
-def _values(reply: Any) -> Iterable[tuple[str, Values | RequestFailedError]]:
+def _values(reply: Any, *, own: bool = False) -> Iterable[tuple[str, Values | RequestFailedError]]:
     for result in reply.results:
         error = error_named(result.error_code, result.error_message, needs="DESCRIBE_CONFIGS")
-        yield result.resource_name, error or {row.name: row.value for row in result.configs}
+        rows = (row for row in result.configs if not own or row.config_source == _OF_TOPIC)
+        yield result.resource_name, error or {row.name: row.value for row in rows}
 
 
 def _config(values: Values) -> TopicConfig | RequestFailedError:

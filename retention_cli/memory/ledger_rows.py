@@ -185,6 +185,24 @@ class LedgerRows(LedgerFile):
         before = self._stored_looks().get(one.key)
         self._put_look(one if before is None else one.merged(before))
 
+    # -- settings that kretain has raised (retention_cli/protect) -----------------------------
+
+    def raised(self) -> dict[str, str]:
+        """Return the records of raised settings, by key."""
+        with self._errors():
+            rows = self.db.execute("SELECT key, value FROM about WHERE substr(key, 1, 7) = 'raised:'").fetchall()
+        return {key.removeprefix("raised:"): value for key, value in rows}
+
+    def note_raised(self, key: str, text: str) -> None:
+        """Write the record of a raised setting at once.
+
+        Raises:
+            StateError: it can't be written.
+        """
+        with self.transaction():
+            self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (f"raised:{key}", text))
+            self._bump()
+
     # -- groups, as they are read and judged -----------------------------------------------
 
     @property

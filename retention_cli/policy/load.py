@@ -26,6 +26,7 @@ from retention_cli.policy.schema import (
     GroupsModel,
     LimitsModel,
     NotifyModel,
+    UntilConsumedModel,
     WatermarkModel,
     keys_of,
 )
@@ -50,6 +51,7 @@ _MODELS: Final[Models] = {
     **{(key,): model for key, model in _MAPPINGS.items()},
     ("disks", "watermarks"): WatermarkModel,
     ("topics",): EntryModel,
+    ("topics", "retention.until.consumed"): UntilConsumedModel,
     ("floors",): FloorModel,
 }
 
@@ -111,6 +113,10 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
     if model is not None and model.groups.scope is not None and not _requires_groups(model):
         text = "needs groups.require: of groups outside it nothing is known, so name every group that must have read"
         problems.append(PolicyProblem(source, document.line_of(("groups", "scope")), "groups.scope", text))
+    for index, entry in enumerate(() if model is None or _requires_groups(model) else model.topics):
+        if entry.until_consumed is not None and entry.until_consumed.max_age and not entry.until_consumed.groups:
+            key, text = "retention.until.consumed", "needs groups, or groups.require: name who must have read"
+            problems.append(PolicyProblem(source, document.line_of(("topics", index, key)), key, text))
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
     return _policy(model, document, digest, marked)

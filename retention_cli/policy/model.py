@@ -22,6 +22,7 @@ from retention_cli.policy.settings import (
     OneOff,
     Origin,
     Settings,
+    UntilConsumed,
     event_source,
 )
 from retention_cli.policy.webhook import NotifyRules
@@ -257,6 +258,7 @@ class Policy:
         elif consumed_after is None and unsettled is None:
             raise PolicyError([self._no_time(topic, found["retention.commitoffset.enable"])])
         forced = value("retention.ms", None)
+        required = tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ()))))
         source = value("retention.eventtime.source", None)
         return Settings(
             consumed_after_ms=consumed_after,
@@ -282,9 +284,10 @@ class Policy:
             max_topic_bytes=_limit(value("retention.topic.bytes", None)),
             whole_segments=value("granularity", "record") == "segment",
             trim_tiered=value("tiered", "skip") == "trim",
-            require_groups=tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ())))),
+            require_groups=required,
             scan_records=value("lookup.scan.records", self.scan_records),
             unsettled=unsettled,
+            until_consumed=_until_consumed(value("retention.until.consumed", None), required),
         )
 
     def _no_time(self, topic: str, enabled: Origin) -> PolicyProblem:
@@ -295,3 +298,10 @@ class Policy:
             "retention.commitoffset.enable",
             f"is true for topic {topic} but no time is set: add retention.commitoffset.hours, .minutes or .ms",
         )
+
+
+def _until_consumed(value: Mapping[str, Any] | None, required: tuple[str, ...]) -> UntilConsumed | None:
+    """Return the rule, None without one, or if it is off (a maximum of 0)."""
+    if value is None or not value["max"]:
+        return None
+    return UntilConsumed(tuple(dict.fromkeys(value.get("groups") or required)), value["max"], value.get("max.bytes"))

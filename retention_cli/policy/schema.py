@@ -155,6 +155,18 @@ class DisksModel(StrictModel):
     )
 
 
+class UntilConsumedModel(StrictModel):
+    """Keep what these groups have not read (docs/protect.md)."""
+
+    groups: v.Names = Field(default=[], description="Who must have read it. Default: groups.require.")
+    max_age: v.Milliseconds = Field(alias="max", description="Raise retention.ms to no more than this; 0 is off.")
+    max_bytes: v.Bytes | None = Field(
+        default=None,
+        alias="max.bytes",
+        description="Keep no more than this for it: one replica of each partition of the topic. Default: no bound.",
+    )
+
+
 class EntryModel(StrictModel):
     """Settings for the topics that match. Later entries override earlier ones, key by key."""
 
@@ -254,6 +266,11 @@ class EntryModel(StrictModel):
     hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")
     require: v.Names | None = Field(
         default=None, alias="groups.require", description="Groups that must have committed on these topics (F4)."
+    )
+    until_consumed: UntilConsumedModel | None = Field(
+        default=None,
+        alias="retention.until.consumed",
+        description="Let kretain protect raise the topic's retention.ms and retention.bytes while groups lag (P1).",
     )
     scan_records: v.PositiveCount | None = Field(
         default=None,

@@ -76,6 +76,18 @@ def event_source(text: str) -> EventSource:
 
 
 @dataclass(frozen=True, slots=True)
+class UntilConsumed:
+    """Whose unread records the topic's own retention must spare (P1), and how far it may be raised for that.
+
+    ``max_ms`` is the largest ``retention.ms``, ``max_bytes`` the most that the topic may keep, of one replica each.
+    """
+
+    groups: tuple[str, ...]
+    max_ms: int
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One topic's settings after all entries and flags. Times are in ms; None means not set.
 
@@ -117,6 +129,7 @@ class Settings:
     trim_tiered: bool = False
     unsettled: Unknown | None = None
     of_audit: bool = False
+    until_consumed: UntilConsumed | None = None
 
 
 SourceKind = Literal["file", "command", "zookeeper", "checkpoint", "replica"]

@@ -1,4 +1,4 @@
-"""Create, check and read kretain's own two topics (docs/live-settings.md)."""
+"""Create, check and read kretain's own topics (docs/live-settings.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.policy.live import POLICY_TOPIC
 
 STATE_TOPIC: Final = "_kretain_state"
-OWN_TOPICS: Final = (POLICY_TOPIC, STATE_TOPIC)
+PROTECTED_TOPIC: Final = "_kretain_protected"
+OWN_TOPICS: Final = (POLICY_TOPIC, STATE_TOPIC, PROTECTED_TOPIC)
 _REPLICAS: Final = 3
 _IN_SYNC: Final = 2
 _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -28,6 +29,7 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
         "segment.bytes": "67108864",  # the cleaner skips the active segment, and a new reader reads all of it
         "delete.retention.ms": "2592000000",  # 30 days: a reader that was away for less still sees tombstones
     },
+    PROTECTED_TOPIC: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
 }
 
 
@@ -47,7 +49,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnTopic:
-    """One of the two topics now: its id, and the offsets that can be read, by partition."""
+    """One of these topics now: its id, and the offsets that can be read, by partition."""
 
     name: str
     topic_id: str | None
@@ -110,7 +112,7 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """One of the two topics: just made, already there, there but wrong (``problem``), or missing: it would be made."""
+    """One of these topics: just made, already there, there but wrong (``problem``), or missing: it would be made."""
 
     topic: str
     outcome: Literal["made", "there", "wrong", "missing"]
@@ -122,7 +124,7 @@ class Initialized:
 def initialize(
     reader: ClusterReader, writer: ClusterWriter, replication_factor: int | None = None
 ) -> Iterator[Initialized]:
-    """Create the missing ones of the two topics, check those that exist, and yield each result.
+    """Create the missing ones of these topics, check those that exist, and yield each result.
 
     Raises:
         BrokerError: a topic could not be created, or can't be described.

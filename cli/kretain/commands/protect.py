@@ -1,0 +1,112 @@
+"""``kretain protect``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from kretain.completion.complete import complete_topics
+from kretain.errors import Exit, UsageError
+from kretain.options import rules
+from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
+from kretain.options.rules import Topics
+
+if TYPE_CHECKING:
+    from retention_cli.protect.run import Protection
+
+
+@single_command
+def protect(
+    common: Common,
+    topics: Topics = None,
+    every: Annotated[
+        int,
+        option("--every", metavar="DURATION", parser=duration_ms, of="protect", help="Assume a run this often."),
+    ] = "5m",  # type: ignore[assignment]  # typer parses it like a typed value
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be changed; change nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
+    resume: Annotated[
+        str | None,
+        option(
+            "--resume",
+            metavar="TOPIC",
+            help="Raise this topic again, though another client set it.",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    restore: Annotated[
+        str | None,
+        option(
+            "--restore",
+            metavar="TOPIC",
+            help="Restore this topic's original settings now.",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    output: OutputOption = "table",
+) -> Exit:
+    """Raise topics' retention while required groups lag, and restore it.
+
+    For topics with retention.until.consumed in the policy. Changes retention.ms and retention.bytes alone, within max,
+    max.bytes and the disks' ceiling. Shows a plan and asks first. kretain watch --protect does it in each pass.
+
+    Examples:
+      kretain protect -p policy.yaml --dry-run
+
+      kretain protect -p policy.yaml --yes --every 10m
+
+      kretain protect --resume orders -p policy.yaml
+    """
+    from kretain.config import resolve
+    from kretain.flows.trims import must_confirm
+    from kretain.render.protect import print_protection
+    from retention_cli.policy.settings import OneOff
+    from retention_cli.protect.run import ProtectJob, carry_out, plan_protection
+    from retention_cli.protect.run import resume as resumed
+    from retention_cli.protect.value import Terms
+    from retention_cli.trim.journal import new_run_name
+
+    if resume is not None and restore is not None:
+        raise UsageError("--resume and --restore don't go together")
+    settings = resolve(common)
+    if settings.policy is None:
+        raise UsageError("protect needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
+    selection = rules.selection(settings.policy, topics, OneOff())
+    with settings.reader() as reader, common.progress() as progress:
+        job = ProtectJob(
+            reader=reader,
+            selection=selection,
+            memories=settings.memories(reader, selection.policy.state),
+            state_dir=settings.state_dir,
+            clock_ms=now_ms,
+            terms=Terms(every),
+            run=new_run_name(now_ms()),
+            progress=progress,
+        )
+        nothing = "nothing was changed"
+        if (topic := resume or restore) is not None:
+            how = "resume" if resume is not None else "restore"
+            if dry_run:
+                raise UsageError(f"--{how} has no --dry-run: kretain protect --dry-run shows what is raised")
+            must_confirm(lambda: f"{how.capitalize()} topic {topic}?", how, nothing, yes=yes)
+            for line in resumed(job, topic, how):  # type: ignore[arg-type]
+                common.warn(line)
+            return Exit.DONE
+        planned = plan_protection(job)
+        made = planned.protection
+        if not dry_run:
+            if made.changes:
+                must_confirm(lambda: _asked(made), "change settings, or --dry-run to look", nothing, yes=yes)
+            made = carry_out(job, planned)
+    print_protection(made, output)
+    return Exit.PARTIAL if made.failed else Exit.DONE
+
+
+def _asked(made: Protection) -> str:
+    """Show the plan, on stderr if stdout is redirected, and return the question."""
+    from kretain.render.protect import print_protection, question
+
+    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
+        print_protection(made, "table")
+    return question(made)

@@ -1,0 +1,98 @@
+"""Protected settings: what is raised, for whom, and how long it lasts (docs/protect.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from kretain.render.output import Column, Line, Table, cluster_head, reason_line, show, size
+from retention_cli.core.model import Reason
+from retention_cli.core.units import count, format_bytes, format_duration
+from retention_cli.protect.run import Protection, Row
+
+FORMAT: Final = "kretain.protect/v1"
+COLUMNS: Final = (
+    *("topic", "setting", "action", "group", "partition", "left_ms", "old", "new", "original", "extra_bytes"),
+    *("outcome", "problem", "reasons"),
+)
+_STYLES: Final = {"raise": "green", "lower": "yellow", "release": "red", "none": "dim"}
+_WORDS: Final = {"none": "", "keep": "raised", "release": "left alone"}
+
+
+def print_protection(made: Protection, output: str) -> None:
+    """Print a row per setting."""
+    rows = [_as_json(row) for row in made.rows]
+    show(
+        output,
+        cluster_head(FORMAT, made.cluster_id, made.bootstrap) | {"notes": [_reason(one) for one in made.notes]},
+        "settings",
+        rows,
+        lambda: [
+            Table(
+                (
+                    Column("topic"),
+                    Column("setting", whole=True),
+                    Column("group"),
+                    Column("time to loss", "right"),
+                    Column("now", "right"),
+                    Column("new", "right"),
+                    Column("may keep", "right"),
+                    Column("", whole=True),
+                ),
+                [_cells(row) for row in made.rows],
+                ["bold red" if row.outcome == "failed" else _STYLES.get(row.decision.action) for row in made.rows],
+            ),
+            Line(f"{count(len(made.changes), 'change')}, {count(made.raised, 'raised setting')}.", "bold"),
+            *(reason_line(Reason("protect", _said(row))) for row in made.rows if row.problem is not None),
+            *(
+                reason_line(Reason(one.code, f"{row.decision.topic}: {one.text}"))
+                for row in made.rows
+                for one in row.decision.reasons
+            ),
+            *map(reason_line, made.notes),
+        ],
+        COLUMNS,
+        [{**row, "reasons": json.dumps(row["reasons"])} for row in rows],
+    )
+
+
+def question(made: Protection) -> str:
+    """Return what a run asks before it changes settings."""
+    topics = len({row.decision.topic for row in made.changes})
+    return f"Change {count(len(made.changes), 'setting')} of {count(topics, 'topic')} in cluster {made.cluster_id}?"
+
+
+def shown(setting: str, value: int | None) -> str:
+    """Return a limit for people."""
+    if value is None:
+        return "none"
+    return format_duration(value) if setting == "retention.ms" else format_bytes(value)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    one = row.decision
+    changed = "" if one.new == one.old else shown(one.setting, one.new)
+    left = "" if one.left_ms is None else format_duration(one.left_ms // 1000 * 1000)
+    more = size(one.extra_bytes) if changed else ""
+    action = row.outcome if row.outcome == "failed" else _WORDS.get(one.action, one.action)
+    return one.topic, one.setting, one.group or "", left, shown(one.setting, one.old), changed, more, action or ""
+
+
+def _said(row: Row) -> str:
+    return f"{row.decision.topic}: {row.decision.setting} was not changed: {row.problem}"
+
+
+def _reason(one: Reason) -> dict[str, str]:
+    return {"code": one.code, "text": one.text}
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    one = row.decision
+    return {
+        "topic": one.topic,
+        "topic_id": one.topic_id,
+        **{name: getattr(one, name) for name in COLUMNS[1:10]},
+        "outcome": row.outcome,
+        "problem": row.problem,
+        "reasons": [_reason(reason) for reason in one.reasons],
+    }

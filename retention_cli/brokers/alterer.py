@@ -1,0 +1,49 @@
+"""The only object that can change a topic's settings. Only ``protect`` creates one; a dry run never does."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.wire.connections import LEFT_OUT, Job, error_named
+
+_ALTER: Final = {44: "IncrementalAlterConfigs"}
+_TOPIC: Final = 2
+_SET, _DELETE = 0, 1
+
+
+class ConfigAlterer:
+    """Sends IncrementalAlterConfigs, one setting of one topic at a time. It never repeats a request.
+
+    Raises:
+        MissingApiError: the cluster does not offer it.
+    """
+
+    def __init__(self, reader: ClusterReader) -> None:
+        reader.check_offers(_ALTER, "no setting can be changed")
+        self._wire = reader.wire
+
+    def alter(self, topic: str, key: str, value: str | None) -> RequestFailedError | None:
+        """Set a topic's setting, or remove the topic's own value (None); return why it failed, None if it did not.
+
+        After an error that no broker returned, whether it was changed is unknown.
+        """
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        config = resource.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+        request = IncrementalAlterConfigsRequest(
+            resources=[resource(resource_type=_TOPIC, resource_name=topic, configs=[config])], validate_only=False
+        )
+        failed: list[RequestFailedError | None] = [LEFT_OUT]
+
+        def on_reply(_about: None, reply: Any | RequestFailedError) -> None:
+            if isinstance(reply, RequestFailedError):
+                failed[0] = reply
+            else:
+                for one in reply.responses:
+                    failed[0] = error_named(one.error_code, one.error_message, needs="ALTER_CONFIGS")
+
+        self._wire.run(self._wire.fan_out, {self._wire.brokers()[0]: [Job(request, None)]}, on_reply)
+        return failed[0]

@@ -1,0 +1,200 @@
+"""Decide what a topic's retention settings should be while required groups lag (docs/rules.md, P1 to P6). Pure.
+
+Losing unread records is worse than keeping too many, within the policy's maxima and the disks' ceiling. So an unknown
+position counts as nothing read, and what is unknown never lowers a setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from retention_cli.core.model import Maybe, Reason, Unknown
+from retention_cli.core.units import format_bytes, format_duration
+from retention_cli.protect.value import SETTINGS, Decision, Live, Part, Record, Setting, Terms, TopicFacts
+
+CODE: Final = "protect"
+_STEP: Final = 20
+"""A value is raised by a twentieth of the original at least, so that a long pause does not take a change a pass."""
+_SOON_MS: Final = 1_000
+"""Rates are measured over the age of the oldest unread record, and over a second at least."""
+_UNEVEN: Final = 1.25
+"""By so much the unread bytes may be more than their share of a log, where records differ in size."""
+
+
+class Needed(NamedTuple):
+    """What a setting must be to spare the oldest unread record: now, until after a few passes, and its time left."""
+
+    part: Part
+    now: float
+    soon: float
+    later: float
+    left_ms: float
+
+
+@dataclass(slots=True)
+class Rooms:
+    """The bytes left below the ceiling, by disk, as decisions use them up; unknown where a disk can't be read."""
+
+    left: dict[str, Maybe[int]]
+    ceiling: bool
+
+    def room(self, disks: Mapping[str, int]) -> tuple[float, str]:
+        """Return the bytes that each replica of a topic has on its fullest disk, and that disk.
+
+        An unknown disk has no room if the policy has a ceiling, and any otherwise.
+        """
+        rooms = []
+        for name, replicas in disks.items():
+            left = self.left.get(name, Unknown(()))
+            unknown = 0.0 if self.ceiling else math.inf
+            rooms.append((unknown if isinstance(left, Unknown) else left / replicas, name))
+        return min(rooms, default=(math.inf, ""))
+
+    def use(self, disks: Mapping[str, int], each: float) -> None:
+        """Take what each replica will keep more, or give back what it will keep less."""
+        for name, replicas in disks.items():
+            left = self.left.get(name)
+            if isinstance(left, int):
+                self.left[name] = left - round(each * replicas)
+
+
+def decide_all(
+    topics: Iterable[TopicFacts], records: Mapping[tuple[str, Setting], Record | Unknown], terms: Terms, rooms: Rooms
+) -> list[Decision]:
+    """Return the decision about each setting. Topics that share a disk share its room, in the order given."""
+    return [
+        decide(one, setting, records.get((one.topic, setting)), terms, rooms) for one in topics for setting in SETTINGS
+    ]
+
+
+def decide(
+    facts: TopicFacts, setting: Setting, record: Record | Unknown | None, terms: Terms, rooms: Rooms
+) -> Decision:
+    """Return the decision about one setting of a topic."""
+    live = facts.live[setting]
+    base = Decision(facts.topic, facts.topic_id, setting, "none", live.limit, live.limit, live.limit)
+    if isinstance(record, Unknown):
+        return replace(base, reasons=record.reasons)
+    ours = record is not None and record.topic_id == facts.topic_id and record.state != "restored"
+    if ours and record is not None:
+        if record.state == "released" or live.own not in _expected(record):
+            return _not_ours(base, record, live)
+        base = replace(base, original=record.limit, action="keep")
+    if facts.skip is not None:
+        return replace(base, reasons=(facts.skip,))
+    if live.limit is None:
+        return base
+    margin = terms.margin_ms(facts.check_ms)
+    needs = [_needed(setting, one, live.limit, margin) for one in facts.unread]
+    return _bounded(base, facts, needs, terms, rooms)
+
+
+def _expected(record: Record) -> tuple[str | None, ...]:
+    """Return the topic's own values that kretain may have left. After a crash either may be live (P5)."""
+    return (record.before, record.value) if record.state == "changing" else (record.value,)
+
+
+def _not_ours(base: Decision, record: Record, live: Live) -> Decision:
+    if record.state == "released":
+        text = f"another client set it: kretain leaves it alone until kretain protect --resume {base.topic}"
+        return replace(base, original=record.limit, reasons=(Reason(CODE, text),))
+    there = "removed it" if live.own is None else f"set it to {live.own}"
+    text = (
+        f"another client {there}, so that counts (kretain had set {record.value}, the original was "
+        f"{'the default' if record.original is None else record.original}): kretain protect --resume {base.topic} "
+        "lets kretain raise it again"
+    )
+    return replace(base, action="release", original=record.limit, reasons=(Reason(CODE, text),))
+
+
+def _needed(setting: Setting, part: Part, live: int, margin_ms: int) -> Needed:
+    age = math.inf if isinstance(part.age_ms, Unknown) else float(max(0, part.age_ms))
+    if setting == "retention.ms":
+        return Needed(part, age, age + margin_ms, age + 2 * margin_ms, max(0.0, live - age))
+    if isinstance(part.tail_bytes, Unknown):
+        return Needed(part, math.inf, math.inf, math.inf, 0.0)
+    tail = part.tail_bytes * _UNEVEN
+    rate = tail / max(_SOON_MS, age)
+    left = math.inf if not rate else max(0.0, (live - tail) / rate)
+    return Needed(part, tail, tail + rate * margin_ms, tail + 2 * rate * margin_ms, left)
+
+
+def _bounded(base: Decision, facts: TopicFacts, needs: Sequence[Needed], terms: Terms, rooms: Rooms) -> Decision:
+    live, original = base.old or 0, base.original
+    if original is None:  # without a limit there was nothing to raise
+        original = live
+    first = max(needs, key=lambda one: (one.soon, -one.part.number), default=None)
+    raised = base.action == "keep"
+    reasons = [*facts.unknown, *dict.fromkeys(one.part.note for one in needs if one.part.note is not None)]
+    wanted: float = live
+    if first is not None and first.soon > live:
+        wanted = max(first.later, first.soon + original / _STEP)
+    elif raised and not facts.unknown and (first is None or max(one.later for one in needs) <= original):
+        wanted = original
+    most, why = min(_caps(base.setting, facts, live, rooms), key=lambda one: one[0])
+    if first is not None and first.now > most:
+        reasons.append(Reason(CODE, why()))
+    wanted = min(wanted, most)
+    if wanted == math.inf:
+        wanted = live
+        reasons.append(Reason(CODE, "sizes on disk are unknown, so retention.bytes is not raised without max.bytes"))
+    new = int(min(max(original, wanted), 2**63 - 1))
+    if new < live and (not raised or not terms.lowers):
+        new = live
+    action = base.action if new == live else "raise" if new > live else "restore" if new == original else "lower"
+    each = _bytes_each(base.setting, facts)
+    if new != live:
+        rooms.use(facts.disks, 0.0 if math.isinf(each) else each * (new - live))
+    extra = None if math.isinf(each) else round(each * (new - original) * facts.partitions)
+    done = replace(base, action=action, new=new, original=original, extra_bytes=extra, reasons=tuple(reasons))
+    if first is None:
+        return done
+    left = None if math.isinf(first.left_ms) else int(first.left_ms)
+    return replace(done, group=first.part.group, partition=first.part.number, left_ms=left)
+
+
+Cap = tuple[float, Callable[[], str]]
+
+
+def _caps(setting: Setting, facts: TopicFacts, live: int, rooms: Rooms) -> Iterable[Cap]:
+    """Yield how large a setting may be by each bound, and what to say where that is too small (P3, P4)."""
+    most_ms, most_bytes = facts.rule.max_ms, facts.rule.max_bytes
+    if setting == "retention.ms":
+        yield most_ms, lambda: f"max: {format_duration(most_ms)} is less than the oldest unread record's age"
+    else:
+        yield math.inf, str
+    each = _bytes_each(setting, facts)
+
+    def at(room: float) -> float:
+        if not each:
+            return live if room == 0 else math.copysign(math.inf, room)
+        return math.inf if math.isinf(room) else live + room / each
+
+    if most_bytes is not None:
+        if setting == "retention.bytes":
+            left = most_bytes / facts.partitions - live
+        else:
+            size = facts.size_bytes
+            left = 0.0 if isinstance(size, Unknown) else (most_bytes - size) / facts.partitions
+        yield at(left), lambda: f"max.bytes: {format_bytes(most_bytes)} leaves no room to keep all unread records"
+    room, disk = rooms.room(facts.disks)
+    what = "its ceiling (R6)" if rooms.ceiling else "its end"
+    yield at(room), lambda: f"{disk} is too close to {what}: what is unread may be deleted"
+
+
+def _bytes_each(setting: Setting, facts: TopicFacts) -> float:
+    """Return how many bytes one more unit of a setting keeps, in one replica of one partition; infinite if unknown."""
+    if setting == "retention.bytes":
+        return 1.0
+    size = facts.size_bytes
+    if isinstance(size, Unknown):
+        return math.inf
+    rate, sizes = 0.0, 0
+    for one in facts.unread:
+        if not isinstance(one.age_ms, Unknown) and not isinstance(one.tail_bytes, Unknown):
+            rate += one.tail_bytes / max(_SOON_MS, one.age_ms)
+            sizes += 0 if isinstance(one.size_bytes, Unknown) else one.size_bytes
+    return rate * (size / sizes if sizes else 1.0) / max(1, facts.partitions)

@@ -1,0 +1,254 @@
+"""Read what protection needs: settings, required groups' positions, oldest unread records, sizes. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from retention_cli.advise.facts import TopicSettings
+from retention_cli.advise.reading import read_settings
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Range, Reached, Search
+from retention_cli.core.codes import Code
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import count
+from retention_cli.disks.devices import all_disks
+from retention_cli.disks.disk import Disk, excess_bytes
+from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.policy.settings import DiskRules, UntilConsumed
+from retention_cli.protect.decision import CODE, Rooms
+from retention_cli.protect.value import SETTINGS, Live, Part, Setting, TopicFacts
+
+_CHECK_MS: Final = 300_000
+"""Kafka's own default, where a broker's check interval can't be read."""
+_ANY_TIME: Final = -(1 << 62)
+_MOST_RECORDS: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The topics that ask for protection, the disks' room, and notes on what could not be read."""
+
+    cluster_id: str
+    topics: Sequence[TopicFacts]
+    rooms: Rooms
+    ids: Mapping[str, str]
+    notes: Sequence[Reason] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """The first offset of a partition that a required group has not read, the log's ends, and what was assumed."""
+
+    group: str
+    offset: int
+    span: Range
+    note: Reason | None = None
+
+
+def live_of(settings: TopicSettings, own: Mapping[str, str | None]) -> dict[Setting, Live] | Unknown:
+    """Return both settings, unknown if either is."""
+    found: dict[Setting, Live] = {}
+    for key, limit in zip(SETTINGS, (settings.retention_ms, settings.retention_bytes), strict=True):
+        if isinstance(limit, Unknown):
+            return limit
+        found[key] = Live(own.get(key), limit)
+    return found
+
+
+def read_protection(
+    reader: ClusterReader, selection: Selection, clock_ms: Callable[[], int], progress: Progress = silent
+) -> Reading:
+    """Read the facts of every topic that asks for protection.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        NothingMatchesError: no topic asks for it.
+    """
+    metadata = reader.metadata()
+    rules: dict[str, UntilConsumed] = {}
+    for name, topic in sorted(metadata.topics.items()):
+        settings = None if topic.internal else selection.settings_for(name)
+        if settings is not None and settings.until_consumed is not None:
+            rules[name] = settings.until_consumed
+    if not rules:
+        raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
+    progress("settings")
+    limits = read_settings(reader, metadata, list(rules))
+    own = reader.own_values(list(rules), SETTINGS)
+    progress("groups")
+    unread, doubts = _unread(reader, metadata, rules)
+    progress("records")
+    now_ms = clock_ms()
+    ages = _ages(reader, unread, now_ms)
+    late = {
+        tp: one for tp, one in unread.items() if isinstance(age := ages.get(tp), int) and age > rules[tp.topic].max_ms
+    }
+    unread |= _within_max(reader, metadata, late, {tp: now_ms - rules[tp.topic].max_ms for tp in late})
+    progress("sizes on disk")
+    replicas = {tp: one.replicas for tp, one in metadata.places().items()}
+    disk_rules = selection.policy.disks
+    disks, notes = all_disks(dict(reader.log_dirs(reader.brokers())), replicas, disk_rules)
+    topics = []
+    for name, rule in rules.items():
+        values, there = own[name], metadata.topics[name]
+        facts = TopicFacts(name, there.topic_id or "", rule, {}, 0, partitions=len(there.partitions))
+        topics.append(_facts(facts, limits[name], values, disks, _parts(name, unread, ages, disks), doubts))
+    return Reading(metadata.cluster_id, topics, _rooms(disks, disk_rules), metadata.topic_ids, notes)
+
+
+def _facts(
+    base: TopicFacts,
+    limits: TopicSettings,
+    own: Mapping[str, str | None] | RequestFailedError,
+    disks: Sequence[Disk],
+    parts: Sequence[Part],
+    doubts: Mapping[str, Sequence[Reason]],
+) -> TopicFacts:
+    live = Unknown.because(CODE, str(own)) if isinstance(own, RequestFailedError) else live_of(limits, own)
+    skip = _skip(limits)
+    if isinstance(live, Unknown):
+        skip, live = live.reasons[0], dict.fromkeys(SETTINGS, Live(None, None))
+    on = {one.name: held for one in disks if (held := sum(tp.topic == base.topic for tp in one.replicas)) and one.dirs}
+    size: Maybe[int] = sum(_largest(disks, TopicPartition(base.topic, number)) for number in range(base.partitions))
+    if limits.tiered is not False:  # brokers report the local part alone
+        size, on = Unknown.because("size", "tiered storage: brokers report only the size of the local part"), {}
+        parts = [replace(one, tail_bytes=size, size_bytes=size) for one in parts]
+    elif not on:
+        size = Unknown.because("size", "no broker reports its size on disk")
+    check = _CHECK_MS if isinstance(limits.check_interval_ms, Unknown) else limits.check_interval_ms
+    return replace(
+        base,
+        live=live,
+        check_ms=check,
+        unread=parts,
+        unknown=doubts.get(base.topic, ()),
+        size_bytes=size,
+        disks=on,
+        skip=skip,
+    )
+
+
+def _skip(limits: TopicSettings) -> Reason | None:
+    """Return why a topic's retention is none of protection's business; None if it is."""
+    deletes = limits.deletes
+    if isinstance(deletes, Unknown):
+        return deletes.reasons[0]
+    return None if deletes else Reason(CODE, "its cleanup.policy does not delete, so no record expires")
+
+
+def _unread(
+    reader: ClusterReader, metadata: ClusterMetadata, rules: Mapping[str, UntilConsumed]
+) -> tuple[dict[TopicPartition, _Unread], dict[str, list[Reason]]]:
+    """Return where unread records begin, and what is unknown of which topic. Commits are read before the logs' ends."""
+    told: dict[str, GroupCommits | CommitsUnknown] = {}
+
+    def on_group(one: GroupCommits | CommitsUnknown) -> None:
+        told[one.group] = one
+
+    reader.read_commits(sorted({group for rule in rules.values() for group in rule.groups}), on_group)
+    found: dict[TopicPartition, _Unread] = {}
+    doubts: dict[str, list[Reason]] = {}
+    for tp, span in reader.extents(metadata.places(rules)).items():
+        if isinstance(span, RequestFailedError):
+            text = f"partition {tp.partition} can't be read: {span}"
+            doubts.setdefault(tp.topic, []).append(Reason("offsets", text))
+            continue
+        each = [_position(told.get(group), group, tp, span) for group in rules[tp.topic].groups]
+        first = min(each, key=lambda one: one.offset)
+        if first.offset < span.end:
+            found[tp] = first
+    return found, doubts
+
+
+def _position(told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicPartition, span: Range) -> _Unread:
+    """Return where a group stands. What is not known counts as nothing read (P3)."""
+    if isinstance(told, CommitsUnknown) and told.topics is not None and tp.topic not in told.topics:
+        told = told.read
+    if told is None or isinstance(told, CommitsUnknown):
+        why = "no answer" if told is None else told.text
+        text = f"group {group}: its offsets are unknown ({why}), so it counts as having read nothing"
+        return _Unread(group, span.start, span, Reason(Code.F3, text))
+    at = next((offset for number, offset, _epoch in told.topics.get(tp.topic, ()) if number == tp.partition), None)
+    if at is None:
+        text = f"group {group} has no offset on partition {tp.partition}, so it counts as having read nothing"
+        return _Unread(group, span.start, span, Reason(Code.F4, text))
+    if at > span.end:
+        text = f"group {group}'s offset {at:,} lies behind the end of partition {tp.partition}: it is another log's"
+        return _Unread(group, span.start, span, Reason(Code.F5, text))
+    if at < span.start:
+        text = f"partition {tp.partition}: {count(span.start - at, 'record')} were deleted before group {group} read it"
+        return _Unread(group, span.start, span, Reason(CODE, text))
+    return _Unread(group, at, span)
+
+
+def _ages(
+    reader: ClusterReader, unread: Mapping[TopicPartition, _Unread], now_ms: int
+) -> dict[TopicPartition, Maybe[int]]:
+    """Return how old the first unread record of each partition is; a partition without one is left out."""
+    searches = {tp: Search(one.offset, one.span.end, _ANY_TIME, _MOST_RECORDS) for tp, one in unread.items()}
+    found: dict[TopicPartition, Maybe[int]] = {}
+    for tp, answer in (reader.search_records(searches, reader.timeout_s) if searches else {}).items():
+        if isinstance(answer, Reached) and answer.timestamp is not None and answer.timestamp >= 0:
+            found[tp] = max(0, now_ms - answer.timestamp)
+        elif not isinstance(answer, Reached) or answer.record is not None:
+            why = "it has no timestamp" if isinstance(answer, Reached) else str(answer)
+            found[tp] = Unknown.because(CODE, f"{tp}: how old its oldest unread record is, is unknown: {why}")
+    return found
+
+
+def _within_max(
+    reader: ClusterReader,
+    metadata: ClusterMetadata,
+    late: Mapping[TopicPartition, _Unread],
+    since: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, _Unread]:
+    """Return unread records of partitions as if those older than the policy's maximum were read."""
+    if not late:
+        return {}
+    (answers,) = reader.list_offsets([since], {tp: one for tp, one in metadata.places().items() if tp in late})
+    return {
+        tp: replace(one, offset=max(one.offset, answer.offset))
+        for tp, one in late.items()
+        if isinstance(answer := answers[tp], Found)
+    }
+
+
+def _parts(
+    topic: str,
+    unread: Mapping[TopicPartition, _Unread],
+    ages: Mapping[TopicPartition, Maybe[int]],
+    disks: Sequence[Disk],
+) -> list[Part]:
+    parts = []
+    for tp, age_ms in ages.items():
+        if tp.topic == topic:
+            one = unread[tp]
+            bytes_held = _largest(disks, tp)
+            size: Maybe[int] = bytes_held
+            tail: Maybe[int] = round(bytes_held * (one.span.end - one.offset) / max(1, one.span.end - one.span.start))
+            if not any(tp in disk.replicas and disk.dirs for disk in disks):
+                size = tail = Unknown.because("size", "no broker reports its size on disk")
+            note = age_ms.reasons[0] if isinstance(age_ms, Unknown) else one.note
+            parts.append(Part(tp.partition, one.group, age_ms, tail, size, note))
+    return parts
+
+
+def _largest(disks: Sequence[Disk], tp: TopicPartition) -> int:
+    return max((one.replicas.get(tp, 0) for one in disks), default=0)
+
+
+def _rooms(disks: Sequence[Disk], rules: DiskRules) -> Rooms:
+    return Rooms(dict(_room_of(disks, rules)), rules.percent is not None)
+
+
+def _room_of(disks: Sequence[Disk], rules: DiskRules) -> Iterator[tuple[str, Maybe[int]]]:
+    for one in disks:
+        room = one.room
+        yield one.name, room if isinstance(room, Unknown) else -excess_bytes(room, rules.percent)

@@ -1,0 +1,314 @@
+"""Protect: plan which settings to raise or restore, and carry that out, one setting at a time (docs/protect.md)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from retention_cli.audit.lock import trim_lock, user_name
+from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.alterer import ConfigAlterer
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.state_dir import cluster_folder
+from retention_cli.core.units import timestamp
+from retention_cli.policy.selection import Selection
+from retention_cli.protect.decision import CODE, decide_all
+from retention_cli.protect.memory import MovedError, RaisedSettings, Records, check_writable
+from retention_cli.protect.reading import Reading, read_protection
+from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, Terms
+from retention_cli.state.memories import Memories
+from retention_cli.state.own_topics import PROTECTED_TOPIC
+
+Outcome = Literal["planned", "done", "failed"]
+Resume = Literal["resume", "restore"]
+_LOCK_S: Final = 30.0
+"""How long to wait for a trim of this cluster to end."""
+_LEARNS_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectJob:
+    """What to protect, and how.
+
+    Args:
+        reader: the cluster, opened.
+        selection: the policy.
+        memories: the ledgers of clusters.
+        state_dir: the folder of the audit log and the lock.
+        clock_ms: returns the current time (Unix ms).
+        terms: how often protect runs.
+        run: the run's name, for records and the audit log.
+        permit: entered around each change; raises if it may not be made.
+        progress: called with what is being done.
+    """
+
+    reader: ClusterReader
+    selection: Selection
+    memories: Memories
+    state_dir: Path
+    clock_ms: Callable[[], int]
+    terms: Terms
+    run: str
+    permit: Callable[[], AbstractContextManager[None]] = nullcontext
+    progress: Progress = silent
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A decision, and what became of it."""
+
+    decision: Decision
+    outcome: Outcome | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """All settings of the topics that ask for protection, and notes."""
+
+    cluster_id: str
+    bootstrap: str
+    rows: Sequence[Row]
+    notes: Sequence[Reason] = ()
+
+    @property
+    def changes(self) -> list[Row]:
+        """The rows with a change, or with a setting to release."""
+        return [row for row in self.rows if row.decision.action in CHANGES or row.decision.action == "release"]
+
+    @property
+    def failed(self) -> list[Row]:
+        """The changes that failed."""
+        return [row for row in self.rows if row.outcome == "failed"]
+
+    @property
+    def raised(self) -> int:
+        """How many settings are above their originals now."""
+        ends = (
+            (one.old if row.outcome == "failed" else one.new, one.original)
+            for row in self.rows
+            for one in (row.decision,)
+            if one.action in ("raise", "lower", "restore", "keep")
+        )
+        return sum(now is not None and was is not None and now > was for now, was in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A protection that is planned, and the facts and records it is made of."""
+
+    protection: Protection
+    reading: Reading
+    records: Records
+    memory: RaisedSettings
+
+
+def plan_protection(job: ProtectJob) -> Planned:
+    """Read and decide. Changes nothing.
+
+    Raises:
+        BrokerError: the cluster or ``_kretain_protected`` can't be read.
+        NothingMatchesError: no topic asks for protection.
+        StateError: the ledger can't be read.
+    """
+    reading = read_protection(job.reader, job.selection, job.clock_ms, job.progress)
+    memory = RaisedSettings(job.reader, job.memories(reading.cluster_id))
+    records = memory.read()  # after the live values: whatever kretain set is in a record by then
+    decisions = decide_all(reading.topics, records, job.terms, reading.rooms)
+    rows = [Row(one, "planned" if one.action in CHANGES else None) for one in decisions]
+    notes = [*reading.notes, *_orphans(reading, records, job.selection)]
+    return Planned(Protection(reading.cluster_id, job.reader.settings.bootstrap, rows, notes), reading, records, memory)
+
+
+def _orphans(
+    reading: Reading, records: Mapping[tuple[str, Setting], Record | Unknown], s: Selection
+) -> Iterator[Reason]:
+    """Yield the settings that are raised although the policy does not ask for it any more (P6)."""
+    asked = {one.topic for one in reading.topics}
+    for (topic, setting), one in records.items():
+        if isinstance(one, Unknown) or topic in asked or s.topics or reading.ids.get(topic) != one.topic_id:
+            continue
+        if one.state in ("raised", "changing"):
+            text = f"{setting} of topic {topic} is raised, and this policy does not protect it: "
+            yield Reason(CODE, f"{text}kretain protect --restore {topic} restores it")
+
+
+def carry_out(job: ProtectJob, planned: Planned) -> Protection:
+    """Make the planned changes, each after a record of it is on the cluster and in the audit log.
+
+    Raises:
+        LockedError: a trim of this cluster is running.
+        MissingApiError: the cluster does not offer what a change needs.
+        StateError: the audit log can't be written.
+        StopError: this instance may not change anything any more.
+    """
+    made = planned.protection
+    if not made.changes and not _unsettled(planned):
+        return made
+    with _Changes.begun(job, planned) as changes:
+        changes.settle(_unsettled(planned))
+        rows = [changes.make(row) for row in made.rows]
+    return replace(made, rows=rows)
+
+
+def _unsettled(planned: Planned) -> list[Record]:
+    """Return the changes that were made and, after a crash, not recorded as made."""
+    live = {(one.topic, one.topic_id, key): value for one in planned.reading.topics for key, value in one.live.items()}
+    return [
+        one
+        for one in planned.records.values()
+        if not isinstance(one, Unknown)
+        and one.state == "changing"
+        and (now := live.get((one.topic, one.topic_id, one.setting))) is not None
+        and now.own == one.value
+    ]
+
+
+def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
+    """Let kretain raise a topic's settings again, or restore their originals first; return what was done.
+
+    Raises:
+        BrokerError, LockedError, StateError: see :func:`carry_out`; nothing is known of the topic.
+    """
+    metadata = job.reader.metadata([topic])
+    memory = RaisedSettings(job.reader, job.memories(metadata.cluster_id))
+    found = [(setting, one) for (name, setting), one in memory.read().items() if name == topic]
+    if topic not in metadata.topics or not found:
+        raise BrokerError(f"kretain has raised no setting of topic {topic}")
+    topic_id = metadata.topic_ids.get(topic, "")
+    done = []
+    reading = Reading(metadata.cluster_id, (), None, metadata.topic_ids)  # type: ignore[arg-type]
+    nothing = Protection(metadata.cluster_id, job.reader.settings.bootstrap, ())
+    with _Changes.begun(job, Planned(nothing, reading, {}, memory)) as changes:
+        for setting, one in found:
+            own = changes.own(topic, setting)
+            if isinstance(one, Unknown):
+                one = Record(topic, topic_id, setting, "restored", own, None, own, own, job.run, 0, "")  # noqa: PLW2901
+            if how == "restore" and one.topic_id == topic_id and one.state in ("raised", "changing"):
+                changes.change(one, own, one.original)
+                done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
+            elif one.state != "restored" or how == "resume":
+                changes.note(one, "restored", own, own)
+                done.append(f"{setting} of topic {topic}: kretain may raise it again, from {own or 'the default'}")
+    return done
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Makes changes while the lock is held. Of each, the record comes first, then the audit log, then the request."""
+
+    job: ProtectJob
+    memory: RaisedSettings
+    records: Records
+    alterer: ConfigAlterer
+    writer: ClusterWriter
+    log: AuditLog
+    live: Mapping[tuple[str, Setting], Live] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def begun(cls, job: ProtectJob, planned: Planned) -> Iterator[_Changes]:
+        reader, folder = job.reader, cluster_folder(job.state_dir, planned.reading.cluster_id)
+        check_writable(reader)
+        live = {(one.topic, key): value for one in planned.reading.topics for key, value in one.live.items()}
+        with (
+            trim_lock(folder, timestamp(job.clock_ms()), _LOCK_S),
+            ClusterWriter(reader.settings, {PROTECTED_TOPIC}, reader.timeout_s) as writer,
+        ):
+            log = AuditLog(folder)
+            yield cls(job, planned.memory, planned.records, ConfigAlterer(reader), writer, log, live)
+
+    def settle(self, records: Sequence[Record]) -> None:
+        """Record changes that a crash left open as made."""
+        for one in records:
+            state: Literal["restored", "raised"] = "restored" if one.value == one.original else "raised"
+            self.note(one, state, one.value, one.before)
+            self.records[one.topic, one.setting] = replace(one, state=state)
+
+    def make(self, row: Row) -> Row:
+        """Make one planned change; return its row with the outcome."""
+        one = row.decision
+        known = self.records.get((one.topic, one.setting))
+        live = self.live.get((one.topic, one.setting))
+        if live is None or isinstance(known, Unknown) or (one.action not in CHANGES and one.action != "release"):
+            return row
+        if known is None or known.topic_id != one.topic_id or known.state == "restored":
+            at = self.job.clock_ms()
+            known = Record(
+                one.topic, one.topic_id, one.setting, "restored", live.own, live.limit, live.own, None, "", at, ""
+            )
+        try:
+            if one.action == "release":
+                self.note(known, "released", live.own, known.value)
+            else:
+                with self.job.permit():
+                    self.change(known, live.own, known.original if one.action == "restore" else str(one.new))
+        except (MovedError, RequestFailedError) as error:
+            return replace(row, outcome="failed", problem=" ".join(str(error).split()))
+        return replace(row, outcome="done")
+
+    def change(self, known: Record, old: str | None, new: str | None) -> None:
+        """Change a setting from its live value to a new one.
+
+        Raises:
+            RequestFailedError: it was not changed, or that is unknown, or another client changed it at the same time.
+            MovedError: another kretain is changing it.
+            StateError: the audit log can't be written: nothing was changed.
+        """
+        topic, setting = known.topic, known.setting
+        self.note(known, "changing", new, old)
+        if (now := self.own(topic, setting)) != old:
+            self.note(known, "restored" if known.state == "restored" else "released", now, old)
+            raise RequestFailedError(f"another client has just set it to {now}: left alone", retriable=False)
+        self.say("protect", known, **{"from": old, "to": new, "original": known.original})
+        failed = self.alterer.alter(topic, setting, new)
+        if failed is None and (after := self.settled(topic, setting, new)) != new:
+            failed = RequestFailedError(f"it is {after} after it was set: another client sets it", retriable=False)
+        self.say("protected", known, outcome="done" if failed is None else "failed", reason=failed and str(failed))
+        if failed is not None:
+            raise failed
+        self.note(known, "restored" if new == known.original else "raised", new, old)
+
+    def note(
+        self,
+        known: Record,
+        state: Literal["changing", "raised", "restored", "released"],
+        value: str | None,
+        before: str | None,
+    ) -> None:
+        """Write a record to the cluster and the ledger."""
+        by, at_ms = f"{user_name()}@{socket.gethostname()}", self.job.clock_ms()
+        record = replace(known, state=state, value=value, before=before, run=self.job.run, at_ms=at_ms, by=by)
+        self.memory.write(self.writer, record)
+
+    def say(self, event: str, known: Record, **more: Any) -> None:
+        """Write a line of the audit log."""
+        line = {"event": event, "run": self.job.run, "at": timestamp(self.job.clock_ms()), "topic": known.topic}
+        self.log.append({**line, "topic_id": known.topic_id, "setting": known.setting, **more})
+
+    def settled(self, topic: str, setting: Setting, new: str | None) -> str | None:
+        """Return a topic's own value once it is the new one, or after a few seconds: a broker learns of it late."""
+        clock = self.job.reader.clock
+        deadline = clock.monotonic() + _LEARNS_S
+        while (now := self.own(topic, setting)) != new and clock.monotonic() < deadline:
+            clock.sleep(0.1)
+        return now
+
+    def own(self, topic: str, setting: Setting) -> str | None:
+        """Return a topic's own value now.
+
+        Raises:
+            RequestFailedError: it can't be read.
+        """
+        values = self.job.reader.own_values([topic], [setting])[topic]
+        if isinstance(values, RequestFailedError):
+            raise values
+        return values.get(setting)

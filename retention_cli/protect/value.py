@@ -1,0 +1,123 @@
+"""Facts, records and decisions about raised settings, as values (docs/rules.md, P1 to P6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from retention_cli.core.model import Maybe, Reason
+from retention_cli.policy.settings import UntilConsumed
+
+Setting = Literal["retention.ms", "retention.bytes"]
+SETTINGS: Final[tuple[Setting, ...]] = ("retention.ms", "retention.bytes")
+State = Literal["changing", "raised", "restored", "released"]
+Action = Literal["raise", "lower", "restore", "keep", "none", "release"]
+CHANGES: Final = frozenset({"raise", "lower", "restore"})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What kretain did to one setting of a topic: the message in ``_kretain_protected``, and the ledger's copy.
+
+    ``original`` is the topic's own value before kretain raised it, None if it had none, and ``limit`` what that came to
+    then (None: no limit). ``value`` is what kretain set last, ``before`` what it replaced. ``changing`` is written
+    before the request, so either may be live; ``raised`` and ``restored`` after it was read back. ``released``: another
+    client set ``value``, so kretain leaves the setting alone.
+    """
+
+    topic: str
+    topic_id: str
+    setting: Setting
+    state: State
+    original: str | None
+    limit: int | None
+    value: str | None
+    before: str | None
+    run: str
+    at_ms: int
+    by: str
+
+    @property
+    def key(self) -> str:
+        """The key of its message; a topic's name has no slash."""
+        return f"{self.topic}/{self.setting}"
+
+
+class Live(NamedTuple):
+    """A setting now: the topic's own value, None if it has none, and what counts (None: no limit)."""
+
+    own: str | None
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one required group has not read of a partition.
+
+    ``age_ms`` is how old the oldest unread record is by its timestamp, ``tail_bytes`` what lies from there to the end,
+    in one replica. ``size_bytes`` is of the whole replica. ``note`` says what was assumed of an unknown position.
+    """
+
+    number: int
+    group: str
+    age_ms: Maybe[int]
+    tail_bytes: Maybe[int]
+    size_bytes: Maybe[int]
+    note: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic that asks for protection. ``unread`` has a part per partition with unread records.
+
+    ``unknown`` says of which partitions nothing is known. ``size_bytes`` is of one replica of each partition. ``disks``
+    has the number of its replicas by disk. ``skip`` is why kretain never touches it.
+    """
+
+    topic: str
+    topic_id: str
+    rule: UntilConsumed
+    live: Mapping[Setting, Live]
+    check_ms: int
+    unread: Sequence[Part] = ()
+    unknown: Sequence[Reason] = ()
+    size_bytes: Maybe[int] = 0
+    partitions: int = 1
+    disks: Mapping[str, int] = field(default_factory=dict)
+    skip: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How often protect runs (ms), and whether it may lower what it has raised."""
+
+    every_ms: int
+    lowers: bool = True
+
+    def margin_ms(self, check_ms: int) -> int:
+        """Return how long before a loss kretain acts: three passes, and a check of the brokers (P2)."""
+        return 3 * self.every_ms + check_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One setting of a topic: what to do, and why.
+
+    ``left_ms`` is how long the oldest unread record has under the live value, None if nothing ends it. ``old`` and
+    ``new`` are limits (None: none), ``original`` what the setting is restored to. ``extra_bytes`` is about how much
+    more ``new`` keeps than the original does, one replica of each partition.
+    """
+
+    topic: str
+    topic_id: str
+    setting: Setting
+    action: Action
+    old: int | None
+    new: int | None
+    original: int | None
+    group: str | None = None
+    partition: int | None = None
+    left_ms: int | None = None
+    extra_bytes: int | None = None
+    reasons: Sequence[Reason] = ()

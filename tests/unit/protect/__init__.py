@@ -1,0 +1,1 @@
+"""Forecasts: rates, steady state, full disks, losses."""
