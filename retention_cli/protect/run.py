@@ -19,12 +19,12 @@ from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.core.units import timestamp
+from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection
 from retention_cli.protect.decision import CODE, decide_all
 from retention_cli.protect.memory import MovedError, RaisedSettings, Records, check_writable
 from retention_cli.protect.reading import Reading, read_protection
 from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, Terms
-from retention_cli.state.memories import Memories
 from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 Outcome = Literal["planned", "done", "failed"]
@@ -32,6 +32,10 @@ Resume = Literal["resume", "restore"]
 _LOCK_S: Final = 30.0
 """How long to wait for a trim of this cluster to end."""
 _LEARNS_S: Final = 5.0
+
+
+def _writer(reader: ClusterReader) -> ClusterWriter:
+    return ClusterWriter(reader.settings, {PROTECTED_TOPIC}, reader.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +52,21 @@ class ProtectJob:
         run: the run's name, for records and the audit log.
         permit: entered around each change; raises if it may not be made.
         progress: called with what is being done.
+        alterer_for: creates what changes settings; not called by a dry run.
+        writer_for: creates what appends records, likewise.
     """
 
     reader: ClusterReader
     selection: Selection
-    memories: Memories
+    memories: Callable[[str], Ledger]
     state_dir: Path
     clock_ms: Callable[[], int]
     terms: Terms
     run: str
     permit: Callable[[], AbstractContextManager[None]] = nullcontext
     progress: Progress = silent
+    alterer_for: Callable[[ClusterReader], ConfigAlterer] = ConfigAlterer
+    writer_for: Callable[[ClusterReader], ClusterWriter] = _writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +229,10 @@ class _Changes:
         live = {(one.topic, key): value for one in planned.reading.topics for key, value in one.live.items()}
         with (
             trim_lock(folder, timestamp(job.clock_ms()), _LOCK_S),
-            ClusterWriter(reader.settings, {PROTECTED_TOPIC}, reader.timeout_s) as writer,
+            job.writer_for(reader) as writer,
         ):
             log = AuditLog(folder)
-            yield cls(job, planned.memory, planned.records, ConfigAlterer(reader), writer, log, live)
+            yield cls(job, planned.memory, planned.records, job.alterer_for(reader), writer, log, live)
 
     def settle(self, records: Sequence[Record]) -> None:
         """Record changes that a crash left open as made."""

@@ -23,7 +23,7 @@ STUCK_S: Final = 900.0
 
 KINDS: Final = (
     *("broker", "unreachable", "unauthorized", "policy", "state", "locked", "refused", "partition", "election"),
-    *("textfile", "shipping", "system", "other"),
+    *("protect", "textfile", "shipping", "system", "other"),
 )
 """Every value of the label ``kind`` (docs/watch.md)."""
 
@@ -59,6 +59,7 @@ class Board:
         cluster: the cluster's id, empty until it is known.
         measured: the last plan's values, None before the first.
         planned_s: when that was made (Unix time).
+        protected: how many settings are raised now, None if that was not looked at.
     """
 
     interval_s: float
@@ -71,6 +72,8 @@ class Board:
     planned_s: float | None = None
     trimmed_records: int = 0
     trimmed_bytes: int = 0
+    protected: int | None = None
+    protect_changes: int = 0
     failures: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     _ticked: float = field(init=False)
     _succeeded: float | None = None

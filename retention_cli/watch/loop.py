@@ -218,9 +218,17 @@ class Loop:
             return "policy", str(passed.broken)
         if passed.refused:
             return "refused", "; ".join(reason.text for reason in passed.plan.refusals)
+        if passed.unprotected is not None:
+            return kind_of(passed.unprotected) or "protect", f"protect: {passed.unprotected}"
+        if passed.protected is not None and (undone := passed.protected.failed):
+            self.board.fail("protect", len(undone) - 1)
+            return (
+                "protect",
+                f"protect: {undone[0].decision.setting} of topic {undone[0].decision.topic}: {undone[0].problem}",
+            )
         if passed.hold is not None and passed.hold.code in ("ledger", "audit"):
             return "state", passed.hold.text
-        if self.trims and (problem := self.leadership.problem) is not None:
+        if (problem := self.leadership.problem) is not None:
             return "election", problem
         if report is not None:
             if lost := report.count("failed") + report.count("unverified"):
@@ -283,6 +291,8 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
     if short := [one for one in plan.disks if one.short_bytes]:
         missing = format_bytes(sum(one.short_bytes for one in short))
         rest.append(f"{count(len(short), 'disk')} above the ceiling, short by {missing}")
+    if passed.protected is not None:
+        rest.append(f"{count(passed.protected.raised, 'setting')} raised")
     if not trims:
         rest.append("dry")
     return f"pass {number:,}: {'; '.join([*_doing(passed), *rest])}; {seconds:.1f} s"
@@ -300,6 +310,7 @@ def pass_facts(number: int, passed: Passed, seconds: float) -> dict[str, object]
         "keep": totals.keep,
         "hold": totals.hold,
         "skip": totals.skip,
+        **({} if passed.protected is None else {"raised": passed.protected.raised}),
         "holds": dict(passed.measured.holds),
         "not_trimmed": None if passed.hold is None else {"code": passed.hold.code, "text": printable(passed.hold.text)},
         **trimmed,

@@ -32,6 +32,8 @@ _METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "How long at least until R4, R6 or the brokers take what this consumer has not read.",
         ("group", "topic"),
     ),
+    "protected_settings": ("Settings of topics that are raised now, as required groups have not read (P1).", ()),
+    "protect_changes_total": ("Settings of topics that this process has raised, lowered or restored.", ()),
     "disk_usage_ratio": ("Share of a log dir's volume in use, before the plan.", ("broker", "log_dir")),
     "disk_ceiling_ratio": ("The policy's ceiling for disks (R6).", ()),
 }
@@ -74,6 +76,8 @@ class _Collector:
             "trimmed_records_total": {(): now.trimmed_records},
             "trimmed_bytes_total": {(): now.trimmed_bytes},
             "failures_total": _by_label(now.failures),
+            "protected_settings": {(): now.protected},
+            "protect_changes_total": {(): now.protect_changes},
         }
         if (values := now.measured) is not None:
             found |= {

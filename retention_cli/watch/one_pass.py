@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.audit.chain import Link
 from retention_cli.audit.files import HeadError, read_head
+from retention_cli.audit.lock import LockedError
 from retention_cli.audit.log import NamedLedger
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.codes import Code
@@ -23,10 +25,14 @@ from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
-from retention_cli.policy.selection import Selection
+from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.protect.run import Protection, ProtectJob, plan_protection
+from retention_cli.protect.run import carry_out as carry_out_protection
+from retention_cli.protect.value import Terms
 from retention_cli.state.memories import Kind, Memories
 from retention_cli.trim.batches import StopError
 from retention_cli.trim.history import past_day
+from retention_cli.trim.journal import new_run_name
 from retention_cli.trim.narrow import Ceiling, Narrowed, narrowed
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, PlanRefusedError, TrimJob, carry_out, shipped
@@ -48,7 +54,7 @@ class Passed:
     """What a pass came to. ``hold`` is why nothing was trimmed of a plan; ``notes`` are what else to say.
 
     ``refused``: the policy's limits refuse the whole plan. ``narrowed`` is the plan under the ceiling, if it was
-    carried out.
+    carried out. ``protected`` is what became of topics' own retention, ``unprotected`` why that could not be looked at.
     """
 
     plan: Plan
@@ -59,6 +65,8 @@ class Passed:
     narrowed: Narrowed | None = None
     report: TrimReport | None = None
     notes: Sequence[Reason] = ()
+    protected: Protection | None = None
+    unprotected: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -79,6 +87,8 @@ class Passes:
         exit_code_for: the exit code that a run's last line in the audit log has.
         uninterrupted: entered around each batch; a signal waits until it is left.
         progress: called often while something is read.
+        protects: whether topics' own retention is raised while required groups lag.
+        on_protected: called with the result of that as soon as it exists.
     """
 
     reader: Callable[[], ClusterReader]
@@ -94,6 +104,8 @@ class Passes:
     exit_code_for: ExitCodeFor
     uninterrupted: Callable[[], AbstractContextManager[None]]
     progress: Progress
+    protects: bool = False
+    on_protected: Callable[[Protection], None] = lambda _made: None
     _cluster_id: str | None = field(default=None, init=False)
     _clocks: tuple[int, float] | None = field(default=None, init=False)
     _head: Link | None = field(default=None, init=False)
@@ -113,17 +125,55 @@ class Passes:
         with self.reader() as reader:
             if self._cluster_id is not None:
                 self._pin(reader.metadata([]).cluster_id)
-            if self.trims:
+            if self.trims or self.protects:
                 self.leadership.look(reader, look.selection.policy.state)
             memories = self.memories(reader, look.selection.policy.state)
             try:
-                passed = self._with(reader, look, memories)
+                protected, unprotected = self._protect(reader, look, memories)
+                passed = replace(self._with(reader, look, memories), protected=protected, unprotected=unprotected)
                 memories.save(self.clock_ms())
                 if memories.kind == "local" and (passed.hold is None or passed.hold.code != "ledger"):
                     self._ledger = memories.named(passed.plan.cluster_id) or self._ledger
                 return passed
             finally:
                 memories.close()
+
+    def _protect(
+        self, reader: ClusterReader, look: Look, memories: Memories
+    ) -> tuple[Protection | None, Exception | None]:
+        """Raise or restore topics' own retention, before the plan; a failure of it keeps no plan from being made.
+
+        By a policy that is broken or has just changed nothing is lowered.
+        """
+        term = self.leadership.term()
+        if not self.protects or term is None:
+            return None, None
+
+        @contextmanager
+        def permit() -> Iterator[None]:
+            with self.uninterrupted():
+                self.leadership.check(term)
+                yield
+
+        job = ProtectJob(
+            reader=reader,
+            selection=look.selection,
+            memories=memories,
+            state_dir=self.state_dir,
+            clock_ms=self.clock_ms,
+            terms=Terms(self.every_ms, lowers=look.hold is None),
+            run=new_run_name(self.clock_ms()),
+            permit=permit,
+            progress=self.progress,
+        )
+        try:
+            planned = plan_protection(job)
+            self._pin(planned.protection.cluster_id)
+            made = carry_out_protection(job, planned)
+        except (BrokerError, StateError, LockedError, NothingMatchesError, StopError) as error:
+            return None, error
+        self.on_protected(made)
+        return made, None
 
     def _with(self, reader: ClusterReader, look: Look, memories: Memories) -> Passed:
         selection = look.selection

@@ -16,6 +16,7 @@ from kretain.options import rules
 from kretain.options.common import Common, OptionGroup, duration_ms, now_ms, option, single_command, size_bytes
 
 if TYPE_CHECKING:
+    from retention_cli.protect.run import Protection
     from retention_cli.trim.report import TrimReport
     from retention_cli.watch.board import Board
 
@@ -65,6 +66,9 @@ def watch(
         ),
     ] = "5m",  # type: ignore[assignment]  # (the option's parser reads it)
     trim: Annotated[bool, option("--trim", help="Delete. Without it, watch only plans.")] = False,
+    protect: Annotated[
+        bool, option("--protect", help="Raise retention while required groups lag (kretain protect).")
+    ] = False,
     max_records: Annotated[
         int | None, option("--max-records", metavar="N", min=1, help="Trim at most this many records per pass.")
     ] = None,
@@ -96,6 +100,8 @@ def watch(
       kretain watch -p policy.yaml
 
       kretain watch -p policy.yaml --trim --interval 10m --max-records 50000000
+
+      kretain watch -p policy.yaml --trim --protect
 
       kretain watch -p policy.yaml --trim --listen 0.0.0.0:9308
 
@@ -134,7 +140,7 @@ def watch(
 
     notifier = Notifier(settings.name, _say)
     ending, leadership = Ending(), Leadership(standby_group, _say)
-    board = Board(interval / 1000, lambda: trim and leadership.term() is not None, lambda: policy.valid)
+    board = Board(interval / 1000, lambda: (trim or protect) and leadership.term() is not None, lambda: policy.valid)
     passes = Passes(
         reader=lambda: settings.reader(patient=True),
         memories=settings.memories,
@@ -149,6 +155,8 @@ def watch(
         exit_code_for=exit_codes(),
         uninterrupted=ending.uninterrupted,
         progress=board.tick,
+        protects=protect,
+        on_protected=lambda made: _protected(board, made, quiet=common.quiet),
     )
     still()
     with ExitStack() as stack:
@@ -164,6 +172,7 @@ def watch(
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
             _say(f"metrics and health on http://{host}:{server.port}/metrics, /healthz, /readyz", "started")
         does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
+        does += " and protects" if protect else ""
         _say(f"{does} every {format_duration(interval)}", "started")
         end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
         Loop(
@@ -197,6 +206,16 @@ def _quiet(text: str, event: str = "note", /, **facts: object) -> None:
     """Print errors alone."""
     if event == "failed":
         _say(text, event, **facts)
+
+
+def _protected(board: Board, made: Protection, *, quiet: bool) -> None:
+    """Count what protect changed, and print a line for each change."""
+    from kretain.render.protect import change_line
+
+    board.protected = made.raised
+    board.protect_changes += len([row for row in made.changes if row.outcome == "done"])
+    for row in [] if quiet else made.changes:
+        _say(change_line(row), "protect", topic=row.decision.topic, setting=row.decision.setting)
 
 
 def _note(deeds: Deeds, report: TrimReport) -> None:

@@ -62,6 +62,18 @@ def question(made: Protection) -> str:
     return f"Change {count(len(made.changes), 'setting')} of {count(topics, 'topic')} in cluster {made.cluster_id}?"
 
 
+def change_line(row: Row) -> str:
+    """Return a change as a line of the log: ``orders: retention.ms raised from 7d to 8d for group billing``."""
+    one = row.decision
+    if one.action == "release":
+        return f"{one.topic}: {one.setting} is left alone: {one.reasons[0].text}"
+    done = {"raise": "raised", "lower": "lowered", "restore": "restored"}[one.action]
+    verb = done if row.outcome == "done" else f"not {done} ({row.problem})"
+    whom = f" for group {one.group}" if one.group and one.action != "restore" else ""
+    old, new = shown(one.setting, one.old), shown(one.setting, one.new)
+    return f"{one.topic}: {one.setting} {verb} from {old} to {new}{whom}"
+
+
 def shown(setting: str, value: int | None) -> str:
     """Return a limit for people."""
     if value is None:

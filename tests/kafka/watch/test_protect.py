@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from tests.support.watching import watching
-from tests.support.world import World, wait_until
+from tests.support.world import QUIET, World, reader_for, wait_until
 
 SECOND = 1000
+MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1"))
+"""How long the consumer that stops is watched: for half of that it does not read."""
 
 
-def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> str:
+def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> Path:
     """Write a policy that protects a topic; return its path."""
     path = world.state_dir.parent / "policy.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     more = "".join(f", {key.replace('_', '.')}: {value}" for key, value in ({"max": "10m"} | rule).items())
     path.write_text(
-        f"version: 1\ntopics:\n  - match: {topic}\n"
-        f"    retention.until.consumed: {{groups: [{group}]{more}}}\n"
+        f"version: 1\ntopics:\n  - match: {topic}\n    retention.until.consumed: {{groups: [{group}]{more}}}\n"
     )
-    return str(path)
+    return path
 
 
 def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
     """Return a topic's own value of a setting, None if it has none."""
-    from tests.support.world import reader_for
-
     with reader_for(world.bootstrap) as reader:
         values = reader.own_values([topic], [key])[topic]
     assert isinstance(values, dict), values
     return values.get(key)
 
 
-def expiring(world: World, stem: str, retention_ms: int = 20 * SECOND, **more: str) -> str:
-    """Make a topic whose segments are closed after a second, with a record in each of three."""
-    topic = world.topic(stem, retention_ms=str(retention_ms), segment_ms="1000", **more)
+def expiring(world: World, stem: str, retention_ms: int = 20 * SECOND) -> str:
+    """Make a topic whose segments are closed after a second, with some records in each of three."""
+    topic = world.topic(stem, retention_ms=str(retention_ms), segment_ms="1000")
     for _ in range(3):
         world.produce(topic, 10)
         time.sleep(1.1)
@@ -46,9 +52,9 @@ def expiring(world: World, stem: str, retention_ms: int = 20 * SECOND, **more: s
     return topic
 
 
-def protect(world: World, policy: str, *more: str, every: str = "1s", check: int = 0) -> Any:
+def protect(world: World, policy: Path, *more: str, every: str = "1s", check: int = 0) -> Any:
     """Run it once; return its rows by setting."""
-    done = world.cli("protect", "-p", policy, "--every", every, "-o", "json", *more, check=check)
+    done = world.cli("protect", "-p", str(policy), "--every", every, "-o", "json", *more, check=check)
     return {row["setting"]: row for row in json.loads(done.out)["settings"]}
 
 
@@ -72,3 +78,102 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
     events = [json.loads(line) for line in next(world.state_dir.rglob("audit.jsonl")).read_text().splitlines()]
     assert [one["event"] for one in events] == ["protect", "protected"]
     assert world.cli("history", "--verify", check=0)
+
+
+@dataclass
+class Reader:
+    """A group that reads a topic in the background, commits, stops and comes back."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    seen: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        over = threading.Event()
+        settings = {"group.id": self.group, "auto.offset.reset": "earliest", "logger": QUIET}
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "enable.auto.commit": False, **settings})
+        consumer.subscribe([self.topic])
+
+        def loop() -> None:
+            while not over.is_set():
+                some = [one for one in consumer.consume(1000, 0.2) if one.error() is None]
+                if some:
+                    self.seen += [int(one.value() or b"-1") for one in some]
+                    consumer.commit(asynchronous=False)
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            consumer.close()
+
+    @property
+    def lost(self) -> int:
+        """How many records went before it read them."""
+        return sum(later - earlier - 1 for earlier, later in zip(self.seen, self.seen[1:], strict=False))
+
+
+@contextmanager
+def numbered(bootstrap: str, *topics: str) -> Iterator[None]:
+    """Append consecutive numbers to each topic, five a second, for as long as the context is open."""
+    over = threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap, "logger": QUIET})
+
+    def loop() -> None:
+        number = 0
+        while not over.wait(0.2):
+            for topic in topics:
+                producer.produce(topic, str(number).encode(), partition=0)
+            producer.flush(10)
+            number += 1
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.long
+def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_without(electing: World) -> None:
+    """What must be shown: it stops for half of the time, and returns; then the original is restored."""
+    world, minute = electing, MINUTES * 60
+    retention_s = max(12, round(minute / 15))
+    config: dict[str, Any] = {
+        "retention_ms": str(retention_s * SECOND),
+        "segment_ms": str(max(1, retention_s // 10) * SECOND),
+    }
+    kept, other = (world.topic(stem, **config) for stem in ("kept", "other"))
+    readers = [Reader(world.bootstrap, topic, f"{topic}-billing") for topic in (kept, other)]
+    policy = policy_of(world, kept, readers[0].group, max="2h")
+    largest = 0
+    with numbered(world.bootstrap, kept, other), watching(world, policy, "--protect", "--interval", "5s") as watcher:
+        with readers[0].reading(), readers[1].reading():
+            wait_until(lambda: all(one.seen for one in readers), "both groups read")
+            time.sleep(minute / 6)
+        assert own(world, kept) == config["retention_ms"]
+        stopped = time.monotonic()
+        while time.monotonic() < stopped + minute / 2:
+            time.sleep(1)
+            largest = max(largest, int(own(world, kept) or 0))
+        with readers[0].reading(), readers[1].reading():
+            wait_until(lambda: own(world, kept) == config["retention_ms"], "the original value", minute / 3 + 30)
+            time.sleep(5)
+        watcher.wait_for("retention.ms restored from")
+        changes = watcher.metrics()[("kretain_protect_changes_total",)]
+        assert watcher.metrics()[("kretain_protected_settings",)] == 0
+        assert watcher.end() == 0
+    print(  # noqa: T201  (what a run of an hour is for)
+        f"{minute / 60:g} min: {len(readers[0].seen):,} read, {readers[0].lost} lost; without protect "
+        f"{len(readers[1].seen):,} read, {readers[1].lost} lost; {changes:g} changes, {largest} ms at most"
+    )
+    assert readers[0].lost == 0
+    assert readers[1].lost > 0
+    assert largest < (retention_s + minute) * SECOND
