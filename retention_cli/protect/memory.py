@@ -54,7 +54,8 @@ class RaisedSettings:
     def __init__(self, reader: ClusterReader, ledger: Ledger) -> None:
         self._reader = reader
         self._ledger = ledger
-        self._end = 0
+        self._start = 0  # what lies behind was not there when the records were read
+        self._ours: set[int] = set()
 
     def read(self) -> Records:
         """Return the last record of each setting.
@@ -66,7 +67,9 @@ class RaisedSettings:
         found: Records = {}
         for text, value in self._ledger.raised().items() if self._ledger.on_disk else ():
             _add(found, text, value)
-        for one in self._messages(0):
+        self._start = 0
+        messages, self._start = self._messages()
+        for one in messages:
             if one.key is not None and one.value is not None:
                 _add(found, one.key.decode("utf-8", "replace"), one.value)
         return found
@@ -79,22 +82,24 @@ class RaisedSettings:
             BrokerError, StateError: it could not be written, to the cluster or to the ledger.
         """
         text = _RECORD.dump_json(record)
-        key, start = record.key.encode(), self._end
+        key = record.key.encode()
         at = writer.append(PROTECTED_TOPIC, key, text).offset
-        between = [one for one in self._messages(start) if one.key == key and one.offset < at]
-        if between:  # that one came first: it is put back as the last word
-            writer.append(PROTECTED_TOPIC, key, between[-1].value)
+        self._ours.add(at)
+        others = [one for one in self._messages()[0] if one.key == key and one.offset not in self._ours]
+        if others:
+            if others[-1].offset < at:  # that one came first: it is put back as the last word
+                writer.append(PROTECTED_TOPIC, key, others[-1].value)
             raise MovedError(f"another kretain is changing {record.setting} of topic {record.topic} now")
         if self._ledger.on_disk:
             self._ledger.note_raised(record.key, text.decode())
 
-    def _messages(self, start: int) -> list[Stored]:
+    def _messages(self) -> tuple[list[Stored], int]:
+        """Return the messages since the records were read, and where they end."""
         ranges = look_at(self._reader, PROTECTED_TOPIC).ranges
         if len(ranges) != 1:
             raise RequestFailedError(f"topic {PROTECTED_TOPIC} must have one partition", retriable=False)
         ((tp, span),) = ranges.items()
-        self._end = span.end
-        return read_stored(self._reader, {tp: span._replace(start=max(start, span.start))})
+        return read_stored(self._reader, {tp: span._replace(start=max(self._start, span.start))}), span.end
 
 
 def check_writable(reader: ClusterReader) -> None:

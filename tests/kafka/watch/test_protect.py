@@ -19,7 +19,7 @@ from tests.support.watching import watching
 from tests.support.world import QUIET, World, reader_for, wait_until
 
 SECOND = 1000
-MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1"))
+MINUTES: Final = float(os.environ.get("PROTECT_MINUTES", "1.5"))
 """How long the consumer that stops is watched: for half of that it does not read."""
 
 
@@ -145,7 +145,8 @@ def numbered(bootstrap: str, *topics: str) -> Iterator[None]:
 def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_without(electing: World) -> None:
     """What must be shown: it stops for half of the time, and returns; then the original is restored."""
     world, minute = electing, MINUTES * 60
-    retention_s = max(12, round(minute / 15))
+    retention_s = max(20, round(minute / 15))
+    interval = f"{max(1, retention_s // 20)}s"
     config: dict[str, Any] = {
         "retention_ms": str(retention_s * SECOND),
         "segment_ms": str(max(1, retention_s // 10) * SECOND),
@@ -154,7 +155,10 @@ def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_w
     readers = [Reader(world.bootstrap, topic, f"{topic}-billing") for topic in (kept, other)]
     policy = policy_of(world, kept, readers[0].group, max="2h")
     largest = 0
-    with numbered(world.bootstrap, kept, other), watching(world, policy, "--protect", "--interval", "5s") as watcher:
+    with (
+        numbered(world.bootstrap, kept, other),
+        watching(world, policy, "--protect", "--interval", interval) as watcher,
+    ):
         with readers[0].reading(), readers[1].reading():
             wait_until(lambda: all(one.seen for one in readers), "both groups read")
             time.sleep(minute / 6)

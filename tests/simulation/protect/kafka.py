@@ -1,0 +1,222 @@
+"""A cluster in memory for protection: topics whose brokers delete by time and size, groups, a disk, settings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final, Self
+
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_dirs import LogDirState, Replica
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.records import Range, Reached
+from retention_cli.brokers.writer import Appended
+from retention_cli.core.model import TopicPartition
+from retention_cli.state.own_topics import PROTECTED_TOPIC
+
+CHECK_MS: Final = 60_000
+RECORD: Final = 1_000
+SEGMENT: Final = 5
+DISK: Final = 1_000_000
+DEFAULTS: Final = {
+    "cleanup.policy": "delete",
+    "segment.ms": "1",
+    "segment.bytes": "1",
+    "remote.storage.enable": "false",
+}
+LIMITS: Final = {"retention.ms": str(3_600_000), "retention.bytes": "-1"}
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic of one partition: the timestamps of its records, where it starts, and its own settings."""
+
+    topic_id: str
+    stamps: list[int] = field(default_factory=list)
+    start: int = 0
+    own: dict[str, str] = field(default_factory=dict)
+
+    def limit(self, key: str) -> int:
+        return int(self.own.get(key, LIMITS[key]))
+
+    @property
+    def size(self) -> int:
+        return (len(self.stamps) - self.start) * RECORD
+
+    def sweep(self, now_ms: int) -> None:
+        """Delete whole segments that are too old or too many, as a broker does; the last one stays by size."""
+        while self.start < len(self.stamps):
+            end = min(len(self.stamps), self.start + SEGMENT)
+            old, most = self.limit("retention.ms"), self.limit("retention.bytes")
+            aged = old >= 0 and max(self.stamps[self.start : end]) < now_ms - old
+            if not aged and not (0 <= most <= (len(self.stamps) - end) * RECORD):
+                return
+            self.start = end
+
+
+class Killed(BaseException):
+    """The process that changes settings dies."""
+
+
+class ProtectKafka:
+    """The cluster. ``hook`` is called right before and after each append and each change of a setting."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_800_000_000_000
+        self.ids = itertools.count(1)
+        self.topics: dict[str, Topic] = {}
+        self.groups: dict[str, dict[str, int]] = {}
+        self.unreadable: set[str] = set()
+        self.messages: list[tuple[bytes, bytes | None]] = []
+        self.others = 0
+        self.refused = 0
+        self.hook: Callable[[str], None] = lambda _where: None
+        self.altered: list[tuple[str, str, str | None]] = []
+
+    def create(self, name: str) -> None:
+        self.topics[name] = Topic(f"ID{next(self.ids):020d}")
+
+    @property
+    def used(self) -> int:
+        return self.others + sum(one.size for one in self.topics.values())
+
+    def pass_time(self, milliseconds: int) -> None:
+        for _ in range(0, milliseconds, CHECK_MS):
+            self.now_ms += min(CHECK_MS, milliseconds)
+            for one in self.topics.values():
+                one.sweep(self.now_ms)
+
+
+@dataclass(slots=True)
+class Hands:
+    """What appends records and changes settings, as the engine's writer and alterer do."""
+
+    kafka: ProtectKafka
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
+        assert topic == PROTECTED_TOPIC
+        self.kafka.hook("append")
+        self.kafka.messages.append((key, value))
+        at = len(self.kafka.messages) - 1
+        self.kafka.hook("appended")
+        return Appended(0, at, self.kafka.now_ms)
+
+    def alter(self, topic: str, key: str, value: str | None) -> RequestFailedError | None:
+        self.kafka.hook("alter")
+        if self.kafka.refused:
+            self.kafka.refused -= 1
+            return RequestFailedError("POLICY_VIOLATION", retriable=False, answered=True)
+        own = self.kafka.topics[topic].own
+        if value is None:
+            own.pop(key, None)
+        else:
+            own[key] = value
+        self.kafka.altered.append((topic, key, value))
+        self.kafka.hook("altered")
+        return None
+
+
+class ProtectReader:
+    """The reader's methods that protection calls."""
+
+    timeout_s = 1.0
+    settings = SimpleNamespace(bootstrap="simulated")
+
+    def __init__(self, kafka: ProtectKafka) -> None:
+        self._kafka = kafka
+        self._waited = 0.0
+        self.clock = SimpleNamespace(monotonic=lambda: self._waited, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self._waited += seconds
+
+    def check_offers(self, *_: object) -> None:
+        pass
+
+    def brokers(self) -> list[int]:
+        return [1]
+
+    def metadata(self, topics: Collection[str] | None = None) -> ClusterMetadata:
+        place = {0: PartitionMetadata(1, 0, (1,))}
+        found = {
+            name: TopicMetadata(name, one.topic_id, internal=False, partitions=place)
+            for name, one in self._kafka.topics.items()
+        }
+        found[PROTECTED_TOPIC] = TopicMetadata(PROTECTED_TOPIC, "own", internal=False, partitions=place)
+        chosen = {name: one for name, one in found.items() if topics is None or name in topics}
+        return ClusterMetadata("simulated", frozenset([1]), chosen)
+
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        known = {name: {**DEFAULTS, **LIMITS, **self._kafka.topics[name].own} for name in topics}
+        return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
+
+    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {
+            name: {key: value for key, value in self._kafka.topics[name].own.items() if key in keys} for name in topics
+        }
+
+    def broker_values(self, brokers: Sequence[int], keys: Sequence[str]) -> dict[int, dict[str, str]]:
+        return {broker: dict.fromkeys(keys, str(CHECK_MS)) for broker in brokers}
+
+    def read_commits(self, names: Sequence[str], on_group: Callable[[Any], None]) -> None:
+        for name in names:
+            if name in self._kafka.unreadable:
+                on_group(CommitsUnknown(name, "its coordinator is away", None))
+            else:
+                at = self._kafka.groups.get(name, {})
+                on_group(GroupCommits(name, {topic: [(0, offset, None)] for topic, offset in at.items()}))
+
+    def extents(self, leaders: Mapping[TopicPartition, Any], _end: str = "latest") -> dict[TopicPartition, Range]:
+        return {tp: self._range(tp.topic) for tp in leaders}
+
+    def _range(self, name: str) -> Range:
+        if name == PROTECTED_TOPIC:
+            return Range(0, len(self._kafka.messages))
+        one = self._kafka.topics[name]
+        return Range(one.start, len(one.stamps))
+
+    def search_records(self, searches: Mapping[TopicPartition, Any], _seconds: float) -> dict[TopicPartition, Reached]:
+        stamps = {tp: self._kafka.topics[tp.topic].stamps for tp in searches}
+        return {
+            tp: Reached(one.start, stopped=False, timestamp=stamps[tp][one.start], record=one.start)
+            for tp, one in searches.items()
+        }
+
+    def list_offsets(self, wanted: Sequence[Mapping[TopicPartition, int]], _leaders: object) -> list[dict[Any, Any]]:
+        return [{tp: self._at(tp, since) for tp, since in one.items()} for one in wanted]
+
+    def _at(self, tp: TopicPartition, since_ms: int) -> Found | NotFound:
+        one = self._kafka.topics[tp.topic]
+        later = (n for n in range(one.start, len(one.stamps)) if one.stamps[n] >= since_ms)
+        at = next(later, None)
+        return NotFound() if at is None else Found(at, one.stamps[at])
+
+    def log_dirs(self, brokers: Sequence[int]) -> dict[int, list[LogDirState]]:
+        replicas = [Replica(TopicPartition(name, 0), one.size, False) for name, one in self._kafka.topics.items()]
+        usable = max(0, DISK - self._kafka.used)
+        return {broker: [LogDirState("/data", DISK, usable, replicas)] for broker in brokers}
+
+    def read_ranges(
+        self, ranges: Mapping[TopicPartition, Range], _deadline: float, on_record: Callable[..., Any]
+    ) -> dict[TopicPartition, None]:
+        for tp, span in ranges.items():
+            for at in range(span.start, span.end):
+                key, value = self._kafka.messages[at]
+                message = SimpleNamespace(
+                    offset=lambda at=at: at,
+                    key=lambda key=key: key,
+                    value=lambda value=value: value,
+                    timestamp=lambda: (1, self._kafka.now_ms),
+                )
+                on_record(tp, message)
+        return dict.fromkeys(ranges)

@@ -1,0 +1,276 @@
+"""Random sequences of what happens to a cluster and to those who protect it, judged by what only the simulation knows."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.memory.ledger import Ledger
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
+from retention_cli.protect.run import ProtectJob, carry_out, plan_protection, resume
+from retention_cli.protect.value import SETTINGS, Terms
+from tests.simulation.protect.kafka import CHECK_MS, DISK, LIMITS, RECORD, Hands, Killed, ProtectKafka, ProtectReader
+from tests.simulation.scene import ViolationError
+
+HOUR: Final = 3_600_000
+EVERY_MS: Final = 5 * 60_000
+MARGIN_MS: Final = 3 * EVERY_MS + CHECK_MS
+MAX_MS: Final = 48 * HOUR
+MAX_BYTES: Final = 400 * RECORD
+CEILING: Final = 60
+TOPICS: Final = ("a", "b", "spared")
+OPERATORS: Final = 3
+Step = tuple[str, int, int]
+POLICY: Final = f"""
+version: 1
+disks: {{log.retention.disk.usage.percent: {CEILING}}}
+topics:
+  - match: a
+    retention.until.consumed: {{groups: [g, h], max: 48h}}
+  - match: b
+    retention.until.consumed: {{groups: [g], max: 48h, max.bytes: {MAX_BYTES}}}
+"""
+_WEIGHTS: Final = {
+    "produce": 8,
+    "wait": 10,
+    "read": 5,
+    "protect": 14,
+    "die": 5,
+    "meet": 4,
+    "by_hand": 2,
+    "recreate": 1,
+    "others": 2,
+    "drop_group": 1,
+    "hide_group": 1,
+    "refuse": 1,
+    "resume": 1,
+    "pause": 1,
+}
+
+
+def sequence_of(seed: int, length: int = 40) -> list[Step]:
+    chance = random.Random(seed)
+    names, weights = list(_WEIGHTS), list(_WEIGHTS.values())
+    return [(name, chance.randrange(1000), chance.randrange(1000)) for name in chance.choices(names, weights, k=length)]
+
+
+class ProtectWorld:
+    """The cluster, its operators, and what people set by hand."""
+
+    def __init__(self) -> None:
+        self.kafka = ProtectKafka()
+        self.root = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.selection = Selection(parse_policy(POLICY, "simulated", "sha256:0"), ())
+        self.hand: dict[tuple[str, str], str | None] = {}
+        self.tampered: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self.shrunk = False
+        for name in TOPICS:
+            self.begin(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def begin(self, name: str) -> None:
+        self.kafka.create(name)
+        self.hand |= {(name, key): None for key in SETTINGS}
+        self.tampered.discard(name)
+        for at in self.kafka.groups.values():
+            at.pop(name, None)
+        for group in ("g", "h"):
+            if group in self.kafka.groups:
+                self.kafka.groups[group][name] = 0
+
+    def job(self, operator: int) -> ProtectJob:
+        hands: Any = Hands(self.kafka)
+        return ProtectJob(
+            reader=cast(Any, ProtectReader(self.kafka)),
+            selection=self.selection,
+            memories=lambda _cluster: Ledger(None),
+            state_dir=self.root / str(operator),
+            clock_ms=lambda: self.kafka.now_ms,
+            terms=Terms(EVERY_MS),
+            run=f"run-{operator}",
+            alterer_for=lambda _reader: hands,
+            writer_for=lambda _reader: hands,
+        )
+
+    # -- what happens ------------------------------------------------------------------------
+
+    def do(self, step: Step) -> None:
+        getattr(self, f"do_{step[0]}")(*step[1:])
+
+    def do_produce(self, which: int, count: int) -> None:
+        one = self.kafka.topics[TOPICS[which % 3]]
+        one.stamps += [self.kafka.now_ms - (count % 7) * 1000] * (1 + count % 40)
+
+    def do_wait(self, how_long: int, _more: int) -> None:
+        self.kafka.pass_time((1 + how_long % 20) * CHECK_MS)
+
+    def do_pause(self, how_long: int, _more: int) -> None:
+        self.kafka.pass_time((1 + how_long % 60) * 10 * CHECK_MS)
+
+    def do_read(self, which: int, share: int) -> None:
+        name, group = TOPICS[which % 3], "gh"[share % 2]
+        topic, at = self.kafka.topics[name], self.kafka.groups.setdefault(group, {})
+        end, now = len(topic.stamps), max(topic.start, at.get(name, 0))
+        at[name] = end if share % 3 else now + (end - now) // 2
+
+    def do_by_hand(self, which: int, value: int) -> None:
+        name, key = TOPICS[which % 3], SETTINGS[value % 2 if value % 5 == 0 else 0]
+        own = self.kafka.topics[name].own
+        chosen = (
+            None if value % 4 == 0 else str((2 + value % 60) * HOUR + 1 if key == "retention.ms" else 90_001 + value)
+        )
+        if own.get(key) == chosen or chosen in {said for *_, said in self.kafka.altered}:
+            return
+        own.pop(key, None)
+        if chosen is not None:
+            own[key] = chosen
+        self.hand[name, key] = chosen
+        self.tampered.add(name)
+
+    def do_recreate(self, which: int, _more: int) -> None:
+        self.begin(TOPICS[which % 3])
+
+    def do_others(self, how_much: int, _more: int) -> None:
+        self.kafka.others = how_much % 3 * DISK * 3 // 10
+
+    def do_drop_group(self, which: int, _more: int) -> None:
+        self.kafka.groups.pop("gh"[which % 2], None)
+
+    def do_hide_group(self, which: int, _more: int) -> None:
+        self.kafka.unreadable ^= {"gh"[which % 2]}
+
+    def do_refuse(self, _which: int, _more: int) -> None:
+        self.kafka.refused = 1
+
+    def do_resume(self, which: int, how: int) -> None:
+        name = TOPICS[which % 2]
+        try:
+            resume(self.job(how % OPERATORS), name, "resume" if how % 2 else "restore")
+        except BrokerError:
+            return
+        self.tampered.discard(name)
+        if how % 2:  # what is live counts as the original from now on
+            self.hand |= {(name, key): self.kafka.topics[name].own.get(key) for key in SETTINGS}
+
+    def do_protect(self, operator: int, _more: int) -> None:
+        self.protect(operator % OPERATORS)
+
+    def do_die(self, operator: int, at: int) -> None:
+        """The process dies right before or after one of its next steps."""
+        left = 1 + at % 8
+
+        def hook(_where: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Killed
+
+        self.kafka.hook = hook
+        try:
+            self.protect(operator % OPERATORS)
+        except Killed:
+            self.counts["killed"] += 1
+        finally:
+            self.kafka.hook = lambda _where: None
+
+    def do_meet(self, operator: int, at: int) -> None:
+        """Another operator runs, or a person changes a setting, in the middle of a run."""
+        left, by_hand = 1 + at % 8, at % 3 == 0
+
+        def hook(where: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.kafka.hook = lambda _where: None
+                if by_hand and where != "alter":  # no request can tell that it overwrites what has just been set
+                    self.do_by_hand(at, operator)
+                elif not by_hand and where in ("append", "appended"):
+                    self.protect((operator + 1) % OPERATORS, alone=False)
+                self.counts["met"] += 1
+
+        self.kafka.hook = hook
+        try:
+            self.protect(operator % OPERATORS, alone=False)
+        finally:
+            self.kafka.hook = lambda _where: None
+
+    # -- the judge -----------------------------------------------------------------------------
+
+    def protect(self, operator: int, *, alone: bool = True) -> None:
+        before = {(name, key): one.own.get(key) for name, one in self.kafka.topics.items() for key in SETTINGS}
+        full = self.kafka.used > DISK * CEILING // 100
+        job = self.job(operator)
+        made = carry_out(job, plan_protection(job))
+        self.counts.update(row.decision.action for row in made.rows)
+        for name, key, value in self.kafka.altered:
+            if name == "spared":
+                raise ViolationError(f"P1: {key} of a topic that does not ask for it was set to {value}")
+        if not alone or made.failed:
+            return
+        for (name, key), was in before.items():
+            self.judge(name, key, was, full=full)
+
+    def judge(self, name: str, key: str, was: str | None, *, full: bool) -> None:
+        topic = self.kafka.topics[name]
+        now, hand = topic.own.get(key), self.hand[name, key]
+        original = int(LIMITS[key] if hand is None else hand)
+        if name == "spared" or now == hand:
+            limit = original
+        else:
+            limit = int(now or LIMITS[key])
+            if limit < original:
+                raise ViolationError(f"P4: {key} of {name} is {limit}, below the original {original}")
+            if key == "retention.ms" and limit > max(MAX_MS, original):
+                raise ViolationError(f"P3: {key} of {name} is {limit}, above max")
+            if full and limit > int(was or LIMITS[key]):
+                raise ViolationError(f"P4: {key} of {name} was raised while its disk was above the ceiling")
+        if key != "retention.ms" or name == "spared" or name in self.tampered or original < 0:
+            return
+        room = DISK * CEILING // 100 - self.kafka.used
+        bound = (name == "b" and topic.size > MAX_BYTES // 4) or room < DISK // 3
+        groups = ("g", "h") if name == "a" else ("g",)
+        at = min(
+            self.kafka.groups.get(one, {}).get(name, 0) if one not in self.kafka.unreadable else 0 for one in groups
+        )
+        at = max(at, topic.start)
+        if not bound and at < len(topic.stamps):
+            needed = min(MAX_MS, self.kafka.now_ms - topic.stamps[at] + MARGIN_MS)
+            if limit < needed:
+                raise ViolationError(f"P2: {key} of {name} is {limit}, and its oldest unread record needs {needed}")
+
+    def settle(self) -> None:
+        """All groups read all, nothing fails any more: what people set last must be live again."""
+        self.kafka.refused, self.kafka.others = 0, 0
+        self.kafka.unreadable = set()
+        for name, one in self.kafka.topics.items():
+            for group in ("g", "h"):
+                self.kafka.groups.setdefault(group, {})[name] = len(one.stamps)
+        for _ in range(2):
+            self.protect(OPERATORS)
+        for (name, key), hand in self.hand.items():
+            now = self.kafka.topics[name].own.get(key)
+            if now != hand:
+                raise ViolationError(f"P5: {key} of {name} is {now} in the end, and people set {hand}")
+        self.counts["settled"] += 1
+
+
+def run(sequence: Sequence[Step]) -> ProtectWorld:
+    """Run a sequence, then let everything be read."""
+    with ProtectWorld() as world:
+        for step in sequence:
+            world.do(step)
+        world.settle()
+        return world
