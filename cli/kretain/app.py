@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "init": ("Set up", "init", "Check a cluster, write config.yaml and policy.yaml, show a plan."),
     "context": ("Set up", "context", "List, add and remove the clusters in config.yaml."),
     "policy": ("Set up", "policy", "Write, check and show the policy; change its live settings."),
-    "cluster": ("Set up", "cluster", "Create the topics for live settings and state: cluster."),
+    "cluster": ("Set up", "cluster", "Create kretain's own topics in a cluster."),
     "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
     "completion": ("Set up", "completion", "Print a shell's completion script."),
     "demo": ("Set up", "demo", "Start a Kafka on this machine, and tour plan and trim."),

@@ -212,4 +212,4 @@ async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[s
     }
 
 
-_OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
+_OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 11: "ALTER_CONFIGS", 10: "DESCRIBE_CONFIGS"}

@@ -155,7 +155,7 @@ class ClusterReader:
         return self._wire.run(metadata.may_describe_cluster, self._wire, self._deadline())
 
     def topic_operations(self) -> dict[str, frozenset[str]]:
-        """Return, per topic, which of READ, WRITE, DELETE, DESCRIBE and DESCRIBE_CONFIGS this user may do.
+        """Return, per topic, which operations this user may do, of those that kretain needs (``ALTER_CONFIGS``, …).
 
         Raises:
             BrokerError: no broker answered within the time-out.

@@ -232,6 +232,7 @@ class _Changes:
             job.writer_for(reader) as writer,
         ):
             log = AuditLog(folder)
+            log.rotate(job.selection.policy.audit.max_bytes)
             yield cls(job, planned.memory, planned.records, job.alterer_for(reader), writer, log, live)
 
     def settle(self, records: Sequence[Record]) -> None:

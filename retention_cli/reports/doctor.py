@@ -25,7 +25,7 @@ from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
 from retention_cli.reports.platform import Platform, platform_of
-from retention_cli.state.own_topics import STATE_TOPIC, look_at
+from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, look_at
 from retention_cli.state.state_topic import StateTopic
 
 Verdict = Literal["good", "limited", "missing"]
@@ -66,6 +66,7 @@ _DECIDE: Final = ("plan", "trim", "explain")
 _MOVE: Final = ("policy set",)
 _INIT: Final = ("cluster init",)
 _LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
+_PROTECT: Final = ("protect",)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
@@ -90,6 +91,7 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
         "whether logs were cut: without it commits with a leader epoch hold (F5)",
     ),
     (32, 1, "DescribeConfigs 1", _DECIDE, "missing", "topics' settings: without them every topic holds (G5)"),
+    (44, 0, "IncrementalAlterConfigs 0", _PROTECT, "limited", "raising topics' retention (P1)"),
     (10, 0, "FindCoordinator 0", _COMMANDS, "missing", "which broker has a group's offsets"),
     (15, 0, "DescribeGroups 0", _COMMANDS, "limited", "what groups read: without it one with members holds (F3)"),
     (16, 0, "ListGroups 0", _COMMANDS, "missing", "which groups there are: without it every floor is unknown (F9)"),
@@ -144,6 +146,7 @@ def diagnose(
         *_sources(reader, metadata, policy),
         *_state(state_dir, metadata.cluster_id),
         *_kretain_topics(reader, policy),
+        *_protection(reader, policy),
     ]
     return Diagnosis(metadata.cluster_id, reader.settings.bootstrap, platform, checks)
 
@@ -177,6 +180,24 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
     yield _may(allowed, STATE_TOPIC, "WRITE", "memory", unshared, ("plan", "offsets", "explain"), "limited")
     yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time is unknown, rules hold (G8)", ("trim",))
     yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
+
+
+def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:
+    """Check what ``kretain protect`` needs, if the policy has topics to protect (P1, P5)."""
+    if policy is None or not any("retention.until.consumed" in one.values for one in policy.entries):
+        return
+    allowed = reader.topic_operations()
+    topics = [one for one in allowed if (s := policy.settings_for(one)) is not None and s.until_consumed is not None]
+    if lacking := sorted(one for one in topics if "ALTER_CONFIGS" not in allowed[one]):
+        text = f"no ALTER_CONFIGS on {_some(lacking, 3)}: its retention can't be raised (P1)"
+        yield Check("protection", "missing", text, _PROTECT)
+    else:
+        yield Check("protection", "good", f"ALTER_CONFIGS on every topic to protect ({len(topics):,})")
+    for operation in ("READ", "WRITE"):
+        without = "what protect changes can't be remembered (P5)"
+        yield _may(allowed, PROTECTED_TOPIC, operation, "protection", without, _PROTECT)
+    yield _can_make(reader, allowed, PROTECTED_TOPIC)
+    yield _writers(reader, PROTECTED_TOPIC, "protection", "choose what kretain restores settings to (P5)")
 
 
 def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topic: str) -> Check:

@@ -37,10 +37,10 @@ def init(
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Create the topics _kretain_policy and _kretain_state.
+    """Create _kretain_policy, _kretain_state and _kretain_protected.
 
-    They hold live settings and, with state: cluster, the shared ledger. Asks first, and changes nothing else. Run it
-    again at any time. Exits with 1 if an existing topic has wrong settings.
+    They hold live settings, with state: cluster the shared ledger, and the originals of raised settings. Asks first, and
+    changes nothing else. Run it again at any time. Exits with 1 if an existing topic has wrong settings.
 
     Examples:
       kretain cluster init -b localhost:9092 --dry-run

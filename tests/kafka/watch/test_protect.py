@@ -142,6 +142,7 @@ def numbered(bootstrap: str, *topics: str) -> Iterator[None]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300 + 60 * MINUTES)
 def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_without(electing: World) -> None:
     """What must be shown: it stops for half of the time, and returns; then the original is restored."""
     world, minute = electing, MINUTES * 60

@@ -38,6 +38,7 @@ from retention_cli.policy.schema import (
     GroupsModel,
     LimitsModel,
     NotifyModel,
+    UntilConsumedModel,
     keys_of,
 )
 from retention_cli.reports import offsets as offset_rows
@@ -265,6 +266,7 @@ def test_policy_page_documents_exactly_the_real_keys() -> None:
         *(f"notify.{key}" for key in keys_of(NotifyModel)),
         *keys_of(DisksModel),
         *keys_of(EntryModel),
+        *keys_of(UntilConsumedModel),
         *keys_of(FloorModel),
     }
     assert documented == real

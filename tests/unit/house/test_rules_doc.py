@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "docs" / "rules.md"
-NUMBER = re.compile(r"(?<![\w-])[FGRM]\d{1,2}(?!\w)")
+NUMBER = re.compile(r"(?<![\w-])[FGRMP]\d{1,2}(?!\w)")
 QUOTE = re.compile(r"docs/([\w-]+\.md)(?:, ([A-Z](?!\d)[\w-]*(?: [\w-]+)*))?")
 """A page, and perhaps a heading in it: ``docs/rules.md, Look-ups``."""
 SHOUTED = re.compile(r"(?<![\w/-])[A-Z]{4,}\.md\b")
@@ -53,11 +53,11 @@ def test_every_rule_is_quoted() -> None:
 
 def test_rules_are_in_order_without_gaps() -> None:
     numbers = defined()
-    for letter in "RGFM":
+    for letter in "RGFMP":
         own = [int(number[1:]) for number in numbers if number[0] == letter]
         first = 0 if letter == "M" else 1
         assert own == list(range(first, len(own) + first)), letter
-    assert "".join(dict.fromkeys(number[0] for number in numbers)) == "RGFM"
+    assert "".join(dict.fromkeys(number[0] for number in numbers)) == "RGFMP"
 
 
 def test_every_rule_number_used_in_the_rules_page_is_defined() -> None:

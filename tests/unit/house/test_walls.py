@@ -28,7 +28,7 @@ ROOMS = (
         "evidence",
         "trim",
     ),
-    *("reports", "advise", "profile", "forecast", "engines", "watch"),
+    *("reports", "advise", "profile", "forecast", "protect", "engines", "watch"),
 )
 """The engine's rooms in the order in which data flows: none imports one that comes after it."""
 PURE = [
@@ -52,6 +52,8 @@ PURE = [
             "trim/narrow",
             "watch/measured",
             "disks/disk",
+            "protect/decision",
+            "protect/value",
             "disks/pending_deletes",
             "disks/segments",
             "disks/water_level",
@@ -207,6 +209,22 @@ def test_only_deleter_deletes_and_only_trim_reaches_it() -> None:
     assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")
 
 
+def test_only_alterer_changes_settings_and_only_protect_reaches_it() -> None:
+    """A plan of protection has no object that can change a setting (docs/rules.md, P1)."""
+    altering = "retention_cli/brokers/alterer.py"
+    requests = {name_of(path) for path in PRODUCT if any("AlterConfigsRequest" in one for one in imports(path))}
+    assert requests == {altering}
+    assert importers_of("retention_cli.brokers.alterer") == {"retention_cli/protect/run.py"}
+    assert importers_of("retention_cli.protect.run") == {
+        "retention_cli/watch/one_pass.py",
+        "cli/kretain/commands/protect.py",
+        "cli/kretain/commands/watch.py",
+        "cli/kretain/render/protect.py",
+    }
+    for path in (ENGINE / "protect" / "reading.py", ENGINE / "plan" / "make.py", COMMANDS / "commands" / "plan.py"):
+        assert altering not in brought_in(path)
+
+
 def test_only_one_module_writes_to_kretains_topics() -> None:
     """What makes topics and appends to them is asked for by name, for named topics; the rest of the house can't."""
     writing = "retention_cli/brokers/writer.py"
@@ -214,6 +232,8 @@ def test_only_one_module_writes_to_kretains_topics() -> None:
     assert {name for name in clients if not name.startswith("cli/kretain/embedded/")} == {writing}
     assert importers_of("retention_cli.brokers.writer") == {
         "retention_cli/audit/shipping.py",
+        "retention_cli/protect/memory.py",
+        "retention_cli/protect/run.py",
         "retention_cli/state/broker_clock.py",
         "retention_cli/state/own_topics.py",
         "retention_cli/state/policy_topic.py",
