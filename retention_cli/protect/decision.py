@@ -134,13 +134,13 @@ def _bounded(base: Decision, facts: TopicFacts, needs: Sequence[Needed], terms: 
         wanted = max(first.later, first.soon + original / _STEP)
     elif raised and not facts.unknown and (first is None or max(one.later for one in needs) <= original):
         wanted = original
-    most, why = min(_caps(base.setting, facts, live, rooms), key=lambda one: one[0])
-    if first is not None and first.now > most:
-        reasons.append(Reason(CODE, why()))
-    wanted = min(wanted, most)
-    if wanted == math.inf:
+    if wanted == math.inf and base.setting == "retention.bytes" and facts.rule.max_bytes is None:
         wanted = live
         reasons.append(Reason(CODE, "sizes on disk are unknown, so retention.bytes is not raised without max.bytes"))
+    most, why = min(_caps(base.setting, facts, live, rooms), key=lambda one: one[0])
+    if first is not None and first.soon > most:
+        reasons.append(Reason(CODE, why()))
+    wanted = min(wanted, most)
     new = int(min(max(original, wanted), 2**63 - 1))
     if new < live and (not raised or not terms.lowers):
         new = live
@@ -163,7 +163,7 @@ def _caps(setting: Setting, facts: TopicFacts, live: int, rooms: Rooms) -> Itera
     """Yield how large a setting may be by each bound, and what to say where that is too small (P3, P4)."""
     most_ms, most_bytes = facts.rule.max_ms, facts.rule.max_bytes
     if setting == "retention.ms":
-        yield most_ms, lambda: f"max: {format_duration(most_ms)} is less than the oldest unread record's age"
+        yield most_ms, lambda: f"max: {format_duration(most_ms)} is too short to keep all unread records"
     else:
         yield math.inf, str
     each = _bytes_each(setting, facts)

@@ -39,7 +39,7 @@ def init(
 ) -> Exit:
     """Create _kretain_policy, _kretain_state and _kretain_protected.
 
-    They hold live settings, with state: cluster the shared ledger, and the originals of raised settings. Asks first, and
+    They hold live settings, the shared ledger (state: cluster), and the originals of raised settings. Asks first, and
     changes nothing else. Run it again at any time. Exits with 1 if an existing topic has wrong settings.
 
     Examples:

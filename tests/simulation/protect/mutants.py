@@ -1,0 +1,60 @@
+"""Mutants of protection: after how many sequences the simulation finds each (run it as a module)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from tests.simulation.trying import main
+from tests.support.mutate import Mutant
+
+_DECISION: Final = "protect/decision.py"
+_MEMORY: Final = "protect/memory.py"
+_RUN: Final = "protect/run.py"
+
+MUTANTS: Final = (
+    Mutant("P2: only a pass ahead", "protect/value.py", "3 * self.every_ms + check_ms", "self.every_ms"),
+    Mutant(
+        "P3: an unknown position has read all",
+        "protect/reading.py",
+        "if at is None:\n",
+        "if at is None:\n        return _Unread(group, span.end, span)\n",
+    ),
+    Mutant("P4: max does not bound", _DECISION, "yield most_ms, lambda", "yield math.inf, lambda"),
+    Mutant(
+        "P4: a full disk does not bound",
+        _DECISION,
+        'yield at(room), lambda: f"{disk}',
+        'yield math.inf, lambda: f"{disk}',
+    ),
+    Mutant(
+        "P4: restores below the original",
+        _DECISION,
+        "int(min(max(original, wanted), 2**63 - 1))",
+        "int(min(max(original // 2, wanted), 2**63 - 1))",
+    ),
+    Mutant("P5: no record before the change", _RUN, 'self.note(known, "changing", new, old)', "pass"),
+    Mutant("P5: what it replaced is forgotten", _DECISION, "(record.before, record.value)", "(record.value,)"),
+    Mutant("P5: another operator's record is overwritten", _MEMORY, "        if others:\n", "        if False:\n"),
+    Mutant("P5: it is not put back", _MEMORY, "if others[-1].offset < at:", "if False:"),
+    Mutant("P5: another topic's id counts", _DECISION, "record.topic_id == facts.topic_id and", "True and"),
+    Mutant(
+        "P5: the default is restored as a value",
+        _RUN,
+        'known.original if one.action == "restore"',
+        'str(known.limit) if one.action == "restore"',
+    ),
+    Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in _expected(record)", "or False"),
+    Mutant(
+        "P6: it is not looked at again before the change",
+        _RUN,
+        "if (now := self.own(topic, setting)) != old:",
+        "if (now := self.own(topic, setting)) != old and False:",
+    ),
+)
+"""What stands in the tree, and by what it is replaced."""
+ELSEWHERE: Final[dict[str, str]] = {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__, "tests.simulation.protect.run", MUTANTS, ELSEWHERE, steps=8_000, first=0))

@@ -1,0 +1,185 @@
+"""Which settings protection raises, how far, and what it leaves alone (docs/rules.md, P1 to P6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import Reason, Unknown
+from retention_cli.policy.settings import UntilConsumed
+from retention_cli.protect.decision import Rooms, decide
+from retention_cli.protect.value import Decision, Live, Part, Record, Terms, TopicFacts
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+TERMS = Terms(5 * MINUTE)
+MARGIN = 20 * MINUTE
+GIB = 1 << 30
+UNKNOWN = Unknown.because("x", "unknown")
+
+
+def facts(age_ms: Any = None, **more: Any) -> TopicFacts:
+    """Return a topic of one partition with a retention of a day, whose oldest unread record is so old."""
+    parts = [] if age_ms is None else [Part(0, "billing", age_ms, GIB, 2 * GIB)]
+    live = {"retention.ms": Live(None, DAY), "retention.bytes": Live(None, None)}
+    base = TopicFacts(
+        "orders", "id", UntilConsumed(("billing",), 14 * DAY), live, 5 * MINUTE, parts, (), 2 * GIB, 1, {"d": 1}
+    )
+    return replace(base, **more)
+
+
+def raised(value: str | None, state: Any = "raised", **more: Any) -> Record:
+    """Return the record of a raised value, of a topic that has the default of a day."""
+    return replace(Record("orders", "id", "retention.ms", state, None, DAY, value, None, "run", 1, "me"), **more)
+
+
+def decided(
+    one: TopicFacts, record: Any = None, room: Any = 1 << 50, *, ceiling: bool = True, lowers: bool = True
+) -> Decision:
+    return decide(one, "retention.ms", record, replace(TERMS, lowers=lowers), Rooms({"d": room}, ceiling))
+
+
+def at(value: int) -> dict[str, Any]:
+    return {"live": {"retention.ms": Live(str(value), value), "retention.bytes": Live(None, None)}}
+
+
+@pytest.mark.parametrize(
+    ("age", "action", "new"),
+    [
+        (None, "none", DAY),
+        (HOUR, "none", DAY),
+        (DAY - MARGIN, "none", DAY),
+        (DAY - MARGIN + 1, "raise", DAY + DAY // 20 + 1),
+        (2 * DAY, "raise", 2 * DAY + MARGIN + DAY // 20),
+        (20 * DAY, "raise", 14 * DAY),
+        (UNKNOWN, "raise", 14 * DAY),
+    ],
+)
+def test_value_is_raised_before_the_oldest_unread_record_expires(age: Any, action: str, new: int) -> None:
+    """P2 to P4."""
+    one = decided(facts(age))
+    assert (one.action, one.new) == (action, new)
+
+
+@pytest.mark.parametrize(
+    ("age", "action"),
+    [(None, "restore"), (DAY - 2 * MARGIN, "restore"), (DAY - 2 * MARGIN + 1, "keep"), (UNKNOWN, "raise")],
+)
+def test_raised_value_is_restored_once_the_original_spares_what_is_unread(age: Any, action: str) -> None:
+    one = decided(facts(age, **at(3 * DAY)), raised(str(3 * DAY)))
+    assert (one.action, one.original) == (action, DAY)
+
+
+def test_raised_value_is_kept_while_something_is_unknown_or_the_policy_has_just_changed() -> None:
+    """P3."""
+    one = facts(None, unknown=(Reason("offsets", "partition 1 can't be read"),), **at(3 * DAY))
+    assert decided(one, raised(str(3 * DAY))).action == "keep"
+    assert decided(facts(None, **at(3 * DAY)), raised(str(3 * DAY)), lowers=False).action == "keep"
+
+
+@pytest.mark.parametrize(
+    ("record", "live", "action"),
+    [
+        (raised(str(3 * DAY)), 2 * DAY, "release"),
+        (raised(str(3 * DAY), "released"), 3 * DAY, "none"),
+        (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 2 * DAY, "restore"),
+        (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 3 * DAY, "restore"),
+        (raised(str(3 * DAY), "changing", before=str(2 * DAY)), 4 * DAY, "release"),
+        (raised(None, "restored"), 3 * DAY, "none"),
+        (raised(str(3 * DAY), topic_id="other"), 3 * DAY, "none"),
+        (UNKNOWN, 3 * DAY, "none"),
+    ],
+)
+def test_value_that_another_client_set_is_left_alone(record: Any, live: int, action: str) -> None:
+    """P5, P6: after a crash either value may be kretain's own."""
+    assert decided(facts(None, **at(live)), record).action == action
+
+
+def test_topic_takes_no_more_than_max_bytes() -> None:
+    """P4: a GiB was written in a day."""
+    rule = UntilConsumed(("billing",), 14 * DAY, 3 * GIB)
+    one = decided(facts(DAY, rule=rule))
+    assert (one.action, one.new) == ("raise", DAY + DAY // 20 + MARGIN)
+    one = decided(facts(DAY, rule=replace(rule, max_bytes=2 * GIB + GIB // 100)))
+    assert one.action == "raise"
+    assert one.new == pytest.approx(DAY + DAY / 100, abs=2)
+    assert decided(facts(DAY, rule=replace(rule, max_bytes=GIB))).action == "none"
+    assert decided(facts(DAY, rule=rule, size_bytes=UNKNOWN)).action == "none"
+    lowered = decided(facts(2 * DAY, rule=replace(rule, max_bytes=GIB), **at(3 * DAY)), raised(str(3 * DAY)))
+    assert (lowered.action, lowered.new) == ("restore", DAY)
+    assert "max.bytes" in lowered.reasons[0].text
+
+
+@pytest.mark.parametrize(
+    ("room", "ceiling", "action"),
+    [
+        (1 << 50, True, "raise"),
+        (0, True, "none"),
+        (-GIB, True, "none"),
+        (UNKNOWN, True, "none"),
+        (UNKNOWN, False, "raise"),
+    ],
+)
+def test_ceiling_of_a_disk_wins(room: Any, ceiling: bool, action: str) -> None:
+    """P4: an unknown disk has no room if there is a ceiling."""
+    one = decided(facts(DAY), None, room, ceiling=ceiling)
+    assert one.action == action
+    assert (action == "raise") != any("too close to" in reason.text for reason in one.reasons)
+
+
+def test_raised_value_is_lowered_as_far_as_its_disk_needs() -> None:
+    """A GiB was written in two days, so a quarter of it is half a day."""
+    one = decided(facts(2 * DAY, **at(3 * DAY)), raised(str(3 * DAY)), -GIB // 4)
+    assert (one.action, one.new) == ("lower", pytest.approx(2.5 * DAY, abs=2))
+
+
+def test_topics_share_the_room_of_a_disk() -> None:
+    """The first takes what a twentieth of a day and the margin keep; too little is left for the second."""
+    rooms = Rooms({"d": GIB // 10}, ceiling=True)
+    first, second = (decide(facts(DAY), "retention.ms", None, TERMS, rooms) for _ in range(2))
+    assert first.new == DAY + DAY // 20 + MARGIN
+    assert second.new is not None
+    assert DAY < second.new < first.new
+
+
+def sized(tail: Any, limit: int = 4 * GIB, **more: Any) -> TopicFacts:
+    live = {"retention.ms": Live(None, None), "retention.bytes": Live(None, limit)}
+    return facts(**{"live": live, "unread": [Part(0, "billing", HOUR, tail, tail)], **more})
+
+
+@pytest.mark.parametrize(("tail", "action"), [(GIB, "none"), (2 * GIB, "none"), (3 * GIB, "raise"), (UNKNOWN, "none")])
+def test_retention_bytes_is_raised_before_what_is_unread_outgrows_it(tail: Any, action: str) -> None:
+    """With a quarter added, and a third of it by the margin: 20 minutes of an hour's growth."""
+    one = decide(sized(tail), "retention.bytes", None, TERMS, Rooms({"d": 1 << 50}, ceiling=True))
+    assert one.action == action
+
+
+def test_topic_that_never_expires_or_never_deletes_is_left_alone() -> None:
+    live = {"retention.ms": Live("-1", None), "retention.bytes": Live(None, None)}
+    assert decided(facts(30 * DAY, live=live)).action == "none"
+    assert decided(facts(30 * DAY, skip=Reason("protect", "compacted"))).action == "none"
+
+
+@given(
+    age=st.integers(0, 60 * DAY) | st.just(UNKNOWN) | st.none(),
+    live=st.integers(DAY, 20 * DAY),
+    room=st.integers(-(1 << 40), 1 << 40) | st.just(UNKNOWN),
+    most=st.none() | st.integers(0, 1 << 42),
+    ours=st.booleans(),
+)
+def test_no_value_goes_below_the_original_or_is_raised_above_max(
+    age: Any, live: int, room: Any, most: int | None, ours: bool
+) -> None:
+    """P4, whatever the facts."""
+    rule = UntilConsumed(("billing",), 14 * DAY, most)
+    one = decided(facts(age, rule=rule, **at(live)), raised(str(live)) if ours else None, room)
+    original = DAY if ours else live
+    assert one.new is not None
+    assert one.new >= original
+    assert one.new <= max(14 * DAY, live)
+    assert ours or one.action in ("none", "raise")
