@@ -15,11 +15,10 @@ from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.units import format_bytes, format_duration
 from retention_cli.protect.value import SETTINGS, Decision, Live, Part, Record, Setting, Terms, TopicFacts
 
-CODE: Final = "protect"
 _STEP: Final = 20
 """A value is raised by a twentieth of the original at least, so that a long pause does not take a change a pass."""
-_SOON_MS: Final = 1_000
-"""Rates are measured over the age of the oldest unread record, and over a second at least."""
+_SOON_MS: Final = 60_000
+"""Rates are measured over the age of the oldest unread record, and over a minute at least: one burst is no rate."""
 _UNEVEN: Final = 1.25
 """By so much the unread bytes may be more than their share of a log, where records differ in size."""
 
@@ -100,14 +99,14 @@ def _expected(record: Record) -> tuple[str | None, ...]:
 def _not_ours(base: Decision, record: Record, live: Live) -> Decision:
     if record.state == "released":
         text = f"another client set it: kretain leaves it alone until kretain protect --resume {base.topic}"
-        return replace(base, original=record.limit, reasons=(Reason(CODE, text),))
+        return replace(base, original=record.limit, reasons=(Reason("protect", text),))
     there = "removed it" if live.own is None else f"set it to {live.own}"
     text = (
         f"another client {there}, so that counts (kretain had set {record.value}, the original was "
         f"{'the default' if record.original is None else record.original}): kretain protect --resume {base.topic} "
         "lets kretain raise it again"
     )
-    return replace(base, action="release", original=record.limit, reasons=(Reason(CODE, text),))
+    return replace(base, action="release", original=record.limit, reasons=(Reason("protect", text),))
 
 
 def _needed(setting: Setting, part: Part, live: int, margin_ms: int) -> Needed:
@@ -136,10 +135,12 @@ def _bounded(base: Decision, facts: TopicFacts, needs: Sequence[Needed], terms: 
         wanted = original
     if wanted == math.inf and base.setting == "retention.bytes" and facts.rule.max_bytes is None:
         wanted = live
-        reasons.append(Reason(CODE, "sizes on disk are unknown, so retention.bytes is not raised without max.bytes"))
+        reasons.append(
+            Reason("protect", "sizes on disk are unknown, so retention.bytes is not raised without max.bytes")
+        )
     most, why = min(_caps(base.setting, facts, live, rooms), key=lambda one: one[0])
     if first is not None and first.soon > most:
-        reasons.append(Reason(CODE, why()))
+        reasons.append(Reason("protect", why()))
     wanted = min(wanted, most)
     new = int(min(max(original, wanted), 2**63 - 1))
     if new < live and (not raised or not terms.lowers):

@@ -16,7 +16,6 @@ from retention_cli.brokers.reader import WRITE, ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Unknown
 from retention_cli.memory.ledger import Ledger
-from retention_cli.protect.decision import CODE
 from retention_cli.protect.value import SETTINGS, Record, Setting
 from retention_cli.state.own_topics import PROTECTED_TOPIC, Stored, look_at, read_stored
 
@@ -40,7 +39,7 @@ def parsed(key: str, value: bytes | str) -> Record | Unknown:
     if valid:
         return record
     text = f"what {PROTECTED_TOPIC} says of {key} can't be read: kretain leaves it alone until kretain protect --resume"
-    return Unknown.because(CODE, text)
+    return Unknown.because("protect", text)
 
 
 class RaisedSettings:

@@ -22,7 +22,7 @@ from retention_cli.disks.devices import all_disks
 from retention_cli.disks.disk import Disk, excess_bytes
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import DiskRules, UntilConsumed
-from retention_cli.protect.decision import CODE, Rooms
+from retention_cli.protect.decision import Rooms
 from retention_cli.protect.value import SETTINGS, Live, Part, Setting, TopicFacts
 
 _CHECK_MS: Final = 300_000
@@ -111,7 +111,7 @@ def _facts(
     parts: Sequence[Part],
     doubts: Mapping[str, Sequence[Reason]],
 ) -> TopicFacts:
-    live = Unknown.because(CODE, str(own)) if isinstance(own, RequestFailedError) else live_of(limits, own)
+    live = Unknown.because("protect", str(own)) if isinstance(own, RequestFailedError) else live_of(limits, own)
     skip = _skip(limits)
     if isinstance(live, Unknown):
         skip, live = live.reasons[0], dict.fromkeys(SETTINGS, Live(None, None))
@@ -140,7 +140,7 @@ def _skip(limits: TopicSettings) -> Reason | None:
     deletes = limits.deletes
     if isinstance(deletes, Unknown):
         return deletes.reasons[0]
-    return None if deletes else Reason(CODE, "its cleanup.policy does not delete, so no record expires")
+    return None if deletes else Reason("protect", "its cleanup.policy does not delete, so no record expires")
 
 
 def _unread(
@@ -184,7 +184,7 @@ def _position(told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicP
         return _Unread(group, span.start, span, Reason(Code.F5, text))
     if at < span.start:
         text = f"partition {tp.partition}: {count(span.start - at, 'record')} were deleted before group {group} read it"
-        return _Unread(group, span.start, span, Reason(CODE, text))
+        return _Unread(group, span.start, span, Reason("protect", text))
     return _Unread(group, at, span)
 
 
@@ -199,7 +199,7 @@ def _ages(
             found[tp] = max(0, now_ms - answer.timestamp)
         elif not isinstance(answer, Reached) or answer.record is not None:
             why = "it has no timestamp" if isinstance(answer, Reached) else str(answer)
-            found[tp] = Unknown.because(CODE, f"{tp}: how old its oldest unread record is, is unknown: {why}")
+            found[tp] = Unknown.because("protect", f"{tp}: how old its oldest unread record is, is unknown: {why}")
     return found
 
 

@@ -21,7 +21,7 @@ from retention_cli.core.state_dir import cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection
-from retention_cli.protect.decision import CODE, decide_all
+from retention_cli.protect.decision import decide_all
 from retention_cli.protect.memory import MovedError, RaisedSettings, Records, check_writable
 from retention_cli.protect.reading import Reading, read_protection
 from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, Terms
@@ -146,7 +146,7 @@ def _orphans(
             continue
         if one.state in ("raised", "changing"):
             text = f"{setting} of topic {topic} is raised, and this policy does not protect it: "
-            yield Reason(CODE, f"{text}kretain protect --restore {topic} restores it")
+            yield Reason("protect", f"{text}kretain protect --restore {topic} restores it")
 
 
 def carry_out(job: ProtectJob, planned: Planned) -> Protection:

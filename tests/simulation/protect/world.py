@@ -23,7 +23,7 @@ from tests.simulation.scene import ViolationError
 HOUR: Final = 3_600_000
 EVERY_MS: Final = 5 * 60_000
 MARGIN_MS: Final = 3 * EVERY_MS + CHECK_MS
-MAX_MS: Final = 6 * HOUR
+MAX_MS: Final = 2 * HOUR
 MAX_BYTES: Final = 400 * RECORD
 CEILING: Final = 60
 TOPICS: Final = ("a", "b", "spared")
@@ -34,9 +34,9 @@ version: 1
 disks: {{log.retention.disk.usage.percent: {CEILING}}}
 topics:
   - match: a
-    retention.until.consumed: {{groups: [g, h], max: 6h}}
+    retention.until.consumed: {{groups: [g, h], max: 2h}}
   - match: b
-    retention.until.consumed: {{groups: [g], max: 6h, max.bytes: {MAX_BYTES}}}
+    retention.until.consumed: {{groups: [g], max: 2h, max.bytes: {MAX_BYTES}}}
 """
 _WEIGHTS: Final = {
     "produce": 8,
@@ -44,7 +44,7 @@ _WEIGHTS: Final = {
     "read": 5,
     "protect": 14,
     "die": 5,
-    "meet": 4,
+    "meet": 8,
     "by_hand": 2,
     "recreate": 1,
     "others": 2,
@@ -137,7 +137,7 @@ class ProtectWorld:
         name, key = TOPICS[which % 3], SETTINGS[value % 2 if value % 5 == 0 else 0]
         own = self.kafka.topics[name].own
         chosen = (
-            None if value % 4 == 0 else str((2 + value % 60) * HOUR + 1 if key == "retention.ms" else 90_001 + value)
+            None if value % 4 == 0 else str((1 + value % 4) * HOUR + 1 if key == "retention.ms" else 90_001 + value)
         )
         if own.get(key) == chosen or chosen in {said for *_, said in self.kafka.altered}:
             return
@@ -203,7 +203,8 @@ class ProtectWorld:
             if left == 0:
                 self.kafka.hook = lambda _where: None
                 if by_hand and where != "alter":  # no request can tell that it overwrites what has just been set
-                    self.do_by_hand(at, operator)
+                    self.do_by_hand(0, operator)
+                    self.do_by_hand(1, operator)
                 elif not by_hand and where in ("append", "appended"):
                     self.protect((operator + 1) % OPERATORS, alone=False)
                 self.counts["met"] += 1

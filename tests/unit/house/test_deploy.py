@@ -37,7 +37,7 @@ def labels() -> dict[str, set[str]]:
     board = Board(300, lambda: True, lambda: True)
     board.succeed(1.0)
     groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
-    board.cluster, board.pass_s, board.planned_s = "c", 0.1, 2.0
+    board.cluster, board.pass_s, board.planned_s, board.protected = "c", 0.1, 2.0, 1
     board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8, 5, 100)
     text = generate_latest(registry_of(board)).decode()  # type: ignore[no-untyped-call]
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms, decide
-from retention_cli.protect.value import Decision, Live, Part, Record, Terms, TopicFacts
+from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -26,7 +26,7 @@ UNKNOWN = Unknown.because("x", "unknown")
 def facts(age_ms: Any = None, **more: Any) -> TopicFacts:
     """Return a topic of one partition with a retention of a day, whose oldest unread record is so old."""
     parts = [] if age_ms is None else [Part(0, "billing", age_ms, GIB, 2 * GIB)]
-    live = {"retention.ms": Live(None, DAY), "retention.bytes": Live(None, None)}
+    live: dict[Setting, Live] = {"retention.ms": Live(None, DAY), "retention.bytes": Live(None, None)}
     base = TopicFacts(
         "orders", "id", UntilConsumed(("billing",), 14 * DAY), live, 5 * MINUTE, parts, (), 2 * GIB, 1, {"d": 1}
     )
@@ -135,7 +135,8 @@ def test_ceiling_of_a_disk_wins(room: Any, ceiling: bool, action: str) -> None:
 def test_raised_value_is_lowered_as_far_as_its_disk_needs() -> None:
     """A GiB was written in two days, so a quarter of it is half a day."""
     one = decided(facts(2 * DAY, **at(3 * DAY)), raised(str(3 * DAY)), -GIB // 4)
-    assert (one.action, one.new) == ("lower", pytest.approx(2.5 * DAY, abs=2))
+    assert one.action == "lower"
+    assert one.new == pytest.approx(2.5 * DAY, abs=2)
 
 
 def test_topics_share_the_room_of_a_disk() -> None:
