@@ -8,11 +8,12 @@ import typer
 
 from kretain.completion.complete import complete_contexts
 from kretain.errors import Exit
-from kretain.options.common import Common, OutputOption, command, new_app
+from kretain.options.common import Common, OutputOption, command, new_app, option
 
 app = new_app("List, add and remove the clusters in config.yaml; choose the default.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts)]
+DryRun = Annotated[bool, option("--dry-run", help="Say what would change; write nothing.")]
 
 
 @command(app, name="list")
@@ -74,6 +75,8 @@ def use(common: Common, name: Name) -> Exit:
 def add(
     common: Common,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new context.")],
+    *,
+    dry_run: DryRun = False,
 ) -> Exit:
     """Add a cluster to config.yaml: -b, -c, -p, --state-dir and --timeout.
 
@@ -83,17 +86,22 @@ def add(
       kretain context add lab -b localhost:9092
 
       kretain context add prod -b broker-1:9092 -c prod.properties -p prod.yaml
+
+      kretain context add lab -b localhost:9092 --dry-run
     """
     from kretain.config import config_path
     from kretain.flows.config_file import add_context, entry_of
 
-    add_context(name, entry_of(common))
-    common.warn(f"{name} is added to {config_path()}; to check it: kretain doctor --context {name}")
+    add_context(name, entry_of(common), dry_run=dry_run)
+    if dry_run:
+        common.warn(f"{name} would be added to {config_path()}; nothing was written")
+    else:
+        common.warn(f"{name} is added to {config_path()}; to check it: kretain doctor --context {name}")
     return Exit.DONE
 
 
 @command(app)
-def remove(common: Common, name: Name) -> Exit:
+def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> Exit:
     """Remove a cluster from config.yaml. Keeps its files and its ledger.
 
     Examples:
@@ -102,7 +110,11 @@ def remove(common: Common, name: Name) -> Exit:
     from kretain.config import config_path
     from kretain.flows.config_file import remove_context
 
-    was_default = remove_context(name)
+    was_default = remove_context(name, dry_run=dry_run)
+    if dry_run:
+        which = ", the default context," if was_default else ""
+        common.warn(f"{name}{which} would be removed from {config_path()}; nothing was written")
+        return Exit.DONE
     hint = "; there is no default context now: kretain context use NAME" if was_default else ""
     common.warn(f"{name} is removed from {config_path()}{hint}")
     return Exit.DONE

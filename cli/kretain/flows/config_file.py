@@ -40,7 +40,7 @@ def entry_of(common: Common) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def add_context(name: str, entry: Mapping[str, Any]) -> None:
+def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -> None:
     """Add a context to the configuration file, which is created where it is missing.
 
     Raises:
@@ -72,10 +72,10 @@ def add_context(name: str, entry: Mapping[str, Any]) -> None:
         wanted["default-context"] = name
         lines = [line for line in lines if not re.match(r"default-context\s*:", line)]
         lines.append(f"default-context: {yaml.safe_dump(name).splitlines()[0]}")
-    _write(path, lines, wanted)
+    _write(path, lines, wanted, dry_run=dry_run)
 
 
-def remove_context(name: str) -> bool:
+def remove_context(name: str, *, dry_run: bool = False) -> bool:
     """Remove a context from the configuration file; return whether it was the default one.
 
     Raises:
@@ -95,7 +95,7 @@ def remove_context(name: str) -> bool:
     if was_default:
         del wanted["default-context"]
         lines = [line for line in lines if not re.match(r"default-context\s*:", line)]
-    _write(path, lines, wanted)
+    _write(path, lines, wanted, dry_run=dry_run)
     return was_default
 
 
@@ -122,8 +122,8 @@ def _end(node: Any) -> int:
     return _end(last[1] if isinstance(last, tuple) else last)
 
 
-def _write(path: Path, lines: list[str], wanted: Mapping[str, Any]) -> None:
-    """Write the file, if it says what is wanted: nothing but this change.
+def _write(path: Path, lines: list[str], wanted: Mapping[str, Any], *, dry_run: bool) -> None:
+    """Write the file, if it says what is wanted: nothing but this change. A dry run only checks that.
 
     Raises:
         ConfigError: it would not, as its lines are none that can be edited; or it can't be written.
@@ -135,6 +135,8 @@ def _write(path: Path, lines: list[str], wanted: Mapping[str, Any]) -> None:
         same = False
     if not same:
         raise ConfigError(f"{path}: its lines can't be changed one by one: edit it by hand; nothing was changed")
+    if dry_run:
+        return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path.resolve(), [text], path.stat().st_mode & 0o777 if path.exists() else 0o600)

@@ -85,6 +85,27 @@ def test_removed_context_takes_only_its_own_lines_along(kretain: Said, config: P
     assert ("there is no default context now" in told) == (name == "prod")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("add", "new", "-b", "n:9092"), "new would be added to"),
+        (("remove", "lab"), "lab would be removed from"),
+        (("remove", "prod"), "prod, the default context, would be removed from"),
+    ],
+)
+def test_dry_run_of_a_context_change_writes_nothing(
+    kretain: Said, config: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    written(config, COMMENTED)
+    assert told in kretain("context", *arguments, "--dry-run").err
+    assert config.read_text() == COMMENTED
+
+
+def test_dry_run_that_adds_the_first_context_creates_no_file(kretain: Said, config: Path) -> None:
+    kretain("context", "add", "lab", "-b", "localhost:9092", "--dry-run")
+    assert not config.exists()
+
+
 def test_last_context_can_be_removed_and_another_be_added(kretain: Said, config: Path) -> None:
     written(config, "contexts:  # all\n  a:\n    bootstrap-server: a:1\n")
     kretain("context", "remove", "a")
@@ -101,6 +122,7 @@ def test_last_context_can_be_removed_and_another_be_added(kretain: Said, config:
         (COMMENTED, ("context", "add", "*", "-b", "x:1"), 2, "is no name for a context"),
         (COMMENTED, ("context", "add", "x", "-c", "missing.properties"), 1, "missing.properties"),
         (COMMENTED, ("context", "remove", "lub"), 1, "did you mean lab?"),
+        (COMMENTED, ("context", "remove", "lub", "--dry-run"), 1, "did you mean lab?"),
         ("contexts: {a: {bootstrap-server: b:1}}\n", ("context", "add", "x", "-b", "x:1"), 1, "edit it by hand"),
         ("contexts: {a: {}, b: {}}\n", ("context", "remove", "a"), 1, "edit it by hand"),
         ("contexts: [\n", ("context", "add", "x", "-b", "x:1"), 1, "config.yaml:2"),
