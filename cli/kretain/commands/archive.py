@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.completion.complete import complete_archives
+from kretain.completion.complete import complete_topics
 from kretain.errors import Exit
 from kretain.flows.archives import KeysOption
 from kretain.options.common import Common, Output, OutputOption, command, new_app, option
@@ -20,7 +20,7 @@ app = new_app("List, verify and compact archives of trimmed records.")
 Where = Annotated[
     list[str] | None,
     topic_argument(
-        "Archives (paths with a slash) and topics. Default: the policy's archives.", "URL|TOPIC", complete_archives
+        "Archives (paths with a slash) and topics. Default: the policy's archives.", "URL|TOPIC", complete_topics
     ),
 ]
 

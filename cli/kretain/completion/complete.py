@@ -15,7 +15,6 @@ from typing import Any
 import typer
 
 from kretain import BEGAN
-from kretain.completion.shells import names_only
 
 WHOLE_S = 0.75
 """The time from the process's start to the answer (s), so that a TAB takes less than a second."""
@@ -30,13 +29,6 @@ def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
         return sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
 
     return _names(ctx, incomplete, topics)
-
-
-def complete_archives(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics; the shell adds files, where archives are."""
-    topics = complete_topics(ctx, incomplete)
-    names_only[0] = False
-    return topics
 
 
 def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -133,8 +125,7 @@ def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _matching(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:
-    """Return the names that begin with the typed text; none where they can't be had. The shell offers no files."""
-    names_only[0] = True
+    """Return the names that begin with the typed text; none where they can't be had."""
     try:  # the shell takes each line as a name
         return [name for name in names() if name.startswith(incomplete) and name.isprintable()]
     except Exception:  # noqa: BLE001  (completion must never answer with an error)
@@ -142,7 +133,6 @@ def _matching(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:
 
 
 def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]]) -> list[str]:
-    names_only[0] = True
     found: list[str] = []
 
     def names() -> list[str]:

@@ -57,21 +57,7 @@ def reference() -> str:
     text = re.sub(r"(?m)^(Examples?):$", r"**\1**\n", text)
     text = re.sub(r"(?m)^(\* `[^`]+?) <(?:list\[)?(?:str|path|Path)\]?>`", r"\1`", text)  # an argument's type
     text = re.sub(r"(?m)^  ((?:kretain|source) .*)$", r"    \1", text)  # examples are code
-    return _with_complete_summaries(html.unescape(text).strip()) + "\n"
-
-
-def _with_complete_summaries(text: str) -> str:
-    """Return the page with each list of commands saying what their sections say first: Typer's lists are cut."""
-    summaries = dict(re.findall(r"(?m)^#{2,3} `kretain (.+)`\n\n(.+?\.)(?: .*)?$", text))
-    prefix = ""
-    lines = []
-    for line in text.splitlines():
-        if heading := _HEADING.fullmatch(line):
-            prefix = f"{heading[2]} ".removeprefix("kretain ")
-        bullet = re.fullmatch(r"\* `([\w-]+)`: .*\.\.\.", line)
-        full = bullet and summaries.get(prefix + bullet[1])
-        lines.append(f"* `{bullet[1]}`: {full}" if bullet and full else line)
-    return "\n".join(lines)
+    return html.unescape(text).strip() + "\n"
 
 
 def wanted(root: Path) -> Iterator[tuple[Path, str]]:

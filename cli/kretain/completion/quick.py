@@ -81,28 +81,25 @@ def _sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
     return {title: found[title] for title in sorted(found, key=lambda title: _LAST.get(title, 0))}
 
 
-class QuickCommand(TyperCommand):
-    """A command."""
+class _Quick:
+    """What commands and groups of commands have in common; a mixin."""
 
     def get_short_help_str(self, limit: int = _LONGEST) -> str:
         """Return the first sentence in full: Typer's own cuts it at 45 characters, for completion too."""
-        return super().get_short_help_str(max(limit, _LONGEST))
+        short: str = super().get_short_help_str(max(limit, _LONGEST))  # type: ignore[misc]
+        return short
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help page."""
         write_help(self, ctx, formatter)
 
 
-class QuickGroup(TyperGroup):
+class QuickCommand(_Quick, TyperCommand):
+    """A command."""
+
+
+class QuickGroup(_Quick, TyperGroup):
     """A group of commands whose own --help option costs nothing if it is not given."""
-
-    def get_short_help_str(self, limit: int = _LONGEST) -> str:
-        """Return the first sentence in full."""
-        return super().get_short_help_str(max(limit, _LONGEST))
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help page."""
-        write_help(self, ctx, formatter)
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option with a default: otherwise Typer loads pydantic only to convert None to None."""

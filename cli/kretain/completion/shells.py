@@ -4,8 +4,8 @@ Names come from a live cluster, and a consumer group may have any name: the scri
 bash splits words at colons, which TOPIC:PARTITION contains. Each TAB makes one call, so that an unreachable cluster
 costs its second only once.
 
-All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out. Where a name was
-wanted and none fits, the answer is a single tab: then they offer no files.
+All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out. If nothing fits,
+and the option or argument takes no file, the answer is a single tab: then they offer no files.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ complete --command kretain --no-files --arguments '(__kretain_complete)'
 """.replace("ASK", _ASK)
 
 
-names_only: Final = [False]
-"""Whether the word to complete is a topic, a context or another name, not a file: set by :mod:`.complete`."""
+_FILES: Final = ("FILE", "DIR", "URL")
+"""Words in the placeholder of an option or argument that takes a file."""
 SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """The script of each shell."""
 
@@ -98,6 +98,7 @@ def use_ours() -> None:
     # Typer has no public way to do this; its version is pinned, and the tests type into real shells.
     from typer import _completion_classes as classes
     from typer import _completion_shared as shared
+    from typer import core
 
     ours = {"bash": classes.BashComplete, "zsh": classes.ZshComplete, "fish": classes.FishComplete}
     for shell, its_class in ours.items():
@@ -112,11 +113,19 @@ def use_ours() -> None:
         return f"{value}{tab}{' '.join(text.split())}"
 
     in_full = classes.FishComplete.complete
+    files: list[str] = []
+    of_value = core._TyperParameter.shell_complete  # noqa: SLF001
+
+    def noting_files(self: Any, ctx: Any, incomplete: str) -> list[Any]:
+        """Return a value's candidates, and note that it may be a file."""
+        files.extend(word for word in _FILES if word in (self.metavar or ""))
+        return of_value(self, ctx, incomplete)
 
     def without_files(self: Any) -> str:
-        """Return the candidates, a tab if there are none and files are none either."""
-        return in_full(self) or ("\t" if names_only[0] else "")
+        """Return the candidates, or a tab if there are none and files are none either."""
+        return in_full(self) or ("" if files else "\t")
 
+    core._TyperParameter.shell_complete = noting_files  # type: ignore[method-assign]  # noqa: SLF001
     classes.FishComplete.format_completion = in_one_line  # type: ignore[method-assign]
     classes.FishComplete.complete = without_files  # type: ignore[method-assign]
     classes.completion_init()

@@ -27,7 +27,7 @@ class SparkFlags(OptionGroup):
         str | None,
         option(
             "--master",
-            metavar="URL",
+            metavar="MASTER",
             panel=SPARK,
             help="Use this master. Default: Spark's, or local.",
         ),

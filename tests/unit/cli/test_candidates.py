@@ -80,12 +80,20 @@ def test_runs_complete_newest_first(tmp_path: Path) -> None:
         ("kretain plan no-such-", False),
         ("kretain history --run no-such-", False),
         ("kretain groups --group no-such-", False),
+        ("kretain plan -b no-such-", False),
+        ("kretain plan --older-than no-such-", False),
+        ("kretain plan -o no-such-", False),
+        ("kretain plan --no-such-", False),
+        ("kretain no-such-", False),
+        ("kretain context add no-such-", False),
         ("kretain show no-such-", True),
+        ("kretain plan --state-dir=no-such-", True),
+        ("kretain restore orders --from no-such-", True),
         ("kretain plan -p no-such-", True),
         ("kretain archive list no-such-", True),
     ],
 )
-def test_names_that_do_not_exist_offer_no_files(line: str, files: bool) -> None:
+def test_only_words_that_may_be_files_offer_files(line: str, files: bool) -> None:
     assert candidates(line) == ([""] if files else ["\t"])
 
 
