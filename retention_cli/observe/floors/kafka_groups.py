@@ -215,12 +215,15 @@ def scope_doubt(reader: ClusterReader, scope: str, listed: Collection[ListedGrou
 
     Without any group nothing is asked: where there is no offsets topic yet, that would create it.
     """
-    allowed = reader.group_rights([f"{scope}{_NO_GROUP}"]) if listed else {"": False}
+    grant = grant_line("Describe", "group", scope or "*", prefixed=scope != "")
+    if not listed:
+        text = f"no group that counts is listed, so the right to describe {scope}* (groups.scope) cannot be checked"
+        return Doubt(Reason(Code.F8, f"{text}. Wait for the first group. If groups exist, grant it: {grant}"), "no")
+    allowed = reader.group_rights([f"{scope}{_NO_GROUP}"])
     if True in allowed.values():
         return None
     if False in allowed.values():
         text = f"this user may not describe every group of {scope}* (groups.scope), so brokers leave some out; grant it"
-        grant = grant_line("Describe", "group", scope or "*", prefixed=scope != "")
         return Doubt(Reason(Code.F8, f"{text}: {grant}"), "no")
     text = f"whether this user may describe every group of {scope}* (groups.scope) could not be asked: run again"
     return Doubt(Reason(Code.F8, text), "while patience lasts")
