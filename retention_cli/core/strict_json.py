@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: nothing twice, and no NaN. Pure."""
+"""JSON that others wrote: nothing twice, and no NaN. Pure."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
 
 
 def guarded(code: str, settings: Settings) -> bool:
-    """Return whether a rule stops at what somebody has yet to read (R1 by itself, others by G2)."""
+    """Return whether a rule stops at what a consumer has yet to read (R1 by itself, others by G2)."""
     if code == Code.R4 and not settings.forced_age_guarded:
         return False
     return code == Code.R1 or settings.unconsumed == "hold"

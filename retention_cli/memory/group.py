@@ -54,7 +54,7 @@ class GroupMemory:
     ) -> None:
         """Set the group's current commits. Positions on a topic that was recreated since are forgotten.
 
-        ``seen_ms`` always grows, whatever two machines' clocks say. With ``named`` nobody deletes commits with their
+        ``seen_ms`` always grows, whatever two machines' clocks say. With ``named`` commits outlive their
         topic: all that exist when it was recreated are of the former topic, and are refused (F5). ``named`` are the
         topics that the consumer has, also those without a position yet.
         """
@@ -170,7 +170,7 @@ class GroupMemory:
         live = last.live
         both = replace(first)
         both.update(live.with_proven(NONE), last.ids, last.digest, last.seen_ms)
-        if both.stood_ms == first.stood_ms:  # both found it there: since the later of the two nobody saw it elsewhere
+        if both.stood_ms == first.stood_ms:  # both found it there: since the later of the two neither saw it elsewhere
             both.stood_ms = max(first.stood_ms, last.stood_ms)
         else:
             both.stood_ms = last.stood_ms if last.stood_ms >= first.seen_ms else last.seen_ms

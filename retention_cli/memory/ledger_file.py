@@ -91,7 +91,7 @@ class LedgerFile:
     def close(self) -> None:
         """Close the file, once no other thread uses it: SQLite would crash.
 
-        What still works in a thread for somebody who was interrupted is waited for, but not for long: then the file is
+        What still works in a thread for an interrupted caller is waited for, but not for long: then the file is
         closed with the process.
         """
         if self._used.acquire(timeout=_CLOSE_S):
@@ -201,7 +201,7 @@ class LedgerFile:
     def transaction(self) -> Iterator[None]:
         """Write in one transaction, and seal what was written. One that fails leaves the revision as it was.
 
-        Else the next revision, which is somebody else's then, would be taken for our own, and never read (F6).
+        Else the next revision, which is another kretain's then, would be taken for our own, and never read (F6).
         """
         with self._errors():
             revision = self._revision

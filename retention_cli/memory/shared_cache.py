@@ -17,7 +17,7 @@ class Unread(NamedTuple):
 class SharedCache:
     """The cache's tables, in the ledger's file and in its transactions.
 
-    ``revision`` is the ledger's. If it changed without us, somebody with ``state: local`` has written to the ledger,
+    ``revision`` is the ledger's. If it changed without us, a kretain with ``state: local`` has written to the ledger,
     and the topic is read from its start.
     """
 
@@ -44,7 +44,7 @@ class SharedCache:
         self.db.execute("INSERT INTO state_topic VALUES (?, ?, ?)", (topic_id, next_offset, revision))
 
     def pass_over(self, offsets: Collection[int]) -> None:
-        """Skip our own messages, if nobody else's are between them."""
+        """Skip our own messages, if no others are between them."""
         row = self._row()
         if row is not None and offsets and sorted(offsets) == list(range(row[1], row[1] + len(offsets))):
             self.db.execute("UPDATE state_topic SET next_offset = ?", (row[1] + len(offsets),))

@@ -232,7 +232,7 @@ class Policy:
         """Return why the topic's live settings are unknown, None if they are known or it has none.
 
         Keys that the file marks count here even if a flag or a one-off rule overrides them: a message that can't be
-        read may have said anything. A guard that nobody has set yet holds the topic.
+        read may have said anything. A guard that no application has set yet holds the topic.
         """
         if not marked:
             return None

@@ -171,7 +171,7 @@ class GroupRules:
     ``remember_ms`` is how long a consumer that is gone still counts (F6), ``share`` whether share groups count at all.
     ``by_commits`` are patterns of groups whose members are not asked what they read (F3), ``stale_epochs`` of those
     whose commits' leader epochs say nothing (F5). ``offsets_hidden``: the provider hides the offsets topic (F9).
-    ``start`` has how far back (ms) groups start where they have no commit (F2), by name; None: nobody can tell.
+    ``start`` has how far back (ms) groups start where they have no commit (F2), by name; None: unknown.
     ``scope`` is the prefix of the groups that this user may describe, None if it must be all groups (F8).
     ``watch_first_ms`` is how long groups must have been watched before R1 trims (F10), None if not at all.
     """

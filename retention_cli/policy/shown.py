@@ -1,4 +1,4 @@
-"""Bound and escape text that somebody else wrote, in a file or a message, for display. Pure."""
+"""Bound and escape text that others wrote, in a file or a message, for display. Pure."""
 
 from __future__ import annotations
 

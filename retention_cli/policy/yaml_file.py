@@ -103,7 +103,7 @@ def _check_scalar(node: yaml.ScalarNode, loader: Any, source: str) -> None:
 def _misread(node: yaml.ScalarNode) -> str | None:
     """Return what is wrong with a number that YAML 1.1 reads as another one than people do, None if it is no such one.
 
-    A day as 24:00:00 is 86,400 ms to it, and 072 hours are 58: records would be trimmed that nobody meant.
+    A day as 24:00:00 is 86,400 ms to it, and 072 hours are 58: records would be trimmed that the operator did not mean.
     """
     if node.tag not in _NUMBERS:
         return None

@@ -33,7 +33,7 @@ class GroupSummary:
 
     ``counts`` says in a word or two what it means for floors. ``lag`` is the sum over its partitions, None if its
     offsets can't be read; ``lag_bytes`` the share of the leaders' bytes that it comes to, of one replica, as if records
-    were equally large. ``alone_bytes`` of these nobody else who counts has yet to read: its floor would let go of them
+    were equally large. ``alone_bytes`` of these no other consumer has yet to read: the floor would pass them
     if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6); of a
     consumer outside Kafka's groups it is its source's (F7). ``unread_since_ms`` is when the ledger first saw the oldest
     record that it has yet to read (Unix ms): it waits since then at least. None if nothing is unread, or never seen.

@@ -2,7 +2,7 @@
 
 Opening merges what others have written since into the cache. Saving writes the cache and, in the same transaction,
 which documents have changed; then it sends these, whole, to the topic. So a kill loses nothing: the next run sends what
-this one could not. If somebody else's document of the same key lands in between, both are merged and sent again.
+this one could not. If another kretain's document of the same key lands in between, both are merged and sent again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ClusterLedger(Ledger):
     def begin(self, topic_ids: Mapping[str, str]) -> None:
         """Set the cluster's current topic ids, and merge what others have written since the last pass.
 
-        A recheck may come long after its plan: a group that somebody else has seen meanwhile, and that is gone by now,
+        A recheck may come long after its plan: a group that another has seen meanwhile, and that is gone by now,
         counts (F6). If the topic can't be read any more, ``lost`` is set.
         """
         if self._begun and self._synced:

@@ -97,7 +97,7 @@ def change(
     """Edit a topic's settings, as they were written, in one message; a tombstone if no setting is left.
 
     Invalid settings in the current message held the topic: they are left out of the new one, and returned
-    (``corrected``). If somebody else's message about the topic lands in between, the edit is applied to that one, too.
+    (``corrected``). If another writer's message about the topic lands in between, the edit is applied to that one, too.
     A ``dry_run`` writes nothing.
 
     Raises:

@@ -239,7 +239,7 @@ class Passes:
         """Return why the ledger is not to be trimmed by: it is not the one that earlier passes used, or older.
 
         Groups that are gone count only as long as they are remembered (F6). Whoever starts over on purpose looks at
-        what goes then; nobody looks at this. What the cache of a shared ledger lacks is in the topic.
+        what goes then; kretain never reads this. What the cache of a shared ledger lacks is in the topic.
         """
         if memories.kind != "local":
             return None

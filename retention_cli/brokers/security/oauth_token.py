@@ -113,7 +113,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def librdkafka_callback(provider: TokenProvider) -> Callback:
-    """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, also where nobody polls."""
+    """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, even without polls."""
 
     def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
         # An exception here would surface in whatever Python code the client calls next. What is returned instead no

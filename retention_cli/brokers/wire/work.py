@@ -1,4 +1,4 @@
-"""Coroutines on the client's loop that somebody waits for, and of which nothing runs once nobody does.
+"""Coroutines on the client's loop that a caller waits for, and of which nothing runs once it stops waiting.
 
 What arrives is handed to the caller's functions on the loop's thread. A caller that is interrupted, or fails, closes
 what these work on, a ledger for one; and where one thread closes what another one is using, SQLite crashes the process.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class NobodyWaitsError(Exception):
-    """Ends a coroutine that nobody waits for any more."""
+    """Ends a coroutine that no caller waits for any more."""
 
 
 class Work:

@@ -49,15 +49,15 @@ class TopicScope:
 
 
 NO_COMMIT: Final = 2**63 - 1
-"""The lowest commit where nobody has committed. A group may commit this very number: only ``high`` tells (F5)."""
+"""The lowest commit where no group has committed. A group may commit this very number: only ``high`` tells (F5)."""
 NO_HIGHEST: Final = -1
-"""The highest commit where nobody has committed: below any offset."""
+"""The highest commit where no group has committed: below any offset."""
 
 
 class Columns(NamedTuple):
     """A topic's lowest and highest commits, and whose they are, by partition: of equal ones, the first group by name.
 
-    ``low`` is :data:`NO_COMMIT`, ``high`` :data:`NO_HIGHEST` where nobody has committed. ``bare``: some commit carries
+    ``low`` is :data:`NO_COMMIT`, ``high`` :data:`NO_HIGHEST` without any commit. ``bare``: some commit carries
     no leader epoch.
     """
 
@@ -152,7 +152,7 @@ class FloorFold:
 
     A fold over some groups can be cut by topics (:meth:`part`) and added to the fold of others (:meth:`take`). ``gone``
     has the positions of groups whose commits are gone (F6), ``starts`` how far back (ms) groups without a commit start
-    (F2), by key; None: nobody can tell. ``rows`` has every group as rows, a group's together, if they are wanted.
+    (F2), by key; None: unknown. ``rows`` has every group as rows, a group's together, if they are wanted.
     ``seen`` has what was folded in, as it came, if that is wanted: evidence keeps it.
     ``may_lack``: groups may be missing from the listing (F8, F9), so what is remembered of them satisfies no F4.
 
@@ -441,7 +441,7 @@ class FloorFold:
                 self._lacks(group, topic, partition, text)
 
     def _start(self, group: str, topic: str, partition: int, text: str) -> None:
-        """Note how far back a group starts that has no commit here; ``text`` is what to do if nobody can tell (F2)."""
+        """Note how far back a group starts that has no commit here; ``text`` is what to do if that is unknown (F2)."""
         if (back_ms := self.starts[group]) is None:
             self._lacks(group, topic, partition, text)
         else:

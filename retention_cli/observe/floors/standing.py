@@ -149,7 +149,7 @@ class Irregular:
 class Standing(NamedTuple):
     """What was read of all groups about one partition.
 
-    ``commits`` is None if nobody has committed. ``failed`` are the failures that concern the whole cluster (F3, F8,
+    ``commits`` is None if no group has committed. ``failed`` are the failures that concern the whole cluster (F3, F8,
     F9), ``failed_topic`` those of the topic (F3). ``absent`` are the required groups without a commit here (F4).
     """
 
