@@ -135,7 +135,9 @@ def _growing(disk: Disk, parts: Mapping[TopicPartition, PartitionForecast]) -> t
         each = certain(part.each)
         per_ms, brokers = certain(part.rate).span.times(each), certain(part.alone).times(each)
         dead = Span(0.0, part.active_bytes)  # before the log's start
-        in_policy = certain(part.kept).records.times(each).plus(dead).at_most(brokers)
+        kept = certain(part.kept)
+        first = size + per_ms.high * kept.waits_ms if kept.waits_ms else 0.0  # until R1 begins (F10)
+        in_policy = kept.records.times(each).plus(dead).at_least(Span(0.0, first)).at_most(brokers)
         by_brokers.append(Growing(size, per_ms, brokers))
         by_policy.append(Growing(size, per_ms, in_policy))
     return by_brokers, by_policy

@@ -18,6 +18,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
 from retention_cli.decide.decision import weigh
 from retention_cli.decide.guards import frozen, untouchable
+from retention_cli.decide.triggers.consumed import watched_first, watched_until_ms
 from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span, group_rate, rate_of
 from retention_cli.forecast.value import Amounts, TopicForecast, Totals
 from retention_cli.policy.settings import Settings
@@ -28,7 +29,7 @@ COMPACT: Final = "compact"
 _TRIGGERS = (Code.R1, Code.R2, Code.R3, Code.R4)
 _KEEPS_UP = 0.9
 """A consumer that reads this share of what is written is not taken to fall behind: it commits now and then."""
-_PASSING = frozenset({Code.G3})
+_PASSING = frozenset({Code.F10, Code.G3})
 """Reasons that go away by themselves as the ledger grows."""
 
 
@@ -67,12 +68,13 @@ class Flow(NamedTuple):
 class Retained:
     """How many records are kept, and by which rule's word (``R1`` to ``R5``, else :data:`BROKERS`).
 
-    ``notes`` say which rules can't act, and why.
+    ``notes`` say which rules can't act, and why. Until R1 begins (F10), ``waits_ms`` from now, nothing is trimmed.
     """
 
     records: Span
     by: str = BROKERS
     notes: tuple[Reason, ...] = ()
+    waits_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Standing:
     ``untouched``: the policy never trims it, or it is frozen, and why. ``lag`` is how far the floor is behind H;
     ``falls_behind`` says that its consumer reads more slowly than is written. ``stopped`` are the rules that can't act
     now, by code. ``topic_share`` is the partition's share of its topic's traffic, for limits on whole topics.
+    ``waits`` is how long (ms) R1 waits, and why (F10).
     """
 
     settings: Settings
@@ -90,6 +93,7 @@ class Standing:
     falls_behind: Reason | None = None
     stopped: Mapping[str, Unknown] | None = None
     topic_share: float = 1.0
+    waits: tuple[int, Reason] | None = None
 
 
 class PartitionForecast(NamedTuple):
@@ -254,10 +258,11 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
         kept = kept.plus(Span(0.0, rate.high * every_ms))
         by = code if kept.high < best.high else by
         best = best.at_most(kept)
-    notes = list(dict.fromkeys(notes))
+    waits_ms, wait = standing.waits if standing.waits is not None and by == Code.R1 else (0, None)
+    notes = list(dict.fromkeys(notes if wait is None else [*notes, wait]))
     if unbounded is not None and by == BROKERS:
         return Unknown((*unbounded.reasons, *notes))
-    return Retained(best, by, tuple(notes))
+    return Retained(best, by, tuple(notes), waits_ms)
 
 
 def guarded(code: str, settings: Settings) -> bool:
@@ -301,8 +306,10 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
             lasts = isinstance(why, Unknown) and any(reason.code not in _PASSING for reason in why.reasons)
             if weighed.code in _TRIGGERS and lasts and isinstance(why, Unknown):
                 stopped[weighed.code] = why
+    until_ms, why = watched_until_ms(facts, settings, terms.now_ms), watched_first(facts, settings, terms.now_ms)
+    waits = None if until_ms is None or why is None else (until_ms - terms.now_ms, why.reasons[0])
     if isinstance(floor, Unknown):
-        return Standing(settings, never, 0 if facts.empty else floor, None, stopped, share)
+        return Standing(settings, never, 0 if facts.empty else floor, None, stopped, share, waits)
     behind: Reason | None = None
     if one.floor_gone:
         behind = Reason(Code.F6, f"{floor.by} no longer exists, and holds until groups.remember has passed")
@@ -310,7 +317,7 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
         read = group_rate(one.floor_before, Sample(one.now.wall_ms, floor.offset), terms.least_ms)
         if not isinstance(read, Unknown) and read.high < _KEEPS_UP * rate.low:
             behind = Reason(Code.G2, f"{floor.by} reads more slowly than producers write, so it holds more and more")
-    return Standing(settings, never, max(0, one.now.high_watermark - floor.offset), behind, stopped, share)
+    return Standing(settings, never, max(0, one.now.high_watermark - floor.offset), behind, stopped, share, waits)
 
 
 def _active_bytes(flow: Flow, limits: TopicSettings) -> float:

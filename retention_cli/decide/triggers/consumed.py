@@ -50,18 +50,25 @@ class Consumed(Trigger):
         return bound if waits is None or bound.offset <= (known(facts.log_start) or 0) else waits
 
 
-def watched_first(facts: PartitionFacts, settings: Settings, now_ms: int) -> Unknown | None:
-    """Return why R1 must wait until kretain has watched the cluster's groups for long enough (F10), else None."""
+def watched_until_ms(facts: PartitionFacts, settings: Settings, now_ms: int) -> int | None:
+    """Return until when R1 waits at least (F10, Unix ms), None if it does not."""
     if settings.watch_first_ms is None:
         return None
-    since_ms = now_ms if facts.watched_since_ms is None else facts.watched_since_ms
-    until_ms = since_ms + settings.watch_first_ms
-    if facts.watched_since_ms is not None and until_ms <= now_ms:
+    if facts.watched_since_ms is None:
+        return now_ms + settings.watch_first_ms
+    until_ms = facts.watched_since_ms + settings.watch_first_ms
+    return until_ms if until_ms > now_ms else None
+
+
+def watched_first(facts: PartitionFacts, settings: Settings, now_ms: int) -> Unknown | None:
+    """Return why R1 must wait until kretain has watched the cluster's groups for long enough (F10), else None."""
+    first_ms, until_ms = settings.watch_first_ms, watched_until_ms(facts, settings, now_ms)
+    if first_ms is None or until_ms is None:
         return None
     return Unknown.because(
         Code.F10,
-        f"kretain has watched this cluster's groups since {format_time(since_ms // 1000 * 1000)}: R1 holds until "
-        f"{format_time(-until_ms // 1000 * -1000)} (groups.watch.first: {format_duration(settings.watch_first_ms)}). "
+        f"kretain has watched this cluster's groups since {format_time((until_ms - first_ms) // 1000 * 1000)}: R1 "
+        f"holds until {format_time(-until_ms // 1000 * -1000)} (groups.watch.first: {format_duration(first_ms)}). "
         f"Until then run kretain plan every day, or kretain watch: a pause of more than 2 days starts this over",
     )
 

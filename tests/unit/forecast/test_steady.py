@@ -9,18 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.core.model import Maybe, Reason, Unknown
+from retention_cli.core.model import Maybe, Reason, Sample, Unknown
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import (
     Flow,
     Retained,
+    Seen,
     Standing,
+    Terms,
     brokers_keep,
     bytes_per_record,
+    forecast_partitions,
     policy_keeps,
 )
 from retention_cli.policy.settings import Settings
-from tests.support.facts import HOUR
+from tests.support.facts import HOUR, NOW, Log
 from tests.support.forecasts import limits
 
 NEVER_READ = Unknown.because("F4", "no group")
@@ -99,6 +102,8 @@ def test_forecast_keeps_what_the_first_rule_leaves(
 
 OLD, SLOW, HOLD = Unknown.because("G9", "an old stamp"), Reason("G2", "group:dead reads slowly"), Reason("G7", "hold")
 
+WAITS = (70, Reason("F10", "R1 holds until then"))
+
 
 @pytest.mark.parametrize(
     ("settings", "brokers", "more", "expected"),
@@ -115,6 +120,9 @@ OLD, SLOW, HOLD = Unknown.because("G9", "an old stamp"), Reason("G2", "group:dea
         (Settings(forced_age_ms=1), Span(5, 6), {"untouched": HOLD}, Retained(Span(5, 6), "brokers", (HOLD,))),
         (Settings(forced_age_ms=1), NEVER_READ, {"untouched": HOLD}, None),
         (Settings(forced_age_ms=1), Span(5, 6), {"stopped": {"R4": OLD}}, Retained(Span(5, 6), "brokers", OLD.reasons)),
+        # R1 waits at first (F10): what it keeps later is said, with when that is
+        (Settings(consumed_after_ms=5000), ENDLESS, {"waits": WAITS}, Retained(Span(5000, 6000), "R1", WAITS[1:], 70)),
+        (Settings(forced_age_ms=5000), ENDLESS, {"waits": WAITS}, Retained(Span(5000, 6000), "R4")),
         # where what brokers keep is unknown, a rule is enough
         (Settings(), NEVER_READ, {}, None),
         (Settings(forced_age_ms=7000), NEVER_READ, {}, Retained(Span(7000, 8000), "R4")),
@@ -125,6 +133,20 @@ def test_forecast_keeps_what_guards_hold_up_to_the_brokers_limit(
 ) -> None:
     found = kept(settings, brokers, **more)
     assert (None if isinstance(found, Unknown) else found) == expected
+
+
+@pytest.mark.parametrize(("watched_ms", "waits_ms"), [(0, 2 * HOUR), (HOUR, HOUR), (2 * HOUR, 0), (None, 2 * HOUR)])
+def test_rule_that_waits_for_groups_to_be_watched_is_forecast_from_then_on(
+    watched_ms: int | None, waits_ms: int
+) -> None:
+    settings = Settings(consumed_after_ms=1, watch_first_ms=2 * HOUR)
+    log = Log(0, [NOW - 9 * HOUR] * 10, floor=10)
+    facts = log.facts(settings)._replace(watched_since_ms=None if watched_ms is None else NOW - watched_ms)
+    seen = Seen(facts, [Sample(NOW - 5 * HOUR, 5)], Sample(NOW, 10))
+    [found] = forecast_partitions([seen], limits(), settings, Terms(0, HOUR, NOW))
+    assert isinstance(found.kept, Retained)
+    assert (found.kept.by, found.kept.waits_ms) == ("R1", waits_ms)
+    assert [one.code for one in found.kept.notes] == (["F10"] if waits_ms else [])
 
 
 def test_dead_bytes_before_the_log_start_widen_the_bytes_per_record() -> None:
