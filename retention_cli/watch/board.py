@@ -25,7 +25,7 @@ KINDS: Final = (
     *("broker", "unreachable", "unauthorized", "policy", "state", "locked", "refused", "partition", "election"),
     *("protect", "textfile", "shipping", "system", "other"),
 )
-"""Every value of the label ``kind`` (docs/watch.md)."""
+"""Every value of the label ``kind`` (docs/metrics.md)."""
 
 _OF_CLASS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (UnreachableError, "unreachable"),

@@ -1,4 +1,4 @@
-"""How long until what a consumer has not read goes: by R4, R6, or the brokers themselves (docs/watch.md, Metrics).
+"""How long until what a consumer has not read goes: by R4, R6, or the brokers themselves (docs/metrics.md).
 
 It is the forecast's answer for the consumers that set floors (:mod:`retention_cli.forecast.loss`), and its rates and
 disks are the forecast's, too. What might come first and is unknown makes it unknown.

@@ -1,4 +1,4 @@
-"""The status as metrics (docs/watch.md, Metrics), by prometheus_client. Series of what is gone are gone at once."""
+"""The status as metrics (docs/metrics.md), by prometheus_client. Series of what is gone are gone at once."""
 
 from __future__ import annotations
 

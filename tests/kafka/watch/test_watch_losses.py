@@ -1,4 +1,4 @@
-"""``kretain_group_seconds_to_loss`` of a real watch, held against when the records really went (docs/watch.md, Metrics)."""
+"""``kretain_group_seconds_to_loss`` of a real watch, held against when the records really went (docs/metrics.md)."""
 
 from __future__ import annotations
 

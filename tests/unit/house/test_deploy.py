@@ -32,8 +32,8 @@ BY_PROMETHEUS = {"instance", "job"}
 """Labels that a scraper adds."""
 
 
-def labels() -> dict[str, set[str]]:
-    """Return each metric's labels, as a full board shows them."""
+def series() -> dict[str, tuple[str, set[str]]]:
+    """Return each metric's type and labels, as a full board shows them."""
     board = Board(300, lambda: True, lambda: True)
     board.succeed(1.0)
     groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
@@ -41,10 +41,11 @@ def labels() -> dict[str, set[str]]:
     board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8, 5, 100)
     text = generate_latest(registry_of(board)).decode()  # type: ignore[no-untyped-call]
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
-    return {one.name: set(one.labels) for family in families for one in family.samples}
+    return {one.name: (family.type, set(one.labels)) for family in families for one in family.samples}
 
 
-LABELS = labels()
+SERIES = series()
+LABELS = {name: labels for name, (_, labels) in SERIES.items()}
 
 
 def alert_rules() -> list[dict[str, Any]]:
@@ -120,10 +121,10 @@ def test_every_alert_links_to_its_section_of_the_watch_page() -> None:
         assert rule["annotations"]["runbook_url"].endswith(f"/watch.html#{rule['alert'].lower()}")
 
 
-def test_watch_page_lists_exactly_the_real_metrics_and_error_kinds() -> None:
-    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(kretain_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
-    assert {name: {*re.findall(r"`(\w+)`", cell), "cluster"} for name, cell in rows} == LABELS
+def test_metrics_page_lists_exactly_the_real_metrics_with_types_and_the_error_kinds() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(kretain_\w+)` \| (\w+) \| ([^|]*)\|", page, re.MULTILINE)
+    assert {name: (kind, {*re.findall(r"`(\w+)`", cell), "cluster"}) for name, kind, cell in rows} == SERIES
     kinds = next(part for part in page.split("\n\n") if part.startswith("`kind` is one of"))
     assert set(re.findall(r"`(\w+)`", kinds)) == {"kind", *KINDS}
 
