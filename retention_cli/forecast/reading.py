@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
+from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.advise.reading import read_settings
+from retention_cli.audit.log import AuditLog
+from retention_cli.audit.runs import one_by_one
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
@@ -14,11 +18,12 @@ from retention_cli.core.codes import Code
 from retention_cli.core.consumers import floor_by, plain_name
 from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.core.state_dir import StateError
+from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.decision import off_disks
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.usage import look
+from retention_cli.forecast.cost import Past, stayed, topic_bill
 from retention_cli.forecast.disks import R6, Queued, forecast_disk, queue_of
 from retention_cli.forecast.loss import Place, stood_at
 from retention_cli.forecast.rates import NOTHING, Span
@@ -31,19 +36,21 @@ from retention_cli.forecast.steady import (
     guarded,
     totals_of,
 )
-from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast, Loss
+from retention_cli.forecast.value import Bills, DiskForecast, Forecast, GroupForecast, Loss, TopicForecast
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.make import with_live
+from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import Settings
 from retention_cli.state.memories import Memories
 
 Limits = Mapping[str, TopicSettings]
 Parts = dict[TopicPartition, PartitionForecast]
+_NO_REPLICAS: Final = Unknown.because("metadata", "its replicas are unknown")
 
 
 def read_forecast(
@@ -53,12 +60,14 @@ def read_forecast(
     *,
     memories: Memories,
     before: Mapping[str, GroupMemory] | None = None,
+    state_dir: Path | None = None,
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     progress: Progress = silent,
 ) -> Forecast:
     """Observe the cluster, as a plan does, and return the forecast. The ledger stores what a plan would store.
 
     ``before`` is what :func:`groups_before` returned, if another forecast was made meanwhile: it has moved that on.
+    ``state_dir`` has the audit logs, for what trims have saved so far.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -89,6 +98,7 @@ def read_forecast(
         for one in rows
         if not isinstance(one.facts.high_watermark, Unknown)
     }
+    log = None if state_dir is None else AuditLog(cluster_folder(state_dir, observation.cluster_id))
     topics = [forecast_topic(name, rows, [parts[one.facts.tp] for one in rows]) for name, rows in seen.items()]
     return Forecast(
         created_at_ms=now_ms,
@@ -103,7 +113,43 @@ def read_forecast(
         disks=disks,
         totals=totals_of(topics),
         notes=[*notes, *disk_notes, *memories.notes],
+        bills=_bills(reader, policy, topics, seen, (parts, limits, settings), log, now_ms),
     )
+
+
+def _bills(
+    reader: ClusterReader,
+    policy: Policy,
+    topics: Sequence[TopicForecast],
+    seen: Mapping[str, Sequence[Seen]],
+    of: tuple[Parts, Limits, Mapping[str, Settings]],
+    log: AuditLog | None,
+    now_ms: int,
+) -> Bills | None:
+    """Return what the topics come to in money, None if the policy names no price."""
+    prices, (parts, limits, settings) = policy.prices, of
+    if prices is None:
+        return None
+    there = reader.metadata([one.name for one in topics]).topics if prices.per_replica else {}
+    past = {
+        one.name: Past(seen[one.name][0].facts.topic.topic_id, limits[one.name], settings[one.name]) for one in topics
+    }
+    byte_ms: Mapping[str, Maybe[float]]
+    try:
+        runs = () if log is None else one_by_one(log.events())
+        byte_ms = stayed(runs, past, None if policy.moves else policy.digest, now_ms)
+    except StateError as error:
+        byte_ms = dict.fromkeys(past, Unknown.because("audit", str(error)))
+    found = []
+    for one in topics:
+        price: Maybe[float] = prices.per_gib_month
+        if prices.per_replica:
+            its = there[one.name].partitions.values() if one.name in there else ()
+            replicas = sum(len(partition.replicas) for partition in its) / len(its) if its else 0
+            price = prices.per_gib_month * replicas if replicas else _NO_REPLICAS
+        rows = [(row, parts[row.facts.tp]) for row in seen[one.name]]
+        found.append(topic_bill(one, rows, policy.labels_of(one.name), price, byte_ms[one.name]))
+    return Bills(prices, found)
 
 
 def limits_of(reader: ClusterReader, names: Sequence[str]) -> Limits:

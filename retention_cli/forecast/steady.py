@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from retention_cli.advise.facts import TopicSettings
@@ -97,13 +97,17 @@ class Standing:
 
 
 class PartitionForecast(NamedTuple):
-    """What a topic's and a disk's forecast are made of: its rate, bytes per record, and what is kept of it."""
+    """What a topic's and a disk's forecast are made of: its rate, bytes per record, and what is kept of it.
+
+    ``unread`` is how many of these records only the floor's consumer keeps, as far behind as it is now.
+    """
 
     rate: Maybe[Rate]
     each: Maybe[Span]
     alone: Maybe[Span]
     kept: Maybe[Retained]
     active_bytes: float
+    unread: Maybe[Span] = NOTHING
 
 
 def forecast_partitions(
@@ -132,7 +136,12 @@ def forecast_partitions(
         alone = brokers_keep(flow, limits)
         standing = _standing(one, settings, rate, terms, rate.mean / written if written else 1 / len(seen))
         kept = policy_keeps(flow, standing, alone, terms.every_ms)
-        found.append(PartitionForecast(rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits)))
+        unread: Maybe[Span] = NOTHING
+        if not isinstance(standing.lag, Unknown) and standing.lag:
+            behind = replace(standing, falls_behind=None)
+            caught_up = policy_keeps(flow, replace(behind, lag=0), alone, terms.every_ms)
+            unread = _less(_records_of(policy_keeps(flow, behind, alone, terms.every_ms)), _records_of(caught_up))
+        found.append(PartitionForecast(rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits), unread))
     return found
 
 
@@ -148,8 +157,8 @@ def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionFor
         partitions=len(parts),
         now=_sum((_records(one.facts), _size(one.facts)) for one in seen),
         rate=_topic_rate(parts),
-        alone=_sum((one.alone, _product(one.alone, one.each)) for one in parts),
-        policy=_sum((keeps, _product(keeps, one.each)) for one in parts for keeps in (_kept_records(one),)),
+        alone=_sum((one.alone, product(one.alone, one.each)) for one in parts),
+        policy=_sum((keeps, product(keeps, one.each)) for one in parts for keeps in (_records_of(one.kept),)),
         by=", ".join(sorted({one.kept.by for one in parts if isinstance(one.kept, Retained)})) or BROKERS,
         reasons=tuple(dict.fromkeys(reasons)),
     )
@@ -347,12 +356,13 @@ def _size(facts: PartitionFacts) -> Span:
 
 
 @or_unknown
-def _kept_records(one: PartitionForecast) -> Span:
-    return certain(one.kept).records
+def _records_of(kept: Maybe[Retained]) -> Span:
+    return certain(kept).records
 
 
 @or_unknown
-def _product(records: Maybe[Span], each: Maybe[Span]) -> Span:
+def product(records: Maybe[Span], each: Maybe[Span]) -> Span:
+    """Return the bytes of so many records."""
     return certain(records).times(certain(each))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -11,6 +11,7 @@ from retention_cli.core.model import Maybe, Reason
 from retention_cli.disks.disk import Disk
 from retention_cli.forecast.rates import Rate, Span
 from retention_cli.memory.disk import Growth
+from retention_cli.policy.prices import Prices
 
 Cause = Literal[Code.R2, Code.R4, Code.R5, Code.R6, "retention.ms", "retention.bytes", "gone"]
 """What takes the record first; ``gone``: the group stands below the log start offset."""
@@ -115,9 +116,43 @@ class Totals:
     ended: Amounts
 
 
+class Bill(NamedTuple):
+    """Money: what is there now costs a month, what trims have saved so far, and a month what the policy saves.
+
+    ``unread`` is what the policy would also save a month if no consumer were behind. Past savings are a bound: the
+    high is at most what they were.
+    """
+
+    now: Maybe[Span]
+    so_far: Maybe[Span]
+    saves: Maybe[Span]
+    unread: Maybe[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBill:
+    """A topic's money, its labels, and by consumer what a month it costs that this consumer is behind."""
+
+    topic: str
+    labels: Mapping[str, str]
+    bill: Bill
+    by_consumer: Mapping[str, Maybe[Span]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bills:
+    """All topics' money, and its prices."""
+
+    prices: Prices
+    topics: Sequence[TopicBill]
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """All of it, for one policy. Trims are ``every_ms`` apart; rates were measured over at least ``least_ms``."""
+    """All of it, for one policy. Trims are ``every_ms`` apart; rates were measured over at least ``least_ms``.
+
+    ``bills`` is what it comes to in money, None without prices.
+    """
 
     created_at_ms: int
     cluster_id: str
@@ -131,3 +166,4 @@ class Forecast:
     disks: Sequence[DiskForecast]
     totals: Totals
     notes: Sequence[Reason] = ()
+    bills: Bills | None = None

@@ -15,10 +15,12 @@ from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
 from retention_cli.policy.model import LIVE, Entry, Policy
+from retention_cli.policy.prices import Prices
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
     AuditModel,
+    CostModel,
     DisksModel,
     EntryModel,
     FileModel,
@@ -45,6 +47,7 @@ _MAPPINGS: Final[dict[str, type[BaseModel]]] = {
     "disks": DisksModel,
     "audit": AuditModel,
     "notify": NotifyModel,
+    "cost": CostModel,
 }
 _MODELS: Final[Models] = {
     (): FileModel,
@@ -174,6 +177,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         disks=_disks(model.disks),
         audit=AuditRules(model.audit.max_bytes, model.audit.topic, model.evidence),
         notify=_notify(model.notify, Path(document.source).absolute().parent),
+        prices=_prices(model.cost),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
         archive_keys=tuple(str(Path(document.source).absolute().parent / one) for one in model.archive_key),
@@ -182,6 +186,10 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
 
 def _notify(model: NotifyModel | None, folder: Path) -> NotifyRules:
     return NotifyRules() if model is None else NotifyRules(model.url, tuple(dict.fromkeys(model.events)), folder)
+
+
+def _prices(model: CostModel | None) -> Prices | None:
+    return None if model is None else Prices(model.per_gib_month, model.replication == "excluded", model.currency)
 
 
 def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource:

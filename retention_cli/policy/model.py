@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.patterns import REGEX, compiled
+from retention_cli.policy.prices import Prices
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
@@ -119,6 +120,7 @@ class Policy:
     disks: DiskRules = field(default_factory=DiskRules)
     audit: AuditRules = field(default_factory=AuditRules)
     notify: NotifyRules = field(default_factory=NotifyRules)
+    prices: Prices | None = None
     entries: tuple[Entry, ...] = ()
     one_off: OneOff = field(default_factory=OneOff)
     state: Literal["local", "cluster"] = "local"
@@ -176,6 +178,16 @@ class Policy:
             if topic in entry.match:
                 found["match"] = Origin(topic, f"{self.source}:{entry.lines.get('match', entry.line)}")
         return found if matching else None
+
+    def labels_of(self, topic: str) -> Mapping[str, str]:
+        """Return the topic's labels: those of the last matching entry that has any."""
+        found = (self.origins_in_file(topic) or {}).get("labels")
+        return {} if found is None else cast("Mapping[str, str]", found.value)
+
+    @property
+    def moves(self) -> bool:
+        """Whether rules may differ from what the file says: by live keys, watermarks or flags."""
+        return self.any_live or bool(self.disks.watermarks) or self.one_off.any_rule
 
     def unmatched(self, topics: Iterable[str]) -> list[Entry]:
         """Return the entries that match none of ``topics``."""

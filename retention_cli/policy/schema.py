@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
+from retention_cli.policy import prices as p
 from retention_cli.policy import values as v
 from retention_cli.policy.settings import (
     DEFAULT_AUDIT_FILE_BYTES,
@@ -113,6 +114,17 @@ class NotifyModel(StrictModel):
         description="Post to this webhook: https://…, or env:NAME or file:PATH, which have the URL."
     )
     events: list[Event] = Field(default=list(EVENTS), description="Post only these events. Default: all.")
+
+
+class CostModel(StrictModel):
+    """What storage costs: kretain forecast then shows money (docs/forecast.md)."""
+
+    per_gib_month: p.Price = Field(alias="per.gib.month", description="What a GiB costs a month (30 days).")
+    replication: p.IncludedOrExcluded = Field(
+        default="included",
+        description="included: the price is for a GiB with all its replicas. excluded: it is for each replica.",
+    )
+    currency: p.Currency = Field(default="", description="Printed behind amounts as it is, such as EUR.")
 
 
 class WatermarkModel(StrictModel):
@@ -263,6 +275,9 @@ class EntryModel(StrictModel):
         description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs://, gs:// or "
         "abfss://; 'none' for no archive.",
     )
+    labels: p.Labels | None = Field(
+        default=None, description="Who owns these topics, such as {team: payments}: money is added up by label."
+    )
     hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")
     require: v.Names | None = Field(
         default=None, alias="groups.require", description="Groups that must have committed on these topics (F4)."
@@ -392,6 +407,7 @@ class FileModel(StrictModel):
         "'none' for nowhere. Default: beside the audit log.",
     )
     notify: NotifyModel | None = Field(default=None, description="Post to Slack or another webhook.")
+    cost: CostModel | None = Field(default=None, description="What storage costs, for money in forecasts.")
     floors: list[FloorModel] = Field(
         default=[], description="Consumers outside Kafka's groups, which count as groups do (F7)."
     )

@@ -28,6 +28,7 @@ def forecasts(
             terms,
             memories=settings.memories(reader, selection.policy.state),
             before=stood,
+            state_dir=settings.state_dir,
             progress=progress,
         )
         for selection in chosen

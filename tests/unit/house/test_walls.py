@@ -70,7 +70,7 @@ PURE = [
         ),
         *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
         *("profile/hours", "profile/summary"),
-        *(f"forecast/{name}" for name in ("disks", "loss", "rates", "steady", "value")),
+        *(f"forecast/{name}" for name in ("cost", "disks", "loss", "rates", "steady", "value")),
     )
 ]
 """What is given all that it needs: facts, settings, now."""

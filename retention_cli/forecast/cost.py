@@ -1,0 +1,153 @@
+"""What a forecast comes to in money: by topic, by label, and by the consumer that keeps records. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from retention_cli.advise.facts import TopicSettings
+from retention_cli.audit.runs import Run
+from retention_cli.core.certain import certain, or_unknown
+from retention_cli.core.codes import Code
+from retention_cli.core.grouping import by_key
+from retention_cli.core.model import Maybe, Unknown
+from retention_cli.core.units import parse_time_ms
+from retention_cli.forecast.rates import NOTHING, Span
+from retention_cli.forecast.steady import PartitionForecast, Seen, product, saved
+from retention_cli.forecast.value import Bill, Bills, TopicBill, TopicForecast
+from retention_cli.policy.settings import Settings
+
+MONTH_MS: Final = 30 * 86_400_000
+GIB: Final = 2**30
+_NO_AUDIT: Final = Unknown.because("size", "the audit log has a trim whose bytes were not known")
+
+
+def total_of(bills: Bills) -> Bill:
+    """Return the sums over all topics."""
+    return _total(one.bill for one in bills.topics)
+
+
+def by_label(bills: Bills) -> dict[str, tuple[int, Bill]]:
+    """Return the numbers of topics and their sums by ``name=value``, sorted."""
+    found = by_key((f"{name}={value}", one.bill) for one in bills.topics for name, value in one.labels.items())
+    return {label: (len(some), _total(some)) for label, some in sorted(found.items())}
+
+
+def by_consumer(bills: Bills) -> list[tuple[str, Span]]:
+    """Return what each consumer costs a month by being behind, the most first."""
+    found = by_key(pair for one in bills.topics for pair in one.by_consumer.items())
+    sums = ((name, added(spans)) for name, spans in found.items())
+    return sorted((one for one in sums if one[1] != NOTHING), key=lambda one: (-one[1].low, one[0]))
+
+
+class Past(NamedTuple):
+    """What is needed to tell how long a topic's trimmed records would have stayed."""
+
+    topic_id: Maybe[str]
+    limits: TopicSettings
+    settings: Settings
+
+
+def stayed(runs: Iterable[Run], topics: Mapping[str, Past], digest: str | None, now_ms: int) -> dict[str, Maybe[float]]:
+    """Return how many bytes trims have saved for how many ms, at most, by topic (docs/forecast.md, Money).
+
+    Args:
+        runs: the audit log's.
+        topics: those of the forecast: others, and former topics of the same name, do not count.
+        digest: the policy's: of a run with the same one, a rule's time is known. None: none is.
+        now_ms: now (Unix ms).
+    """
+    found: dict[str, Maybe[float]] = dict.fromkeys(topics, 0.0)
+    lives = {name: _life_ms(one.limits) for name, one in topics.items()}
+    for run in runs:
+        policy = run.begun["policy"]
+        same = policy.get("digest") == digest and not policy.get("flags")
+        for number, batch in run.batches.items():
+            rows = (run.results.get(number) or {"partitions": ()})["partitions"]
+            trimmed = {(row["topic"], row["partition"]) for row in rows if row["outcome"] == "trimmed"}
+            ago_ms = max(0, now_ms - parse_time_ms(batch["at"]))
+            for row in batch["partitions"]:
+                past, before = topics.get(row["topic"]), found.get(row["topic"])
+                if past is None or (row["topic"], row["partition"]) not in trimmed:
+                    continue
+                if row.get("topic_id") != past.topic_id or before is None or isinstance(before, Unknown):
+                    continue
+                life, size = lives[row["topic"]], row["bytes"]
+                if isinstance(life, Unknown) or size is None:
+                    found[row["topic"]] = life if isinstance(life, Unknown) else _NO_AUDIT
+                    continue
+                age_ms = _least_age_ms(row.get("rule"), past.settings) if same else 0
+                found[row["topic"]] = before + size * min(ago_ms, max(0, life - age_ms))
+    return found
+
+
+def topic_bill(
+    one: TopicForecast,
+    rows: Sequence[tuple[Seen, PartitionForecast]],
+    labels: Mapping[str, str],
+    price: Maybe[float],
+    byte_ms: Maybe[float],
+) -> TopicBill:
+    """Return a topic's money.
+
+    Args:
+        one: its forecast.
+        rows: its partitions.
+        labels: its labels.
+        price: what a GiB of one replica costs a month, with all its replicas.
+        byte_ms: what past trims have saved (:func:`stayed`).
+    """
+    behind = by_key(
+        (seen.facts.floor.by, _priced(product(part.unread, part.each), price))
+        for seen, part in rows
+        if not isinstance(seen.facts.floor, Unknown) and part.unread != NOTHING
+    )
+    by_consumer = {name: _sum(spans) for name, spans in behind.items()}
+    so_far = byte_ms if isinstance(byte_ms, Unknown) else Span(0.0, byte_ms / MONTH_MS)
+    bill = Bill(
+        _priced(one.now.size_bytes, price),
+        _priced(so_far, price),
+        _priced(saved(one.alone, one.policy).size_bytes, price),
+        _sum(by_consumer.values()),
+    )
+    return TopicBill(one.name, labels, bill, by_consumer)
+
+
+def added(amounts: Iterable[Maybe[Span]]) -> Span:
+    """Return a sum: without an upper bound if a part is unknown or without end."""
+    low, high = 0.0, 0.0
+    for one in amounts:
+        known = Span(0.0, math.inf) if isinstance(one, Unknown) or one.endless else one
+        low, high = low + known.low, high + known.high
+    return Span(low, high)
+
+
+def _total(bills: Iterable[Bill]) -> Bill:
+    now, so_far, saves, unread = zip(*bills, strict=True)
+    return Bill(added(now), added(so_far), added(saves), added(unread))
+
+
+@or_unknown
+def _sum(amounts: Iterable[Maybe[Span]]) -> Span:
+    return added([certain(one) for one in amounts])
+
+
+@or_unknown
+def _priced(size_bytes: Maybe[Span], price: Maybe[float]) -> Span:
+    return certain(size_bytes).times(Span.of(certain(price) / GIB))
+
+
+@or_unknown
+def _life_ms(limits: TopicSettings) -> float:
+    """Return how long brokers keep a record at most: by ``retention.ms``, in complete segments, until they check."""
+    retention_ms = certain(limits.retention_ms) if certain(limits.deletes) else None
+    if retention_ms is None:
+        return math.inf
+    return float(retention_ms + certain(limits.segment_ms) + certain(limits.check_interval_ms))
+
+
+def _least_age_ms(rule: Any, settings: Settings) -> int:
+    """Return how old a record was at least that this rule trimmed."""
+    ages = {Code.R1.rule: settings.consumed_after_ms, Code.R4.rule: settings.forced_age_ms}
+    return ages.get(rule) or 0
