@@ -45,7 +45,7 @@ def report(
       kretain report --last 30d --out history.html
     """
     from kretain.config import contexts_at, resolve
-    from kretain.render.page.pages import forecast_section, history_page, plan_page, read_forecast_file
+    from kretain.render.page.pages import forecast_parts, history_page, plan_page, read_forecast_file
     from kretain.system.files import write_whole
     from retention_cli.core.state_dir import cluster_folder
     from retention_cli.engines.fleet.saved import read_any
@@ -67,7 +67,7 @@ def report(
         folders = [cluster_folder(state_dir, saved.cluster_id)]
     disks, notes = _disks(folders)
     cluster_id = None if saved is None else saved.cluster_id
-    more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, cluster_id))]
+    more = [] if forecast is None else forecast_parts(read_forecast_file(forecast, cluster_id))
     if saved is None:
         at = {run.begun["cluster"]["id"]: run.begun["cluster"].get("bootstrap", "") for run in runs}
         named = {cluster: ", ".join(contexts_at(address)) for cluster, address in at.items()}

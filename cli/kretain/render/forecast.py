@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from kretain.render.money import COLUMNS, money_json, money_parts, topic_money
 from kretain.render.output import BLANK, Column, Line, Part, Table, about, heading, number, show, size
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
@@ -14,7 +15,7 @@ from retention_cli.core.units import count, format_age, format_duration, timesta
 from retention_cli.forecast.loss import seconds_to_loss
 from retention_cli.forecast.rates import HOUR_MS, Span
 from retention_cli.forecast.steady import saved
-from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, Loss, TopicForecast
+from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, Loss, TopicBill, TopicForecast
 from retention_cli.memory.disk import Growth
 
 FORMAT: Final = "kretain.forecast/v1"
@@ -31,6 +32,7 @@ CSV_COLUMNS: Final = (
         for part in ("", "_records_low", "_records_high", "_bytes_low", "_bytes_high")
     ),
     *("policy_by", "compared_by", "saved_records_low", "saved_records_high", "saved_bytes_low", "saved_bytes_high"),
+    *COLUMNS,
     "reasons",
 )
 
@@ -41,11 +43,12 @@ def print_forecast(one: Forecast, other: Forecast | None, output: str, *, every_
     In rows null is unknown or without end: ``alone``, ``policy`` and ``compared`` say which.
     """
     others: Mapping[str, TopicForecast] = {} if other is None else {topic.name: topic for topic in other.topics}
+    bills = {} if one.bills is None else {bill.topic: bill for bill in one.bills.topics}
     show(
         output,
         forecast_head(one, other) if output in ("json", "yaml") else {},
         "topics",
-        (topic_as_json(topic, others.get(topic.name)) for topic in one.topics),
+        (topic_as_json(topic, others.get(topic.name), bills.get(topic.name)) for topic in one.topics),
         lambda: _forecast(one, other, others, every_row=every_row),
         CSV_COLUMNS,
     )
@@ -90,6 +93,7 @@ def _forecast(
         *_totals_text(one, other),
         *_disks(one, other),
         *_groups(one, every_row=every_row),
+        *(() if one.bills is None else money_parts(one.bills, None if every_row else SHOWN)),
         *_reasons_text(one),
     ]
 
@@ -292,13 +296,14 @@ def forecast_head(one: Forecast, other: Forecast | None) -> dict[str, Any]:
         "every_ms": one.every_ms,
         "least_ms": one.least_ms,
         "totals": _totals(one) | {"compared": None if other is None else _totals(other)},
+        "cost": money_json(one.bills),
         "disks": [_disk(disk, others.get(disk.disk.key)) for disk in one.disks],
         "groups": [_group(group) for group in one.groups],
         "notes": [*map(asdict, one.notes)],
     }
 
 
-def topic_as_json(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
+def topic_as_json(one: TopicForecast, other: TopicForecast | None, bill: TopicBill | None = None) -> dict[str, Any]:
     """Return a topic's row of JSON, beside another policy's if there is one."""
     rate = known(one.rate)
     return {
@@ -315,6 +320,7 @@ def topic_as_json(one: TopicForecast, other: TopicForecast | None) -> dict[str, 
         "policy_by": one.by,
         "compared_by": None if other is None else other.by,
         **_both("saved", saved(one.alone, one.policy)),
+        **topic_money(bill),
         "reasons": [*map(asdict, one.reasons)],
     }
 

@@ -29,6 +29,7 @@ from kretain.render.page.elements import (
     section,
     table,
 )
+from kretain.render.page.money import Bill, Cost, money_section
 from retention_cli.audit.runs import Run
 from retention_cli.core.model import Unknown
 from retention_cli.core.printable import shell_word
@@ -343,7 +344,7 @@ def _percent(look: Look) -> float:
     return 100 * look.used_bytes / look.total_bytes if look.total_bytes else 0.0
 
 
-class _Topic(StrictModel):
+class _Topic(Bill):
     topic: str
     alone_bytes_high: Count | None
     policy_bytes_high: Count | None
@@ -385,6 +386,7 @@ class SavedForecast(StrictModel):
     topics: list[_Topic]
     groups: list[_Group]
     disks: list[_Disk]
+    cost: Cost | None = None
 
 
 def read_forecast_file(path: Path, cluster_id: str | None) -> SavedForecast:
@@ -463,6 +465,12 @@ def forecast_section(found: SavedForecast) -> Element:
             f"{totals.unknown:,} unknown. It saves {saves}, one replica each."
         ),
     )
+
+
+def forecast_parts(found: SavedForecast) -> list[Element]:
+    """Return a saved forecast's parts: what is kept and lost, and what it costs if it has prices."""
+    money = money_section(found.cost, [(one.topic, one) for one in found.topics])
+    return [forecast_section(found), *([] if money is None else [money])]
 
 
 def _full(known: bool, ms: int | None) -> str:
