@@ -124,7 +124,7 @@ class CostModel(StrictModel):
         default="included",
         description="included: the price is for a GiB with all its replicas. excluded: it is for each replica.",
     )
-    currency: p.Currency = Field(default="", description="Printed behind amounts as it is, such as EUR.")
+    currency: p.Currency = Field(default="", description="Printed behind amounts, such as EUR.")
 
 
 class WatermarkModel(StrictModel):

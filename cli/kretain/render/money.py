@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from kretain.render.output import Column, Line, Part, Table, heading
+from kretain.render.output import BLANK, Column, Line, Part, Table, heading
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import count
 from retention_cli.forecast.cost import by_consumer, by_label, total_of
@@ -29,7 +29,7 @@ def money_parts(bills: Bills, most: int | None) -> Iterator[Part]:
     columns = [Column(title, "right") for title in _TITLES]
     yield Table(
         (Column("topic"), Column("labels"), *columns),
-        [(one.topic, _labels(one), *map(amount, one.bill)) for one in topics],
+        [(one.topic, _labels(one) or "—", *map(amount, one.bill)) for one in topics],
     )
     if len(bills.topics) > len(topics):
         yield Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim")
@@ -44,11 +44,9 @@ def money_parts(bills: Bills, most: int | None) -> Iterator[Part]:
         yield Table(
             (Column("consumer"), Column("a month", "right")), [(name, amount(span)) for name, span in consumers]
         )
-    yield Line(
-        f"Saved so far: {amount(total.so_far)}{unit}. The policy saves {amount(total.saves)}{unit} a month; "
-        f"{amount(total.unread)}{unit} a month more once every consumer has caught up.",
-        "bold",
-    )
+    so_far, saves, unread = (_spelled(span, unit) for span in total[1:])
+    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
+    yield from (BLANK, Line(text, "bold"))
 
 
 def money_json(bills: Bills | None) -> dict[str, Any] | None:
@@ -67,8 +65,8 @@ def money_json(bills: Bills | None) -> dict[str, Any] | None:
 
 
 def topic_money(one: TopicBill | None) -> dict[str, Any]:
-    """Return a topic's keys (:data:`COLUMNS`): null without prices."""
-    return dict.fromkeys(COLUMNS) if one is None else {"labels": dict(one.labels), **_bill(one.bill)}
+    """Return a topic's keys (:data:`COLUMNS`); none without prices."""
+    return {} if one is None else {"labels": _labels(one), **_bill(one.bill)}
 
 
 def amount(span: Maybe[Span]) -> str:
@@ -85,12 +83,16 @@ def amount(span: Maybe[Span]) -> str:
     return low if low == high else f"{low}–{high}"
 
 
+def _spelled(span: Maybe[Span], unit: str) -> str:
+    return "an unknown amount" if amount(span) == "?" else f"{amount(span)}{unit}"
+
+
 def _decimals(value: float) -> str:
     return "0.01" if 0 < value < 0.01 else f"{value:,.2f}" if math.isfinite(value) else ""
 
 
 def _labels(one: TopicBill) -> str:
-    return ", ".join(f"{name}={value}" for name, value in one.labels.items()) or "—"
+    return ", ".join(f"{name}={value}" for name, value in one.labels.items())
 
 
 def _most_first(one: TopicBill) -> tuple[float, str]:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kretain.render.page.elements import GO, bars, cards, element, lines, page, section, table
-from kretain.render.page.pages import MOST, forecast_section, plan_page, read_forecast_file
+from kretain.render.page.pages import MOST, forecast_parts, plan_page, read_forecast_file
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.state_dir import StateError
@@ -206,6 +206,13 @@ def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
         | {"saved_bytes_low": 0, "saved_bytes_high": 800},
         "topics": [topic],
         "groups": [group],
+        "cost": {
+            "currency": "EUR",
+            "cost_saved_month_low": 5,
+            "cost_saved_month_high": 7.5,
+            "labels": [{"label": name, "topics": 1, "cost_now_low": 2, "cost_now_high": None}],
+            "consumers": [{"consumer": name, "cost_unread_month_low": 0, "cost_unread_month_high": 0.5}],
+        },
         "disks": [{"broker": 1, "dirs": [name], **full, "full_policy_in_ms_low": None}],
     }
     path.write_text(json.dumps(made), encoding="utf-8")
@@ -215,11 +222,13 @@ def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
 def test_forecast_on_the_page_is_escaped(tmp_path: Path) -> None:
     pages = []
     for name in ("benign", HOSTILE.replace("\ud800", "")):  # no JSON has half a character
-        part = forecast_section(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster"))
-        pages.append(page("a", "b", [], part))
+        parts = forecast_parts(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster"))
+        pages.append(page("a", "b", [], *parts))
     assert names(pages[0]) == names(pages[1])
     assert "saves 0 B to 800 B" in pages[0]
     assert "in 3 d at the earliest" in pages[0]
+    assert "Money, in EUR" in pages[0]
+    assert all(text in pages[0] for text in ("5.00–7.50", "≥ 2.00", "≤ 0.50"))
 
 
 def test_forecast_of_another_cluster_is_refused(tmp_path: Path) -> None:

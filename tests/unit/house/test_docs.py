@@ -31,6 +31,7 @@ from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetM
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import (
     AuditModel,
+    CostModel,
     DisksModel,
     EntryModel,
     FileModel,
@@ -264,6 +265,7 @@ def test_policy_page_documents_exactly_the_real_keys() -> None:
         *keys_of(LimitsModel),
         *(f"audit.{key}" for key in keys_of(AuditModel)),
         *(f"notify.{key}" for key in keys_of(NotifyModel)),
+        *(f"cost.{key}" for key in keys_of(CostModel)),
         *keys_of(DisksModel),
         *keys_of(EntryModel),
         *keys_of(UntilConsumedModel),

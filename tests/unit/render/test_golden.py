@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +28,7 @@ from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.scan import ScanReport
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.report import FleetReport
-from retention_cli.forecast.value import Forecast
+from retention_cli.forecast.value import Bills, Forecast
 from retention_cli.plan.value import Plan
 from retention_cli.policy.live import LiveList
 from retention_cli.policy.model import Policy
@@ -103,6 +104,10 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     "forecast": (
         tuple[Forecast, Forecast | None],
         lambda one, to: forecast.print_forecast(one[0], one[1], to, every_row=False),
+    ),
+    "forecast-money": (
+        tuple[Forecast, Bills],
+        lambda one, to: forecast.print_forecast(replace(one[0], bills=one[1]), None, to, every_row=False),
     ),
     "profile": (Profile, lambda one, to: profile.print_profile(one, to, of_bytes=False)),
     "disk": (tuple[DiskOutcome, ...], lambda one, to: disks.print_disks("c1", "b:9092", one, to)),
