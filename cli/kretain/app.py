@@ -16,6 +16,7 @@ from kretain.error_codes import choose, for_scripts
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
     "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
+    "approve": ("Trim", "approve", "Approve a saved plan, as a second person."),
     "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
     "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),

@@ -111,13 +111,14 @@ class AuditLog:
         """
         return runs_of(self.events())
 
-    def trimmed_since(self, at: str) -> tuple[Amount, str | None]:
+    def trimmed_since(self, at: str) -> tuple[Amount, str | None, Amount]:
         """Return what was trimmed since a moment (ISO 8601 as kretain writes it), for the limits per day (G6).
 
         Closed files with no line since that moment are not read: a log of years costs what its last days cost.
 
         The second item is the first break of the chain in what was read, as ``file:line: text``; None if it is intact.
-        Files before it may have been removed, but not if they may tell of trims since then.
+        Files before it may have been removed, but not if they may tell of trims since then. The third item is what runs
+        without an approval trimmed.
 
         Raises:
             StateError: see :meth:`events`. Then trimming stops.
@@ -125,14 +126,15 @@ class AuditLog:
         chain = Chain()
         with self.snapshot() as now:
             read = now.names[self._ended_before(now, at, chain) :]
-            amount = total(run.trimmed(at) for run in one_by_one(self._events(now, read, chain)))
+            runs = [(run.trimmed(at), run.approved) for run in one_by_one(self._events(now, read, chain))]
             chain.end(now.head, now.problem)
+        amount, alone = total(one for one, _ in runs), total(one for one, approved in runs if not approved)
         if chain.breaks:
-            return amount, self.shown(chain.breaks[0])
+            return amount, self.shown(chain.breaks[0]), alone
         if chain.removed and chain.removed_until >= at:
             text = f"the files before it were removed, and may list trims since {at}"
-            return amount, self.shown(Break(None, text, read[0]))
-        return amount, None
+            return amount, self.shown(Break(None, text, read[0])), alone
+        return amount, None, alone
 
     def last_ledger(self) -> NamedLedger | None:
         """Return the ledger that the last run with a ledger used; None if no run has named one.

@@ -23,6 +23,11 @@ class Run:
     end: Event | None = None
     evidence: list[Event] = field(default_factory=list)
 
+    @property
+    def approved(self) -> bool:
+        """Whether it had a second person's approval."""
+        return self.begun.get("approval") is not None
+
     def trimmed(self, since: str = "") -> Amount:
         """Return what this run deleted, in batches since a moment (ISO 8601 as kretain writes it).
 
@@ -40,7 +45,7 @@ class Run:
                 earlier = doubtful.pop(key, None)
                 if earlier is None and batch["at"] < since:  # a clock set back does not take back what was announced
                     continue
-                amount = Amount(row["records"], row["bytes"])
+                amount = Amount(row["records"], row["bytes"], row.get("unconsumed", 0))
                 if earlier is not None:  # which request did it may be unknown: the larger counts
                     amount = max(amount, earlier, key=lambda one: one.records)
                 match outcomes.get(key, "unverified"):
@@ -136,8 +141,9 @@ def _is_announced(row: object) -> bool:
             "target": target,
             "records": records,
             "bytes": size,
+            **more,
         }:
-            return _are_counts(number, start, target, records, 0 if size is None else size)
+            return _are_counts(number, start, target, records, 0 if size is None else size, more.get("unconsumed", 0))
     return False
 
 

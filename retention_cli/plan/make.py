@@ -23,6 +23,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import FullRead, Observation
+from retention_cli.plan.approval import approval_notes
 from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.open_transactions import with_owners
 from retention_cli.plan.remote_storage import off_disks
@@ -237,6 +238,7 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
         chosen = (one.unconsumed for one in decided.decisions if selection.asks_for(one.tp))
         unconsumed = sum(chosen) if selection.partitions else totals.unconsumed
         told += [Reason(Code.G2, _NO_READER)] if unconsumed and not unread else []
+    told += approval_notes(totals, policy.approve)
     amount = Amount(totals.records, totals.size_bytes)
     return Plan(
         created_at_ms=now_ms,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import from_json
 
 from retention_cli.core.codes import RuleName
@@ -17,6 +17,7 @@ from retention_cli.core.file_problems import json_problem, schema_problem
 from retention_cli.core.files import PLAN_MAX_BYTES, read_file
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.printable import printable
+from retention_cli.core.signing import Signed
 from retention_cli.plan.columns import decision_of
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
@@ -87,13 +88,20 @@ class _Policy(StrictModel):
     topics: list[str] = Field(default_factory=list)
 
 
+class _Requester(StrictModel):
+    key: str
+    signature: str
+
+
 class HeadModel(StrictModel):
-    """A saved plan without its rows."""
+    """A saved plan without its rows. ``said`` is all that it says."""
 
     format: str
     created_at: str
     cluster: _Cluster
     policy: _Policy
+    requester: _Requester | None = None
+    _said: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
 
 H = TypeVar("H", bound=HeadModel)
@@ -184,6 +192,7 @@ def heads_of(model: type[H], entries: Iterable[Entry], path: Path) -> Iterator[t
     names: dict[str, str] = {}
     for name, place, content in entries:
         head = checked(model, content, path, place)
+        head._said = {key: value for key, value in content.items() if key != "partitions"}  # noqa: SLF001
         other = names.setdefault(head.cluster.id, name)
         if other != name:
             raise SavedPlanError(f"{path}: {other} and {name} are one cluster, {head.cluster.id}")
@@ -239,4 +248,6 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         flags=head.policy.flags,
         topics=tuple(head.policy.topics),
         decisions=tuple(decisions[tp] for tp in sorted(decisions)),
+        requester=None if head.requester is None else Signed(head.requester.key, head.requester.signature),
+        saved=head._said,  # noqa: SLF001
     )

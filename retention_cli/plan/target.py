@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from retention_cli.core.model import Decision
+from retention_cli.decide.decision import unread_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class Target:
     def records(self) -> int:
         """The number of records (offsets) to trim."""
         return self.offset - (self.decision.log_start or 0)
+
+    @property
+    def unconsumed(self) -> int:
+        """How many of the records a consumer has yet to read."""
+        return unread_below(self.offset, self.decision.log_start or 0, self.decision.min_commit)
 
     @property
     def size_bytes(self) -> int | None:

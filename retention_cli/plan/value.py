@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
+from retention_cli.core.signing import Signed
 from retention_cli.core.units import timestamp
 from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.rows import having
@@ -95,7 +96,8 @@ class Plan:
     consumer, the records that would be trimmed before it has read them. ``refusals`` are why a trim would refuse the
     plan (G6), ``notes`` are other warnings. ``memory_since_ms`` is when the cluster's ledger was started (Unix ms),
     None if there was none yet. ``disks`` are R6's results if there are disk rules; ``space`` is how much brokers
-    free after the plan, and when. ``counted`` are the totals, if the decisions were already counted.
+    free after the plan, and when. ``counted`` are the totals, if the decisions were already counted. ``requester`` has
+    signed the plan as his. ``saved`` is what its file says, None if it was made in this run.
     """
 
     created_at_ms: int
@@ -114,6 +116,8 @@ class Plan:
     disks: Sequence[DiskOutcome] = ()
     space: Space | None = None
     counted: Totals | None = None
+    requester: Signed | None = None
+    saved: Mapping[str, Any] | None = None
 
     @property
     def totals(self) -> Totals:
@@ -156,6 +160,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
             "flags": dict(plan.flags),
             "topics": list(plan.topics),
         },
+        **({} if plan.requester is None else {"requester": asdict(plan.requester)}),
         "clock": UNCHECKED,
         "memory": {
             "state": plan.memory,

@@ -19,6 +19,8 @@ from retention_cli.policy.prices import Prices
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
+    AboveModel,
+    ApproveModel,
     AuditModel,
     CostModel,
     DisksModel,
@@ -32,7 +34,7 @@ from retention_cli.policy.schema import (
     WatermarkModel,
     keys_of,
 )
-from retention_cli.policy.settings import AuditRules, DiskRules, FloorSource, GroupRules, Limits
+from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits
 from retention_cli.policy.webhook import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 
@@ -46,12 +48,14 @@ _MAPPINGS: Final[dict[str, type[BaseModel]]] = {
     "limits": LimitsModel,
     "disks": DisksModel,
     "audit": AuditModel,
+    "approve": ApproveModel,
     "notify": NotifyModel,
     "cost": CostModel,
 }
 _MODELS: Final[Models] = {
     (): FileModel,
     **{(key,): model for key, model in _MAPPINGS.items()},
+    ("approve", "above"): AboveModel,
     ("disks", "watermarks"): WatermarkModel,
     ("topics",): EntryModel,
     ("topics", "retention.until.consumed"): UntilConsumedModel,
@@ -176,6 +180,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         scan_records=model.scan_records,
         disks=_disks(model.disks),
         audit=AuditRules(model.audit.max_bytes, model.audit.topic, model.evidence),
+        approve=None if model.approve is None else _approve(model.approve, Path(document.source).absolute().parent),
         notify=_notify(model.notify, Path(document.source).absolute().parent),
         prices=_prices(model.cost),
         state="cluster" if model.state == CLUSTER else "local",
@@ -190,6 +195,14 @@ def _notify(model: NotifyModel | None, folder: Path) -> NotifyRules:
 
 def _prices(model: CostModel | None) -> Prices | None:
     return None if model is None else Prices(model.per_gib_month, model.replication == "excluded", model.currency)
+
+
+def _approve(model: ApproveModel, folder: Path) -> ApproveRules:
+    above = model.above or AboveModel()
+    amounts = (above.records, above.bytes, above.unconsumed)
+    if amounts == (None, None, None):  # every trim
+        amounts = (0, None, None)
+    return ApproveRules(tuple(model.keys), tuple(model.requesters), *amounts, folder)
 
 
 def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource:

@@ -16,6 +16,7 @@ from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
     TRIGGER_KEYS,
+    ApproveRules,
     AuditRules,
     DiskRules,
     GroupRules,
@@ -119,6 +120,7 @@ class Policy:
     scan_records: int = DEFAULT_SCAN_RECORDS
     disks: DiskRules = field(default_factory=DiskRules)
     audit: AuditRules = field(default_factory=AuditRules)
+    approve: ApproveRules | None = None
     notify: NotifyRules = field(default_factory=NotifyRules)
     prices: Prices | None = None
     entries: tuple[Entry, ...] = ()

@@ -107,6 +107,31 @@ class AuditModel(StrictModel):
     )
 
 
+class AboveModel(StrictModel):
+    """A trim above one of these needs an approval: with all that trims without one took in the last 24 hours."""
+
+    records: v.Amount | None = Field(default=None, description="Records: a number, or 10M.")
+    bytes: v.Bytes | None = Field(default=None, description="Bytes. A trim of unknown size is above.")
+    unconsumed: v.Amount | None = Field(default=None, description="Records that a consumer has yet to read.")
+
+
+class ApproveModel(StrictModel):
+    """Trims that a second person has to approve (docs/approval.md)."""
+
+    keys: v.Keys = Field(
+        description="Who may approve: public ed25519 keys, as files from the policy file's folder, PEM, its base64 in "
+        "one line, or ssh-ed25519 …"
+    )
+    requesters: v.Keys = Field(
+        default=[],
+        description="Who may, as those who approve, also sign a plan as its requester; then every plan that needs an "
+        "approval needs this signature.",
+    )
+    above: AboveModel | None = Field(
+        default=None, description="Only trims above one of these amounts need an approval. Default: all."
+    )
+
+
 class NotifyModel(StrictModel):
     """Where to post what kretain did (docs/watch.md, Notifications)."""
 
@@ -406,6 +431,7 @@ class FileModel(StrictModel):
         description="Write what each trim rests on there (docs/evidence.md): a path, file://, s3://, hdfs:// or gs://; "
         "'none' for nowhere. Default: beside the audit log.",
     )
+    approve: ApproveModel | None = Field(default=None, description="Trims that a second person has to approve.")
     notify: NotifyModel | None = Field(default=None, description="Post to Slack or another webhook.")
     cost: CostModel | None = Field(default=None, description="What storage costs, for money in forecasts.")
     floors: list[FloorModel] = Field(

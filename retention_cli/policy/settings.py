@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from retention_cli.core.model import Unknown, Watermark
@@ -203,6 +204,23 @@ class Limits:
     max_records: int | None = None
     max_bytes: int | None = None
     max_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveRules:
+    """What the policy says of approvals by a second person.
+
+    ``keys`` are those who may approve, ``requesters`` those who may also sign a plan as theirs; if there are any, a
+    plan needs such a signature. A trim above one of the amounts needs an approval; None: no such amount. Files are
+    relative to ``folder``.
+    """
+
+    keys: tuple[str, ...] = ()
+    requesters: tuple[str, ...] = ()
+    max_records: int | None = None
+    max_bytes: int | None = None
+    max_unconsumed: int | None = None
+    folder: Path = field(default_factory=Path)
 
 
 @dataclass(frozen=True, slots=True)

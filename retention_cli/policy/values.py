@@ -133,6 +133,23 @@ def count_reader(minimum: int) -> Callable[[object], int]:
     return read
 
 
+def read_amount(value: object) -> int:
+    """Read a number of records: a whole number, or one of thousands, millions or billions, such as ``10M``."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,15})\s*([kMG]?)\s*", short(value))):
+        return int(match[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[match[2]]
+    if not isinstance(value, int):
+        raise ValueError(f"{shown(value)} is not a number of records: write 10000000, or 10M")  # noqa: TRY004
+    return count_reader(0)(value)
+
+
+def read_keys(value: object) -> list[str]:
+    """Read a public key or a list of them; each is a file or the key's own text."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise ValueError("give public keys: files such as keys/alice.pem, or a list of these")
+    return [one.strip() for one in found]
+
+
 def read_flag(value: object) -> bool:
     """Read true or false."""
     if isinstance(value, bool):
@@ -496,4 +513,12 @@ Names = Annotated[list[str], BeforeValidator(read_names), WithJsonSchema(_STRING
 Patterns = Annotated[list[str], BeforeValidator(read_patterns), WithJsonSchema(_STRINGS)]
 TopicPatterns = Annotated[list[str], BeforeValidator(read_topic_patterns), WithJsonSchema(_STRINGS)]
 Count = Annotated[int, BeforeValidator(count_reader(0)), WithJsonSchema({"type": "integer", "minimum": 0})]
+Amount = Annotated[
+    int,
+    BeforeValidator(read_amount),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\s*\d+\s*[kMG]?\s*$"}]}
+    ),
+]
+Keys = Annotated[list[str], BeforeValidator(read_keys), WithJsonSchema(_STRINGS)]
 PositiveCount = Annotated[int, BeforeValidator(count_reader(1)), WithJsonSchema({"type": "integer", "minimum": 1})]

@@ -47,7 +47,7 @@ FEWEST: Final = 1_000
 
 
 class RefusedError(Refusal):
-    """The trim would exceed a limit of the policy (G6). Nothing was trimmed."""
+    """The trim would exceed a limit of the policy (G6), or needs an approval. Nothing was trimmed."""
 
     def __init__(self, reasons: Sequence[Reason]) -> None:
         super().__init__("; ".join(reason.text for reason in reasons))
@@ -248,14 +248,17 @@ class Trimmer:
         self._state.try_again(tp, failed, 1 if self.deleter is None else ATTEMPTS)
 
     def _within_limits(self, targets: Mapping[TopicPartition, Target]) -> Mapping[TopicPartition, Target]:
-        """Return the targets if the limits allow all of them; otherwise hold them (G6).
+        """Return the targets if the limits (G6) and approvals allow all of them; otherwise hold them.
 
         Raises:
-            RefusedError: they exceed a limit, and nothing was sent yet.
+            RefusedError: they exceed a limit or lack an approval, and nothing was sent yet.
         """
         state = self._state
         may_go = state.unanswered.may_go(targets)  # an unanswered request may have been executed, or may yet be
-        broken = self.rechecks.exceeded(state.done + total(Amount(one.records, one.size_bytes) for one in may_go))
+        run = state.done + total(Amount(one.records, one.size_bytes, one.unconsumed) for one in may_go)
+        broken = self.rechecks.exceeded(run)
+        if self.deleter is not None and run.records:
+            broken += self.rechecks.unapproved(run, state.asked)
         if not broken:
             return targets
         if not self._batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -109,10 +109,12 @@ class PastDay:
     """The amount trimmed in the last 24 hours, according to the audit log.
 
     ``broken`` is the first break of the log's chain, as ``file:line: text``; None if the chain is intact.
+    ``unapproved`` is the part that runs without an approval trimmed.
     """
 
     amount: Amount
     broken: str | None = None
+    unapproved: Amount = field(default_factory=Amount)
 
     def under(self, limits: Limits) -> Amount:
         """Return the amount, for limits per day (G6).

@@ -14,6 +14,7 @@ from retention_cli.audit.lock import user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import timestamp
+from retention_cli.plan.approval import Approval
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.trim.report import TrimReport, TrimRow
@@ -36,13 +37,16 @@ class AuditJournal:
         self._run = run
         self._clock_ms = clock_ms
 
-    def begin(self, plan: Plan, source: str | None, ledger: NamedLedger | None = None) -> None:
+    def begin(
+        self, plan: Plan, source: str | None, ledger: NamedLedger | None = None, approval: Approval | None = None
+    ) -> None:
         """Announce the run.
 
         Args:
             plan: the plan to execute.
             source: the plan's file, None if the plan was made in this run.
             ledger: the ledger that its decisions use, None without a ledger.
+            approval: a second person's approval of the plan, None if none counts.
         """
         totals = plan.totals
         self._append(
@@ -60,6 +64,7 @@ class AuditJournal:
                 "bytes": totals.size_bytes,
                 "unconsumed": totals.unconsumed,
             },
+            **({} if approval is None else {"approval": approval.as_json()}),
             **({} if ledger is None else {"ledger": {"id": ledger.ledger_id, "revision": ledger.revision}}),
         )
 
@@ -75,6 +80,7 @@ class AuditJournal:
                 "target": target.offset,
                 "records": target.records,
                 "bytes": target.size_bytes,
+                "unconsumed": target.unconsumed,
                 "rule": target.decision.rule,
             }
             for tp, target in targets.items()

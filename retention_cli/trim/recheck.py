@@ -19,11 +19,13 @@ from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation, RecheckRead
+from retention_cli.plan.approval import Offered
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
-from retention_cli.policy.settings import Limits
+from retention_cli.policy.settings import ApproveRules, Limits
 from retention_cli.state.broker_clock import BrokerClock
 from retention_cli.state.memories import Memories
+from retention_cli.trim.approval import lacking
 from retention_cli.trim.history import PastDay
 
 if TYPE_CHECKING:  # only an inventory needs these
@@ -84,6 +86,7 @@ class Rechecks:
         past: what was trimmed in the last 24 hours.
         memories: the ledgers; None: remember nothing.
         inventory: the inventory of segments; None if none was given.
+        offered: what the trim has to show if it needs an approval; None: the plan was made in this run.
         clock: compares this machine's clock with the brokers' (G8); None in a dry run.
         progress: called with what is being read.
         with_seen: keep what groups have committed, for evidence.
@@ -96,10 +99,12 @@ class Rechecks:
     past: PastDay
     memories: Memories | None = None
     inventory: InventoryView | None = None
+    offered: Offered | None = None
     clock: BrokerClock | None = None
     progress: Progress = silent
     with_seen: bool = False
     _limits: Limits = field(default_factory=Limits, init=False)
+    _approve: ApproveRules | None = field(default=None, init=False)
     _managed: int = field(default=0, init=False)
 
     def recheck(self, partitions: Collection[TopicPartition]) -> Recheck:
@@ -115,7 +120,7 @@ class Rechecks:
         zero_ms = reader.clock.wall_ms() - 1000 * reader.clock.since_boot()
         began = reader.clock.since_boot()  # before the policy and the brokers' clock are read
         selection = self.selection()
-        self._limits = selection.policy.limits
+        self._limits, self._approve = selection.policy.limits, selection.policy.approve
         now_ms = self.clock_ms()
         compared = None if selection.policy.state == "local" else self.clock
         wrong = None if compared is None else compared.compare()
@@ -190,3 +195,8 @@ class Rechecks:
             StateError: there are limits per day, and the audit log's chain is broken.
         """
         return over_limits(amount, self.past.under(self._limits), self._managed, self._limits)
+
+    def unapproved(self, *amounts: Amount) -> list[Reason]:
+        """Return why a run that trims one of these totals lacks the approval that today's policy asks for."""
+        lacks = (lacking(one, self.past, self._approve, self.offered, self.clock_ms()) for one in amounts)
+        return list(filter(None, lacks))[:1]

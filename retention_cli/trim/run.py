@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import format_age, timestamp
 from retention_cli.evidence.writer import recorder_for
+from retention_cli.plan.approval import Approval, Offered, approved
 from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
@@ -61,6 +62,7 @@ class TrimJob:
         wait_lock_s: how long to wait for another trim of this cluster to end.
         max_age_ms: how old the plan may be once the wait is over; None: any age.
         source: the plan's file, None if the plan was made in this run.
+        offered: what it has to show if it needs an approval; None: nothing, as a plan that was made in this run.
         memories: the ledgers of clusters.
         inventory: the inventory of segments; None if none was given.
         archiver: creates the archiver; None: this process archives.
@@ -83,6 +85,7 @@ class TrimJob:
     wait_lock_s: float = 0.0
     max_age_ms: int | None = None
     source: str | None = None
+    offered: Offered | None = None
     memories: Memories | None = None
     inventory: InventoryView | None = None
     archiver: ArchiverFor | None = None
@@ -174,7 +177,7 @@ def carry_out(job: TrimJob) -> TrimReport:
         )
         ledger = None if job.memories is None else job.memories.named(plan.cluster_id)
         log.rotate(job.audit.max_bytes)
-        journal.begin(plan, job.source, ledger)
+        journal.begin(plan, job.source, ledger, _approval(job))
         try:
             report = trimmer.trim()
             report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
@@ -218,10 +221,20 @@ def _rechecks(job: TrimJob, past: PastDay, clock: BrokerClock | None = None, *, 
         past,
         job.memories,
         job.inventory,
+        job.offered,
         clock,
         job.progress,
         with_seen,
     )
+
+
+def _approval(job: TrimJob) -> Approval | None:
+    """Return the approval of the plan, for the audit log: if it counts by today's policy."""
+    rules = None if job.offered is None else job.selection().policy.approve
+    if rules is not None:
+        with suppress(Refusal):  # the first recheck says why, if it is needed
+            return approved(job.offered, rules, job.clock_ms())
+    return None
 
 
 def _archiver(job: TrimJob) -> Archiver:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from retention_cli.core.model import Decision, Reason, TopicPartition
-from retention_cli.decide.guards.limits import Amount
+from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.plan.target import Target
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 from retention_cli.trim.verify import Answer, Unanswered, judge
@@ -23,7 +23,8 @@ class State:
 
     ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` the number of failed attempts of each.
     ``unanswered`` are requests that may still be executed, ``done`` is the amount known to be trimmed (G6).
-    ``unplanned`` is how many of the rows are of partitions that are not to be trimmed.
+    ``unplanned`` is how many of the rows are of partitions that are not to be trimmed. ``asked`` is what the plan asks
+    for.
     """
 
     planned: Mapping[TopicPartition, Decision]
@@ -32,6 +33,7 @@ class State:
     unanswered: Unanswered = field(default_factory=Unanswered)
     done: Amount = field(default_factory=Amount)
     unplanned: int = 0
+    asked: Amount = field(default_factory=Amount)
     _last: dict[TopicPartition, int] = field(default_factory=dict)
     _doubtful: dict[int, list[TrimRow]] = field(default_factory=dict)
 
@@ -50,7 +52,8 @@ class State:
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
                 rows[one.tp] = row_of(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
-        return cls(planned, rows, unplanned=len(rows))
+        asked = total(Amount(one.records, one.size_bytes, one.unconsumed) for one in planned.values())
+        return cls(planned, rows, unplanned=len(rows), asked=asked)
 
     def waiting(self) -> list[TopicPartition]:
         """Return the partitions that are not yet settled."""
@@ -115,7 +118,7 @@ class State:
 
     def _counted(self, row: TrimRow | None) -> TrimRow | None:
         if row is not None and row.outcome == "trimmed":
-            self.done += Amount(row.records, row.size_bytes)
+            self.done += Amount(row.records, row.size_bytes, self.planned[_place(row)].unconsumed)
         return row
 
 

@@ -22,6 +22,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.decide.guards.approval import APPROVAL
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
@@ -202,8 +203,7 @@ class Passes:
         hold = self._hold(look, plan, term, lost)
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
-            refused = bool(plan.refusals) and self.trims
-            return Passed(plan, values, hold, refused, look.broken, notes=notes)
+            return Passed(plan, values, hold, self.trims and _refusal(plan) is not None, look.broken, notes=notes)
         under = narrowed(plan, self.ceiling, self._after, lambda topic: _whole(selection, topic))
         job = TrimJob(
             reader=reader,
@@ -231,7 +231,7 @@ class Passes:
         """Return why this plan must not be carried out, None if it may."""
         dry = None if self.trims else Reason("dry", "dry run: pass --trim to delete")
         # A plan that is past a limit is refused: no part of it may go, however small a pass's share is.
-        refused = plan.refusals[0] if plan.refusals else None
+        refused = _refusal(plan)
         standby = Reason("leader", self.leadership.why_not) if term is None else None
         return look.hold or dry or ledger or refused or standby
 
@@ -300,6 +300,11 @@ class Passes:
                 f"restart kretain watch if that is intended"
             )
         self._cluster_id = cluster_id
+
+
+def _refusal(plan: Plan) -> Reason | None:
+    """Return why the plan is past a limit (G6), or has to be approved by a person first."""
+    return next(iter((*plan.refusals, *(one for one in plan.notes if one.code == APPROVAL))), None)
 
 
 def _whole(selection: Selection, topic: str) -> bool:

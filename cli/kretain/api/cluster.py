@@ -35,6 +35,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import silent
 from retention_cli.forecast.steady import Terms
+from retention_cli.plan.approval import offered
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import GroupRules, OneOff
 from retention_cli.reports.explain import explain
@@ -173,6 +174,7 @@ class Cluster:
         yes: bool = False,
         dry_run: bool = False,
         max_age: Duration = "1h",
+        approval: str | Path | None = None,
         max_partitions: int | None = None,
         wait_lock: Duration = 0,
         inventory: Sequence[str | Path] = (),
@@ -187,7 +189,8 @@ class Cluster:
             topics: for a loaded plan with one-off rules: the same again, as the file's word is not enough.
             yes: delete. Only ``True`` itself counts.
             dry_run: rehearse: everything but the deletes, whatever ``yes`` says.
-            max_age: how old the plan may be, when it is carried out.
+            max_age: how old the plan may be, when it is carried out; its approval, too.
+            approval: a second person's approval of a loaded plan; by default the file beside the plan's.
             max_partitions: trim these few first.
             wait_lock: wait so long for another trim of this cluster to end.
             inventory: as in :meth:`plan`.
@@ -229,6 +232,7 @@ class Cluster:
                     wait_lock_s=lock_ms / 1000,
                     max_age_ms=age_ms,
                     source=origin.source,
+                    offered=offered(origin.made, origin.source, None if approval is None else Path(approval), age_ms),
                     memories=memories,
                     inventory=files.view(),
                     audit=today.policy.audit,

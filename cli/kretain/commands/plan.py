@@ -8,7 +8,7 @@ from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.notes import always, once_a_day
-from kretain.flows.plans import named_alone, plan_now, save_plan
+from kretain.flows.plans import named_alone, plan_now, save_plan, signed
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
@@ -53,7 +53,7 @@ def plan(
     with shared, settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, selection.policy.state)
         made = plan_now(settings, reader, selection, engine, memories, progress)
-    made = named_alone(settings, made, selection)
+    made = signed(named_alone(settings, made, selection), how.key)
     if how.out is not None:
         save_plan(made, how.out)
         common.warn(f"saved in {how.out}; {kretain('trim', '--plan', str(how.out))} carries it out, by the same policy")

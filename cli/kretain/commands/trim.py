@@ -15,6 +15,7 @@ from kretain.flows.trims import (
     confirm,
     exit_codes,
     note_deeds,
+    unapproved,
     waited,
     warn_of_earlier_run,
     warn_of_log,
@@ -28,6 +29,7 @@ from kretain.options.trim import TrimFlags
 
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason
+    from retention_cli.plan.approval import Offered
     from retention_cli.plan.value import Plan
 
 
@@ -55,7 +57,9 @@ def trim(
     """
     from kretain.render.output import warn
     from kretain.render.trim import print_report
+    from retention_cli.plan.approval import offered
     from retention_cli.policy.selection import Selection
+    from retention_cli.trim.narrow import asked_for
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
 
     if how.wait and how.dry_run:
@@ -71,9 +75,12 @@ def trim(
         named.check_one_cluster()
         with shared:
             return trim_fleet(settings, named.topics, one_off, FleetTrim(how, common, shared))
+    source = None if how.plan is None else str(how.plan)
     saved: Plan | None = None
+    shown: Offered | None = None
     if how.plan is not None:
         saved = read_saved(how.plan, clusters.cluster)
+        shown = offered(saved, source, how.approval, how.max_age)
         if saved.flags and not one_off.any_rule:
             check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), how.max_age)
 
@@ -97,12 +104,15 @@ def trim(
                 whole = plan_now(settings, reader, today, engine, memories, progress)
             common.warn(*whole.notes)
         made = named_alone(settings, whole, today)
+        asked = asked_for(made, how.max_partitions)
+        rehearsed = how.dry_run and saved is not None
+        common.warn(*(unapproved(settings.state_dir, asked, today.policy, shown) if rehearsed else ()))
         if not how.dry_run and not how.yes and made.totals.trim:
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
             reader.check_deletes()
-            asked = within_limits(settings.state_dir, made, how.max_partitions, today.policy.limits, whole)
+            within_limits(settings.state_dir, asked, today.policy, whole, shown)
             confirm(
                 lambda: question(asked),
                 lambda: print_plan(asked, "table", every_row=False),
@@ -120,7 +130,8 @@ def trim(
                 max_partitions=how.max_partitions,
                 wait_lock_s=how.wait_lock / 1000,
                 max_age_ms=how.max_age if saved is not None and how.wait_lock else None,
-                source=None if how.plan is None else str(how.plan),
+                source=source,
+                offered=shown,
                 memories=memories,
                 inventory=given.view(),
                 archiver=shared.archiver(),

@@ -13,7 +13,7 @@ from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
 from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
 from kretain.flows.notes import once_a_day
-from kretain.flows.plans import save_plan
+from kretain.flows.plans import save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_ms, option
@@ -229,6 +229,8 @@ def plan_fleet(
     members = fleet.members(topics, one_off)
     with SharedSpark(spark) as shared:
         made = planned(fleet, members, now_ms(), shared, quiet=quiet)
+    plans = {name: signed(one, flags.key) for name, one in made.plans.items()}
+    made = replace(made, clusters={**made.clusters, **plans})
     if flags.out is not None and made.plans:
         save_plan(made, flags.out)
         if not quiet:

@@ -28,6 +28,7 @@ from kretain.options.trim import TrimFlags
 if TYPE_CHECKING:
     from retention_cli.engines.fleet.plan import Failure
     from retention_cli.engines.fleet.planning import Member
+    from retention_cli.plan.approval import Offered
     from retention_cli.plan.value import Plan
     from retention_cli.policy.settings import OneOff
     from retention_cli.trim.report import TrimReport
@@ -40,6 +41,13 @@ class FleetTrim:
     flags: TrimFlags
     common: Common
     spark: SharedSpark
+
+    def shown(self, plan: Plan) -> Offered | None:
+        """Return what a trim of this plan has to show if it needs an approval."""
+        from retention_cli.plan.approval import offered
+
+        source = None if self.flags.plan is None else str(self.flags.plan)
+        return offered(plan, source, self.flags.approval, self.flags.max_age)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +95,25 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
 
 
 def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTrim, going: Collection[str]) -> None:
-    """Refuse what exceeds a cluster's limits before the user is asked (G6). ``going`` are those with something to trim.
+    """Refuse what exceeds a cluster's limits (G6) or lacks an approval before the user is asked.
+
+    ``going`` are those with something to trim.
 
     Raises:
         RefusedError: that is every cluster that would be trimmed; nothing was.
     """
     from retention_cli.engines.fleet.plan import Failure
     from retention_cli.trim.batches import RefusedError as LimitsError
+    from retention_cli.trim.narrow import asked_for
 
     refused: dict[str, Failure] = {}
     for member in members:
         if member.name not in going:
             continue
-        plan, limits = chosen.plans[member.name](), member.selection().policy.limits
+        plan = chosen.plans[member.name]()
+        asked, shown = asked_for(plan, how.flags.max_partitions), how.shown(plan)
         try:
-            within_limits(member.state_dir, plan, how.flags.max_partitions, limits, plan)
+            within_limits(member.state_dir, asked, member.selection().policy, plan, shown)
         except LimitsError as error:
             refused[member.name] = Failure(str(error), error)
     if refused.keys() == set(going):
@@ -175,6 +187,7 @@ def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport])
                 wait_lock_s=how.flags.wait_lock / 1000,
                 max_age_ms=how.flags.max_age if how.flags.plan is not None and how.flags.wait_lock else None,
                 source=None if how.flags.plan is None else str(how.flags.plan),
+                offered=how.shown(plan),
                 memories=memories,
                 inventory=inventory,
                 archiver=how.spark.archiver(),

@@ -67,6 +67,20 @@ def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
     return of_partitions(plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), limits))
 
 
+def signed(made: Plan, key: Path | None) -> Plan:
+    """Return the plan, signed by its requester with the key in this file; without one, the plan itself.
+
+    Raises:
+        KeyRefusedError: the key can't be used.
+    """
+    if key is None:
+        return made
+    from retention_cli.plan.approval import requested
+    from retention_cli.policy.keys import private_key_at
+
+    return requested(made, private_key_at(key))
+
+
 def save_plan(made: Plan | FleetPlan, out: Path) -> None:
     """Save a plan: Parquet if the file is called ``.parquet``, else JSON. The file is complete, or not there.
 

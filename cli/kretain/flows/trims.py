@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.model import Reason
     from retention_cli.core.progress import Progress
+    from retention_cli.plan.approval import Offered
     from retention_cli.plan.value import Plan
+    from retention_cli.policy.model import Policy
     from retention_cli.policy.selection import Selection
-    from retention_cli.policy.settings import Limits
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
 
@@ -47,21 +48,35 @@ def exit_codes(*, fail_on_hold: bool = False) -> ExitCodeFor:
     return code_for
 
 
-def within_limits(state_dir: Path, plan: Plan, max_partitions: int | None, limits: Limits, whole: Plan) -> Plan:
-    """Return the plan of those partitions alone that a trim takes. ``whole`` has all managed partitions.
+def within_limits(state_dir: Path, asked: Plan, policy: Policy, whole: Plan, shown: Offered | None) -> None:
+    """Check a plan before the user is asked. ``asked`` has the partitions that a trim takes, ``whole`` all of them.
 
     Raises:
-        trim.RefusedError: they exceed a limit of the policy (G6).
+        trim.RefusedError: it exceeds a limit of the policy (G6), or lacks the approval that it needs.
     """
     from retention_cli.trim.batches import RefusedError
     from retention_cli.trim.history import past_day
-    from retention_cli.trim.narrow import asked_for, exceeded
+    from retention_cli.trim.narrow import exceeded
 
-    asked = asked_for(plan, max_partitions)
-    day = past_day(state_dir, plan.cluster_id, now_ms(), limits)
-    if over := exceeded(whole, asked, day, limits):
+    day = past_day(state_dir, asked.cluster_id, now_ms(), policy.limits)
+    over = exceeded(whole, asked, day, policy.limits)
+    over += unapproved(state_dir, asked, policy, shown)
+    if over:
         raise RefusedError(over)
-    return asked
+
+
+def unapproved(state_dir: Path, asked: Plan, policy: Policy, shown: Offered | None) -> list[Reason]:
+    """Return why a trim of this plan would be refused for lack of an approval: one reason, or none."""
+    if policy.approve is None:
+        return []
+    from retention_cli.decide.guards.limits import Amount
+    from retention_cli.trim.approval import lacking
+    from retention_cli.trim.history import read_past_day
+
+    totals, now = asked.totals, now_ms()
+    amount = Amount(totals.records, totals.size_bytes, totals.unconsumed)
+    lack = lacking(amount, read_past_day(state_dir, asked.cluster_id, now), policy.approve, shown, now)
+    return [] if lack is None else [lack]
 
 
 def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:

@@ -44,9 +44,11 @@ FLAG_ONLY: Final = frozenset(
 )
 """Options without a variable: rules, and what lets records be deleted. A forgotten variable must not."""
 
-OWN_VARIABLES: Final = frozenset({"KRETAIN_CONFIG", "KRETAIN_COMPLETION_TIMEOUT", "KRETAIN_MAVEN_REPOSITORY"})
+OWN_VARIABLES: Final = frozenset(
+    {"KRETAIN_CONFIG", "KRETAIN_COMPLETION_TIMEOUT", "KRETAIN_KEY_PASSPHRASE", "KRETAIN_MAVEN_REPOSITORY"}
+)
 """Variables that are no options."""
-_MAY_BE_SECRET: Final = frozenset({"KRETAIN_SPARK_CONF"})
+_MAY_BE_SECRET: Final = frozenset({"KRETAIN_SPARK_CONF", "KRETAIN_KEY_PASSPHRASE"})
 
 
 def now_ms() -> int:

@@ -23,6 +23,10 @@ class PlanFlags(OptionGroup):
             help="Save the plan (.json or .parquet) for trim --plan.",
         ),
     ] = None
+    key: Annotated[
+        Path | None,
+        option("--key", metavar="FILE", help="Sign the plan as its requester, with this private key."),
+    ] = None
     inventory: Inventories = None
     output: PlanOutputOption = "table"
     all_rows: AllPartitions = False

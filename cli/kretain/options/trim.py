@@ -18,6 +18,10 @@ class TrimFlags(OptionGroup):
         Path | None,
         option("--plan", of="trim", metavar="FILE", help="Carry out this saved plan, or less of it."),
     ] = None
+    approval: Annotated[
+        Path | None,
+        option("--approval", metavar="FILE", help="Use this approval. Default: PLAN.approval, beside the plan."),
+    ] = None
     dry_run: Annotated[bool, option("--dry-run", help="Do everything except delete.")] = False
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False
     max_age: Annotated[

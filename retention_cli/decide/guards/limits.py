@@ -13,27 +13,29 @@ from retention_cli.policy.settings import Limits
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number of records, and their bytes (None: unknown)."""
+    """A number of records, their bytes (None: unknown), and how many of them a consumer has yet to read."""
 
     records: int = 0
     size_bytes: int | None = 0
+    unconsumed: int = 0
 
     def __add__(self, other: Amount) -> Amount:
         both = None if self.size_bytes is None or other.size_bytes is None else self.size_bytes + other.size_bytes
-        return Amount(self.records + other.records, both)
+        return Amount(self.records + other.records, both, self.unconsumed + other.unconsumed)
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Return the sum; its bytes are unknown if those of any amount are."""
-    records, size_bytes = 0, 0
+    records, size_bytes, unconsumed = 0, 0, 0
     known = True
     for amount in amounts:
         records += amount.records
+        unconsumed += amount.unconsumed
         if amount.size_bytes is None:
             known = False
         else:
             size_bytes += amount.size_bytes
-    return Amount(records, size_bytes if known else None)
+    return Amount(records, size_bytes if known else None, unconsumed)
 
 
 def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Limits) -> list[Reason]:

@@ -44,6 +44,7 @@ def test_planned_records_are_deleted_and_logged_before_and_after(world: World, t
         "target": 8,
         "records": 8,
         "bytes": 0,
+        "unconsumed": 0,
         "rule": "consumed",
     }
     assert result["partitions"] == [{"topic": topic, "partition": 0, "outcome": "trimmed", "log_start": 8}]

@@ -1,0 +1,111 @@
+"""Ed25519: keys, their ids, signatures. Pure: callers read the files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:  # importing it is slow
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PASSPHRASE: Final = "KRETAIN_KEY_PASSPHRASE"  # noqa: S105  (its name)
+"""The variable with the passphrase of an encrypted private key."""
+_SSH: Final = b"ssh-ed25519 "
+
+
+class KeyProblemError(ValueError):
+    """A key is not usable. The text quotes no part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signature: the id of the key that made it, and the signature in base64."""
+
+    key: str
+    signature: str
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """Return the first 16 hex digits of the SHA-256 of the raw public key."""
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
+
+
+def private_key(content: bytes, passphrase: bytes | None = None) -> Ed25519PrivateKey:
+    """Return the private key in a PEM file, of OpenSSL or OpenSSH.
+
+    Raises:
+        KeyProblemError: it is not one, or the passphrase is missing or wrong.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as ser
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    load = ser.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else ser.load_pem_private_key
+    try:
+        try:
+            key = load(content, None)
+        except TypeError:  # it is encrypted
+            if not passphrase:
+                raise KeyProblemError(f"is encrypted: put its passphrase into {PASSPHRASE}") from None
+            key = load(content, passphrase)
+    except KeyProblemError:
+        raise
+    except (ValueError, UnsupportedAlgorithm):
+        raise KeyProblemError(f"is not a private key in PEM, or {PASSPHRASE} is not its passphrase") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyProblemError("is not an ed25519 key: make one with openssl genpkey -algorithm ed25519")
+    return key
+
+
+def public_key(content: bytes) -> Ed25519PublicKey:
+    """Return a public key: PEM, its base64 in one line, or OpenSSH's line.
+
+    Raises:
+        KeyProblemError: it is not one.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as ser
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if b"PRIVATE KEY" in content:
+        raise KeyProblemError("is a private key: give its public half (openssl pkey -in KEY -pubout)")
+    content = content.strip()
+    try:
+        if content.startswith(_SSH):
+            key: object = ser.load_ssh_public_key(content)
+        elif content.startswith(b"-----"):
+            key = ser.load_pem_public_key(content)
+        else:
+            key = ser.load_der_public_key(base64.b64decode(content, validate=True))
+    except (ValueError, UnsupportedAlgorithm):
+        raise KeyProblemError("is not a public key: PEM, its base64 in one line, or ssh-ed25519 …") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyProblemError("is not an ed25519 key")
+    return key
+
+
+def statement(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes that are signed for a JSON object: the same for each order of its keys."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def sign(message: bytes, key: Ed25519PrivateKey) -> Signed:
+    """Return the signature of a message, with the id of its key."""
+    return Signed(key_id(key.public_key()), base64.b64encode(key.sign(message)).decode())
+
+
+def check(message: bytes, signed: Signed, key: Ed25519PublicKey) -> bool:
+    """Return whether this key has signed this message."""
+    from cryptography.exceptions import InvalidSignature
+
+    if signed.key != key_id(key):
+        return False
+    try:
+        key.verify(base64.b64decode(signed.signature, validate=True), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

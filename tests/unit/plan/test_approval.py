@@ -1,0 +1,349 @@
+"""Who may approve a plan: signatures over its digest, keys of the policy, ages, and that two persons take part."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization as ser
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from retention_cli.core.errors import Refusal
+from retention_cli.core.model import Decision
+from retention_cli.core.signing import KeyProblemError, check, key_id, private_key, public_key, sign, statement
+from retention_cli.decide.guards.approval import needs_approval
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.plan.approval import Approval, Offered, approve, approved, digest_of, offered, requested
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.parquet import write_plan
+from retention_cli.plan.value import Plan, plan_text
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.settings import ApproveRules
+
+NOW = 1_795_000_000_000
+HOUR = 3_600_000
+ALICE, BOB, CI, MALLORY = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(1, 5))
+
+
+def public(key: Ed25519PrivateKey) -> str:
+    der = key.public_key().public_bytes(ser.Encoding.DER, ser.PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(der).decode()
+
+
+def pem(key: Ed25519PrivateKey, passphrase: bytes = b"") -> bytes:
+    how = ser.BestAvailableEncryption(passphrase) if passphrase else ser.NoEncryption()
+    return key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, how)
+
+
+RULES = ApproveRules((public(ALICE), public(BOB)), max_records=0)
+STRICT = replace(RULES, requesters=(public(CI),))
+
+
+def row(topic: str, trim_to: int) -> Decision:
+    return Decision(
+        topic=topic,
+        partition=0,
+        action="trim",
+        topic_id="qCKCnnUmRDu8xKoaqyCwHA",
+        log_start=0,
+        high_watermark=10,
+        last_stable_offset=10,
+        min_commit=8,
+        min_commit_by="group:a",
+        trim_to=trim_to,
+        records=trim_to,
+        size_bytes=100,
+        unconsumed=0,
+        rule="consumed",
+        limited_by=None,
+        reasons=(),
+        leader_epoch=0,
+    )
+
+
+PLAN = Plan(NOW, "c1", "b:9092", "p.yaml", "sha256:1", {}, (), (row("a", 8), row("b", 5)))
+
+
+def saved(tmp_path: Path, plan: Plan = PLAN, name: str = "plan.json") -> Path:
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        write_plan(path, plan)
+    else:
+        path.write_text(plan_text(plan))
+    return path
+
+
+def approve_file(path: Path, key: Ed25519PrivateKey, by: str = "bob", at_ms: int = NOW) -> Path:
+    made = approve([read_plan(path)], key, at_ms)
+    content = {**made.content, "by": {"user": by, "host": "h"}}
+    file = Path(f"{path}.approval")
+    file.write_text(json.dumps(Approval(content, sign(statement(content), key)).as_json()))
+    return file
+
+
+def shown(path: Path, by: str = "alice", file: Path | None = None, max_age_ms: int = HOUR) -> Offered:
+    found = offered(read_plan(path), str(path), file, max_age_ms)
+    assert found is not None
+    return replace(found, by={"user": by, "host": "h"})
+
+
+def refused(path: Path, rules: ApproveRules = RULES, now_ms: int = NOW, **more: Any) -> str:
+    with pytest.raises(Refusal) as error:
+        approved(shown(path, **more), rules, now_ms)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan.parquet"])
+def test_approval_by_another_person_counts_in_every_format(tmp_path: Path, name: str) -> None:
+    path = saved(tmp_path, name=name)
+    approve_file(path, BOB)
+    assert approved(shown(path), RULES, NOW).signed.key == key_id(BOB.public_key())
+
+
+def test_digest_is_the_same_before_and_after_it_was_saved(tmp_path: Path) -> None:
+    found = {digest_of(read_plan(saved(tmp_path, name=name))) for name in ("plan.json", "plan.parquet")}
+    assert found == {digest_of(PLAN)}
+
+
+def edits(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The place of every value in a JSON document."""
+    if isinstance(node, dict):
+        return [one for key, value in node.items() for one in edits(value, (*path, key))] or [path]
+    if isinstance(node, list):
+        return [one for key, value in enumerate(node) for one in edits(value, (*path, key))] or [path]
+    return [path]
+
+
+def test_any_edited_value_of_a_plan_takes_its_approval_away(tmp_path: Path) -> None:
+    path = saved(tmp_path, requested(PLAN, CI))
+    approve_file(path, BOB)
+    document = json.loads(path.read_text())
+    unreadable = 0
+    for place in edits(document):
+        changed = json.loads(json.dumps(document))
+        node = changed
+        for key in place[:-1]:
+            node = node[key]
+        old = node[place[-1]]
+        node[place[-1]] = (
+            old + "x" if isinstance(old, str) else (old or 0) + 1 if isinstance(old, int | None) else {"a": 1}
+        )
+        path.write_text(json.dumps(changed))
+        try:
+            text = refused(path)
+        except Exception as error:
+            if type(error).__name__ != "SavedPlanError":
+                raise AssertionError(f"{place} may be edited") from error
+            unreadable += 1
+            continue
+        assert "another plan, or the plan was changed" in text, place
+    assert unreadable < len(edits(document)) / 2
+    path.write_text(json.dumps(dict(reversed(document.items())), indent=4))
+    assert approved(shown(path), RULES, NOW), "the order of keys says nothing"
+
+
+def test_row_that_is_added_or_dropped_takes_the_approval_away(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    approve_file(path, BOB)
+    for rows in ((row("a", 8),), (*PLAN.decisions, row("c", 1))):
+        saved(tmp_path, replace(PLAN, decisions=rows))
+        assert "changed" in refused(path)
+
+
+def write(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = Path(f"{path}.approval")
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda it: it.update(at="2036-01-01T00:00:00.000Z"), "was changed"),
+        (lambda it: it.update(by={"user": "eve", "host": "h"}), "was changed"),
+        (lambda it: it.update(signature="AAAA"), "was changed"),
+        (lambda it: it.update(signature="not base64!"), "was changed"),
+        (lambda it: it.update(more=1), "was changed"),
+        (lambda it: it["plans"][0].update(digest="sha256:0"), "was changed"),
+        (lambda it: it.update(key=key_id(ALICE.public_key())), "was changed"),
+        (lambda it: it.update(key=key_id(MALLORY.public_key())), "approve.keys does not have"),
+        (lambda it: it.update(key=7), "not an approval"),
+        (lambda it: it.update(format="kretain.plan/v1"), "not an approval"),
+        (lambda it: it.pop("signature"), "not an approval"),
+        (lambda it: it.pop("by"), "not an approval"),
+    ],
+)
+def test_edited_approval_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object], why: str) -> None:
+    path = saved(tmp_path)
+    approve_file(path, BOB)
+    write(path, change)
+    assert why in refused(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"a": 1, "a": 2}', b"[" * 100_000])
+def test_broken_approval_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = saved(tmp_path)
+    Path(f"{path}.approval").write_bytes(content)
+    assert "is not an approval" in refused(path)
+
+
+def test_missing_approval_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    assert "kretain approve" in refused(saved(tmp_path))
+    with pytest.raises(Refusal, match="kretain plan --out"):
+        approved(None, RULES, NOW)
+    assert offered(PLAN, "plan.json", None, HOUR) is None, "it was made in this run, whatever file is named"
+
+
+def test_approval_of_another_plan_is_refused(tmp_path: Path) -> None:
+    other = saved(tmp_path, replace(PLAN, created_at_ms=NOW + 1), "other.json")
+    file = approve_file(other, BOB)
+    assert "another plan" in refused(saved(tmp_path), file=file)
+    of_other_cluster = saved(tmp_path, replace(PLAN, cluster_id="c2"), "other.json")
+    assert "another plan" in refused(saved(tmp_path), file=approve_file(of_other_cluster, BOB))
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "why"), [(HOUR, None), (HOUR + 1, "is 1h old"), (-60_000, None), (-60_001, "in the future")]
+)
+def test_approval_is_refused_when_too_old_or_from_the_future(tmp_path: Path, age_ms: int, why: str | None) -> None:
+    path = saved(tmp_path)
+    approve_file(path, BOB, at_ms=NOW - age_ms)
+    if why is None:
+        assert approved(shown(path), RULES, NOW)
+    else:
+        assert why in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("requester", "approver", "by", "rules", "why"),
+    [
+        (None, BOB, "bob", RULES, None),
+        (None, BOB, "alice", RULES, "that takes two persons"),  # the user who trims
+        (None, MALLORY, "bob", RULES, "approve.keys does not have"),
+        (None, CI, "bob", STRICT, "approve.keys does not have"),  # who may request may not approve
+        (ALICE, BOB, "bob", RULES, None),
+        (ALICE, BOB, "alice", RULES, None),  # another key, though a shared account
+        (MALLORY, BOB, "alice", RULES, "that takes two persons"),  # a key that the policy does not know proves nothing
+        (MALLORY, BOB, "bob", RULES, None),
+        (None, BOB, "bob", STRICT, "has no signature"),
+        (MALLORY, BOB, "bob", STRICT, "has no signature"),
+        (CI, BOB, "alice", STRICT, None),
+        (ALICE, BOB, "bob", STRICT, None),
+    ],
+)
+def test_requester_does_not_approve_his_own_plan(
+    tmp_path: Path,
+    requester: Ed25519PrivateKey | None,
+    approver: Ed25519PrivateKey,
+    by: str,
+    rules: ApproveRules,
+    why: str | None,
+) -> None:
+    path = saved(tmp_path, PLAN if requester is None else requested(PLAN, requester))
+    approve_file(path, approver, by)
+    if why is None:
+        assert approved(shown(path), rules, NOW)
+    else:
+        assert why in refused(path, rules)
+
+
+def test_key_that_requested_a_plan_cannot_approve_it_even_by_hand(tmp_path: Path) -> None:
+    mine = requested(PLAN, BOB)
+    with pytest.raises(Refusal, match="another person has to approve"):
+        approve([mine], BOB, NOW)
+    path = saved(tmp_path, mine)
+    file = approve_file(saved(tmp_path, requested(PLAN, ALICE), "other.json"), BOB)
+    content = json.loads(file.read_text())
+    del content["signature"]
+    content["plans"][0]["requester"] = json.loads(path.read_text())["requester"]
+    file.write_text(json.dumps(Approval(content, sign(statement(content), BOB)).as_json()))
+    assert "requested the plan and approved it" in refused(path, file=file)
+
+
+def test_requesters_signature_of_another_plan_is_refused(tmp_path: Path) -> None:
+    other = requested(replace(PLAN, created_at_ms=NOW + 1), CI)
+    path = saved(tmp_path, replace(PLAN, requester=other.requester))
+    approve_file(path, BOB)
+    assert "changed after its requester" in refused(path, STRICT)
+
+
+def test_unreadable_key_of_the_policy_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    approve_file(path, BOB)
+    (tmp_path / "private.pem").write_bytes(pem(ALICE))
+    (tmp_path / "none.pem").write_text("no key")
+    for name, why in (("gone.pem", "cannot be read"), ("private.pem", "is a private key"), ("none.pem", "not a pub")):
+        assert why in refused(path, replace(RULES, keys=(public(BOB), name), folder=tmp_path))
+
+
+def test_fewer_keys_of_todays_policy_take_an_approval_away(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    approve_file(path, BOB)
+    assert "does not have" in refused(path, replace(RULES, keys=(public(ALICE),)))
+
+
+@pytest.mark.parametrize(
+    ("above", "run", "past", "why"),
+    [
+        ("", Amount(1, 1), Amount(), "1 records are more than approve.above.records, 0"),
+        (", above: {}", Amount(1, 1), Amount(), "approve.above.records, 0"),
+        ("", Amount(0, 0), Amount(50, 0), None),  # nothing is trimmed
+        (", above: {records: 10M}", Amount(10_000_000, None, 5), Amount(), None),
+        (", above: {records: 10M}", Amount(10_000_001, 1), Amount(), "10,000,001 records"),
+        (", above: {records: 10M}", Amount(6_000_000), Amount(6_000_000), "with what was trimmed without one"),
+        (", above: {records: 10M}", Amount(1), None, "the audit log is broken"),
+        (", above: {bytes: 1KiB}", Amount(1, 1024), Amount(), None),
+        (", above: {bytes: 1KiB}", Amount(1, 1025), Amount(), "bytes"),
+        (", above: {bytes: 1KiB}", Amount(1, None), Amount(), "an unknown number of bytes"),
+        (", above: {unconsumed: 0}", Amount(10**9, None, 0), Amount(), None),
+        (", above: {unconsumed: 0}", Amount(5, 1, 1), Amount(), "1 unread records"),
+        (", above: {unconsumed: 2}", Amount(5, 1, 1), Amount(5, 1, 2), "3 unread records"),
+    ],
+)
+def test_trim_above_an_amount_needs_an_approval(above: str, run: Amount, past: Amount | None, why: str | None) -> None:
+    policy = parse_policy(f"version: 1\napprove: {{keys: a.pem{above}}}\ntopics: [{{match: a}}]", "p.yaml", "")
+    found = needs_approval(run, past, policy.approve)
+    assert (found is None) if why is None else (found is not None and why in found)
+    assert needs_approval(run, past, None) is None
+
+
+def test_keys_are_read_in_every_common_form() -> None:
+    der = public(ALICE)
+    ssh = ALICE.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH) + b" alice@laptop\n"
+    forms = (ssh, der.encode(), f"-----BEGIN PUBLIC KEY-----\n{der}\n-----END PUBLIC KEY-----\n".encode())
+    assert {key_id(public_key(one)) for one in forms} == {key_id(ALICE.public_key())}
+    openssh = ALICE.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption())
+    for content, word in ((pem(ALICE), None), (pem(ALICE), b"unused"), (openssh, b""), (pem(ALICE, b"x"), b"x")):
+        signed = sign(b"text", private_key(content, word))
+        assert check(b"text", signed, ALICE.public_key())
+        assert not check(b"other", signed, ALICE.public_key())
+        assert not check(b"text", signed, BOB.public_key())
+
+
+@pytest.mark.parametrize(
+    ("content", "word", "why"),
+    [
+        (pem(ALICE, b"x"), None, "is encrypted: put its passphrase into KRETAIN_KEY_PASSPHRASE"),
+        (pem(ALICE, b"x"), b"y", "is not its passphrase"),
+        (b"no key", None, "is not a private key in PEM"),
+    ],
+)
+def test_unusable_private_key_is_refused_without_its_content(content: bytes, word: bytes | None, why: str) -> None:
+    with pytest.raises(KeyProblemError, match=why):
+        private_key(content, word)
+
+
+def test_key_of_another_kind_is_refused() -> None:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    other = ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(KeyProblemError, match="not an ed25519 key"):
+        private_key(other.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption()))
+    with pytest.raises(KeyProblemError, match="not an ed25519 key"):
+        public_key(other.public_key().public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo))
