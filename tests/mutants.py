@@ -23,6 +23,7 @@ _ANSWERS: Final = "brokers/log_offsets.py"
 _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "plan/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
+_APPROVAL: Final = "plan/approval.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
@@ -130,6 +131,25 @@ MUTANTS: Final = (
         "offset is None",
     ),
     Mutant("archive: goes on without positions", _ARCHIVE, "failures[url, topic] = error", "pass"),
+    Mutant(
+        "approval: no trim needs one", "trim/batches.py", "if self.deleter is not None and run.records:", "if False:"
+    ),
+    Mutant(
+        "approval: the last day does not count",
+        "decide/guards/approval.py",
+        "    both = run + past_day\n",
+        "    both = run\n",
+    ),
+    Mutant(
+        "approval: of any plan",
+        _APPROVAL,
+        "if not any(isinstance(one, dict)",
+        "if not any(True or isinstance(one, dict)",
+    ),
+    Mutant(
+        "approval: any signature", _APPROVAL, "if not check(statement(content), signed, keys[signed.key]):", "if False:"
+    ),
+    Mutant("approval: one's own", _APPROVAL, "if requester.key == approver:", "if False:"),
     Mutant("archive: trims beyond the copy", _ARCHIVE, "replace(target, offset=copied.end)", "target"),
     Mutant(
         "archive: another topic's copy counts",
@@ -293,7 +313,11 @@ MUTANTS: Final = (
 NEAREST: Final = {
     "archive/": ("tests/kafka/archive/test_archive.py",),
     "trim/archive_gate": ("tests/kafka/archive/test_archive.py",),
-    "trim/": ("tests/kafka/trim/test_trim.py", "tests/kafka/trim/test_who_deleted.py"),
+    "trim/": (
+        "tests/kafka/trim/test_trim.py",
+        "tests/kafka/trim/test_who_deleted.py",
+        "tests/kafka/trim/test_approval.py",
+    ),
     "decide/guards": ("tests/kafka/plan/test_time_guards.py", "tests/kafka/trim/test_trim.py"),
     "decide/": ("tests/kafka/plan/test_scenarios.py",),
     "observe/floors": (

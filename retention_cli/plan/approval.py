@@ -175,8 +175,14 @@ def offered(plan: Plan, source: str | None, file: Path | None, max_age_ms: int) 
     )
 
 
-def approved(shown: Offered | None, rules: ApproveRules, now_ms: int) -> Approval:
+def approved(shown: Offered | None, rules: ApproveRules, now_ms: int, run: Amount | None = None) -> Approval:
     """Return the approval of a plan, if it counts.
+
+    Args:
+        shown: what the trim has to show; None: its plan was made in this run.
+        rules: today's policy.
+        now_ms: the current time.
+        run: what the trim would delete, by its recheck: a plan may show its approver less; None: not known yet.
 
     Raises:
         ApprovalError, KeyRefusedError: it does not; the text says why, and what to do.
@@ -192,8 +198,12 @@ def approved(shown: Offered | None, rules: ApproveRules, now_ms: int) -> Approva
         raise ApprovalError(f"the approval is by key {printable(signed.key)}, which approve.keys does not have")
     if not check(statement(content), signed, keys[signed.key]):
         raise ApprovalError("the approval was changed: its signature does not match")
-    if not any(isinstance(one, dict) and shown.entry.items() <= one.items() for one in content["plans"]):
+    plans = (one for one in content["plans"] if isinstance(one, dict) and shown.entry.items() <= one.items())
+    if (plan := next(plans, None)) is None:
         raise ApprovalError("the approval is for another plan, or the plan was changed since: approve it again")
+    for name, amount in () if run is None else (("records", run.records), ("unconsumed", run.unconsumed)):
+        if not isinstance(most := plan.get(name), int) or amount > most:
+            raise ApprovalError(f"the trim would delete more than was approved ({name}: {amount:,}): plan again")
     _check_age(content["at"], shown.max_age_ms, now_ms)
     _check_other_person(shown, signed.key, content["by"], rules)
     return shown.approval

@@ -28,7 +28,7 @@ def lacking(
     if why is None or rules is None:
         return None
     try:
-        approved(shown, rules, now_ms)
+        approved(shown, rules, now_ms, run)
     except Refusal as error:
         return Reason(APPROVAL, f"{why}: {error}")
     return None

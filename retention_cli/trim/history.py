@@ -19,6 +19,8 @@ from retention_cli.policy.model import matches
 from retention_cli.policy.settings import Limits
 
 DAY_MS: Final = 86_400_000
+_REFUSED: Final = 6
+"""The exit code of a run that was refused as a whole."""
 
 
 def read_history(state_dir: Path) -> list[Run]:
@@ -85,7 +87,9 @@ def carried_out(state_dir: Path, cluster_id: str, created_at_ms: int) -> Run | N
     saved = [
         run
         for run in runs
-        if (plan := run.begun.get("plan") or {}).get("file") and plan["created_at"] == timestamp(created_at_ms)
+        if (plan := run.begun.get("plan") or {}).get("file")
+        and plan["created_at"] == timestamp(created_at_ms)
+        and (run.end is None or run.end["exit"] != _REFUSED)
     ]
     return saved[-1] if saved else None
 

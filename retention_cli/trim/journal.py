@@ -6,18 +6,24 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retention_cli import __version__
 from retention_cli.archive.interface import Archived, Copies
+from retention_cli.audit.chain import Link
+from retention_cli.audit.files import read_head
 from retention_cli.audit.lock import user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.audit.signature import signature_line
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import timestamp
 from retention_cli.plan.approval import Approval
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.trim.report import TrimReport, TrimRow
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def new_run_name(now_ms: int) -> str:
@@ -127,6 +133,15 @@ class AuditJournal:
             totals = {"records": report.trimmed.records, "bytes": report.trimmed.size_bytes}
             totals |= {name: report.count(name) for name in ("trimmed", "unchanged", "held", "failed", "unverified")}
         self._append("end", exit=exit_code, totals=totals, **({"error": error} if error else {}))
+
+    def sign(self, key: Ed25519PrivateKey, evidence: str | None) -> None:
+        """Sign the run after its end, with the SHA-256 of its evidence (None if it left none).
+
+        Raises:
+            StateError: the line can't be written.
+        """
+        end = read_head(self._log.path.parent) or Link()
+        self._log.append(signature_line(self._run, end, evidence, key) | {"at": timestamp(self._clock_ms())})
 
     def _append(self, event: str, **more: Any) -> None:
         self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})

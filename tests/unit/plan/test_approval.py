@@ -193,6 +193,16 @@ def test_broken_approval_is_refused(tmp_path: Path, content: bytes) -> None:
     assert "is not an approval" in refused(path)
 
 
+def test_approval_is_for_no_more_than_its_plan_showed(tmp_path: Path) -> None:
+    """Whoever edits a plan before it is approved can make it look smaller than it is."""
+    path = saved(tmp_path)
+    approve_file(path, BOB)
+    assert approved(shown(path), RULES, NOW, Amount(13, None, 0))
+    for run in (Amount(14), Amount(13, 0, 1)):
+        with pytest.raises(Refusal, match="more than was approved"):
+            approved(shown(path), RULES, NOW, run)
+
+
 def test_missing_approval_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert "kretain approve" in refused(saved(tmp_path))
     with pytest.raises(Refusal, match="kretain plan --out"):

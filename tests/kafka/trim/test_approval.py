@@ -1,0 +1,315 @@
+"""Trims that a second person has to approve, with the real commands on a real cluster (docs/approval.md)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization as ser
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import kretain
+from retention_cli.core.signing import Signed, check, private_key, public_key, sign, statement
+from retention_cli.trim.batches import RefusedError
+from retention_cli.trim.state import State
+from tests.support.trims import audit, read_topic
+from tests.support.watching import watching
+from tests.support.world import Cli, World, consumed, run_cli
+
+PEOPLE = ("alice", "bob", "ci", "eve")
+
+
+class Desk:
+    """Three partitions of ten old records, of which seven are read; a policy, and everyone's keys."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world, self.folder = world, folder
+        self.topic = read_topic(world, 3)
+        self.policy, self.plan, self.approval = (
+            folder / name for name in ("p.yaml", "plan.json", "plan.json.approval")
+        )
+        for number, name in enumerate(PEOPLE, 1):
+            key = Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+            text = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
+            (folder / f"{name}.pem").write_bytes(text)
+            text = key.public_key().public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo)
+            (folder / f"{name}.pub").write_bytes(text)
+        self.rule("{keys: [alice.pub, bob.pub], requesters: ci.pub, above: {records: 10}}")
+
+    def rule(self, approve: str, **more: str) -> None:
+        self.policy.write_text(f"{consumed(self.topic, **more)}\napprove: {approve}\n")
+
+    def save(self, *arguments: str, key: str = "ci") -> None:
+        self.run("plan", "--out", str(self.plan), "--key", str(self.folder / f"{key}.pem"), *arguments, check=0)
+
+    def approve(self, key: str = "bob", *arguments: str, check: int = 0) -> Cli:
+        words = ("approve", str(self.plan), "--key", str(self.folder / f"{key}.pem"), "--yes", *arguments)
+        return self.world.cli(*words, check=check)
+
+    def trim(self, *arguments: str, check: int | None = None) -> Cli:
+        return self.run("trim", "--plan", str(self.plan), "--yes", *arguments, check=check)
+
+    def run(self, *words: str, check: int | None = None) -> Cli:
+        return self.world.cli(*words, "-p", str(self.policy), check=check)
+
+    def starts(self) -> list[int]:
+        return [self.world.ends(self.topic, partition)[0] for partition in range(3)]
+
+
+@pytest.fixture
+def desk(world: World, tmp_path: Path) -> Desk:
+    return Desk(world, tmp_path)
+
+
+def test_approved_plan_is_trimmed_and_its_approval_is_kept_as_evidence(desk: Desk) -> None:
+    refused = desk.run("trim", "--yes", check=6)
+    assert "21 records are more than approve.above.records, 10" in refused.err
+    assert "kretain plan --out plan.json" in refused.err
+    desk.save()
+    assert "plan.json.approval cannot be read" in desk.trim(check=6).err
+    rehearsed = desk.trim("--dry-run", check=0)
+    assert "another person has to approve the plan" in rehearsed.err
+    assert desk.starts() == [0, 0, 0]
+    said = desk.approve()
+    assert "21 records" in said.err
+    assert desk.trim("--dry-run", check=0).err == "", "the refused trim did not carry it out"
+    desk.trim(check=0)
+    assert desk.starts() == [7, 7, 7]
+    run = [line for line in audit(desk.world) if line["event"] == "run"][-1]
+    kept = run["approval"]
+    assert (kept["plans"][0]["records"], kept["format"]) == (21, "kretain.approval/v1")
+    signed = Signed(kept["key"], kept.pop("signature"))
+    assert check(statement(kept), signed, public_key((desk.folder / "bob.pub").read_bytes()))
+    refusals = [line for line in audit(desk.world) if line["event"] == "end" and line["exit"] == 6]
+    assert refusals, "a refused trim is in the log, too"
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def edited_plan(desk: Desk) -> None:
+    edit(desk.plan, lambda it: it["partitions"][0].update(trim_to=6, records=6))
+
+
+def edited_totals(desk: Desk) -> None:
+    edit(desk.plan, lambda it: it["totals"].update(records=1))
+
+
+def newer_plan(desk: Desk) -> None:
+    desk.save()
+
+
+def renamed_file(desk: Desk) -> None:
+    desk.approval.rename(desk.folder / "other.approval")
+
+
+def other_plans_approval(desk: Desk) -> None:
+    first = desk.plan.read_bytes()
+    desk.save()
+    desk.approve()
+    desk.plan.write_bytes(first)
+
+
+def own_approval(desk: Desk) -> None:
+    desk.rule("{keys: [ci.pub, bob.pub], requesters: ci.pub}")
+    desk.save(key="bob")
+
+
+def stripped_requester(desk: Desk) -> None:
+    edit(desk.plan, lambda it: it.pop("requester"))
+    desk.approve()
+
+
+def foreign_requester(desk: Desk) -> None:
+    desk.save(key="eve")
+    desk.approve()
+
+
+def foreign_approver(desk: Desk) -> None:
+    desk.approve("eve")
+
+
+def edited_approval(desk: Desk) -> None:
+    edit(desk.approval, lambda it: it.update(at="2030-01-01T00:00:00.000Z"))
+
+
+def stricter_policy(desk: Desk) -> None:
+    desk.rule("{keys: alice.pub, requesters: ci.pub}")
+
+
+def lost_key(desk: Desk) -> None:
+    (desk.folder / "alice.pub").unlink()
+
+
+def nothing_else(_desk: Desk) -> None:
+    """The arguments are what is wrong."""
+
+
+@pytest.mark.parametrize(
+    ("attack", "arguments", "why"),
+    [
+        (edited_plan, (), "the plan was changed since"),
+        (edited_totals, (), "the plan was changed since"),
+        (newer_plan, (), "for another plan"),
+        (renamed_file, (), "cannot be read"),
+        (other_plans_approval, (), "for another plan"),
+        (own_approval, (), "for another plan"),
+        (stripped_requester, (), "has no signature by a key of approve.requesters"),
+        (foreign_requester, (), "has no signature by a key of approve.requesters"),
+        (foreign_approver, (), "approve.keys does not have"),
+        (edited_approval, (), "its signature does not match"),
+        (stricter_policy, (), "approve.keys does not have"),
+        (lost_key, (), "alice.pub cannot be read"),
+        (nothing_else, ("--approval", "/dev/null"), "cannot be read"),
+        (edited_plan, ("--max-partitions", "2"), "the plan was changed since"),
+    ],
+)
+def test_trim_without_a_valid_approval_is_refused(
+    desk: Desk, attack: Callable[[Desk], object], arguments: tuple[str, ...], why: str
+) -> None:
+    desk.save()
+    desk.approve()
+    attack(desk)
+    refused = desk.trim(*arguments, check=6)
+    assert why in refused.err
+    assert refused.err.count("\n") == 1
+    assert desk.starts() == [0, 0, 0]
+
+
+def test_plan_that_shows_less_than_it_deletes_is_refused(desk: Desk) -> None:
+    """The requester edits it before it is approved, so that the approver sees three records."""
+    desk.save()
+    edit(desk.plan, lambda it: [one.update(log_start=6, records=1) for one in it["partitions"]])
+    edit(desk.plan, lambda it: it.pop("requester"))
+    desk.rule("{keys: [alice.pub, bob.pub], above: {records: 10}}")
+    words = ("approve", str(desk.plan), "--key", str(desk.folder / "bob.pem"), "--yes")
+    assert "3 records" in desk.world.cli(*words, check=0).err
+    content = json.loads(desk.approval.read_text())
+    del content["signature"]
+    content["by"]["user"] = "bob"
+    key = private_key((desk.folder / "bob.pem").read_bytes())
+    signed = sign(statement(content), key)
+    desk.approval.write_text(json.dumps({**content, "signature": signed.signature}))
+    assert "the trim would delete more than was approved (records: 21)" in desk.trim(check=6).err
+    assert desk.starts() == [0, 0, 0]
+
+
+def test_requester_cannot_approve_his_own_plan(desk: Desk) -> None:
+    desk.save(key="bob")
+    assert "another person has to approve" in desk.approve("bob", check=6).err
+    assert not desk.approval.exists()
+
+
+def test_same_user_cannot_trim_what_he_approved_if_no_key_tells_them_apart(desk: Desk) -> None:
+    desk.rule("{keys: [alice.pub, bob.pub]}")
+    desk.run("plan", "--out", str(desk.plan), check=0)
+    desk.approve()
+    assert "that takes two persons" in desk.trim(check=6).err
+    desk.save(key="alice")
+    desk.approve()
+    desk.trim(check=0)
+    assert desk.starts() == [7, 7, 7]
+
+
+def test_large_trim_in_small_parts_needs_an_approval_too(desk: Desk) -> None:
+    desk.run("trim", f"{desk.topic}:0", "--yes", check=0)
+    refused = desk.run("trim", f"{desk.topic}:1", "--yes", check=6)
+    assert "14 records with what was trimmed without one in the last 24 hours" in refused.err
+    assert "21 records with" in desk.run("trim", desk.topic, "--consumed-after", "1h", "--yes", check=6).err
+    desk.save()
+    assert "14 records with" in desk.trim("--max-partitions", "1", check=6).err
+    assert desk.starts() == [7, 0, 0]
+    desk.approve()
+    desk.trim(f"{desk.topic}:1", check=0)
+    desk.trim(check=0)
+    assert desk.starts() == [7, 7, 7]
+
+
+def test_rule_that_appears_since_the_plan_counts_at_the_recheck(desk: Desk) -> None:
+    """Whoever asks the engine to trim, and whatever policy the plan was made with."""
+    plan = desk.world.plan(consumed(desk.topic))
+    with pytest.raises(RefusedError, match=r"approve\.above\.records, 0"):
+        desk.world.trim(plan, f"{consumed(desk.topic)}\napprove: {{keys: {desk.folder}/bob.pub}}")
+    assert desk.starts() == [0, 0, 0]
+
+
+def test_rule_that_appears_between_two_batches_holds_the_rest(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    lax = consumed(desk.topic)
+    rounds: list[int] = []
+
+    def one_by_one(state: State) -> list[Any]:
+        return [tp for tp in state.planned if tp not in state.rows][:1]
+
+    def policy() -> str:
+        rounds.append(1)
+        return lax if len(rounds) == 1 else f"{lax}\napprove: {{keys: {desk.folder}/bob.pub}}"
+
+    monkeypatch.setattr(State, "waiting", one_by_one)
+    report = desk.world.trim(desk.world.plan(lax), policy)
+    assert [row.outcome for row in report.rows] == ["trimmed", "held", "held"]
+    assert "approve.above.records" in report.rows[1].reasons[0].text
+    assert desk.starts() == [7, 0, 0]
+
+
+def test_unread_records_need_an_approval(desk: Desk) -> None:
+    desk.rule(
+        "{keys: [alice.pub, bob.pub], requesters: ci.pub, above: {unconsumed: 0}}",
+        retention__ms="24h",
+    )
+    desk.save()
+    assert "9 unread records are more than approve.above.unconsumed, 0" in desk.trim(check=6).err
+    desk.approve()
+    desk.trim(check=0)
+    assert desk.starts() == [10, 10, 10]
+
+
+def test_parquet_plan_and_fleet_are_approved_alike(desk: Desk) -> None:
+    desk.plan, desk.approval = desk.folder / "plan.parquet", desk.folder / "plan.parquet.approval"
+    desk.save()
+    desk.approve()
+    fleet = desk.folder / "fleet.yaml"
+    cluster = f"{{name: eu, bootstrap-server: '{desk.world.bootstrap}', policy: p.yaml}}"
+    fleet.write_text(f"version: 1\nclusters: [{cluster}]\n")
+    state = ("--state-dir", str(desk.world.state_dir))
+    saved, key = desk.folder / "fleet.json", str(desk.folder / "ci.pem")
+    words = ("--fleet", str(fleet), *state)
+    assert "kretain plan --out" in run_cli("trim", *words, "--yes", check=6).err
+    run_cli("plan", *words, "--out", str(saved), "--key", key, check=0)
+    assert "cannot be read" in run_cli("trim", *words, "--plan", str(saved), "--yes", check=6).err
+    run_cli("approve", str(saved), "--key", str(desk.folder / "bob.pem"), "--yes", check=0)
+    shutil.copy(f"{saved}.approval", desk.approval)
+    assert "for another plan" in desk.trim(check=6).err
+    assert desk.starts() == [0, 0, 0]
+    run_cli("trim", *words, "--plan", str(saved), "--yes", check=0)
+    assert desk.starts() == [7, 7, 7]
+
+
+def test_api_trims_a_loaded_and_approved_plan_alone(desk: Desk) -> None:
+    desk.save()
+    desk.approve()
+    with kretain.connect(
+        bootstrap_servers=desk.world.bootstrap, policy=desk.policy, state_dir=desk.world.state_dir
+    ) as cluster:
+        with pytest.raises(kretain.RefusedError, match="has to be saved, approved"):
+            cluster.trim(cluster.plan(), yes=True)
+        moved = desk.approval.rename(desk.folder / "elsewhere")
+        plan = kretain.load_plan(desk.plan)
+        with pytest.raises(kretain.RefusedError, match="cannot be read"):
+            cluster.trim(plan, yes=True)
+        assert desk.starts() == [0, 0, 0]
+        cluster.trim(plan, yes=True, approval=moved)
+    assert desk.starts() == [7, 7, 7]
+
+
+def test_watch_holds_what_needs_an_approval(desk: Desk) -> None:
+    with watching(desk.world, desk.policy, "--trim", "--interval", "1s") as watcher:
+        watcher.wait_for("a second person has to approve this plan")
+        watcher.end()
+    assert desk.starts() == [0, 0, 0]
