@@ -143,8 +143,8 @@ MUTANTS: Final = (
     Mutant(
         "approval: of any plan",
         _APPROVAL,
-        "if not any(isinstance(one, dict)",
-        "if not any(True or isinstance(one, dict)",
+        "isinstance(one, dict) and shown.entry.items() <= one.items()",
+        "isinstance(one, dict)",
     ),
     Mutant(
         "approval: any signature", _APPROVAL, "if not check(statement(content), signed, keys[signed.key]):", "if False:"

@@ -17,7 +17,7 @@ from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed, check, key_id, sign, statement
 from retention_cli.core.strict_json import parse_json
 from retention_cli.core.units import UnitError, format_age, parse_time_ms, timestamp
-from retention_cli.decide.guards.approval import APPROVAL, needs_approval
+from retention_cli.decide.guards.approval import needs_approval
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.value import Plan, Totals, head_as_json
@@ -96,7 +96,7 @@ def approval_notes(plan: Totals, rules: ApproveRules | None) -> list[Reason]:
     """Return what to say of a plan of which a trim needs an approval, whatever was trimmed before."""
     why = needs_approval(Amount(plan.records, plan.size_bytes, plan.unconsumed), Amount(), rules)
     text = "a second person has to approve this plan (save it, then kretain approve)"
-    return [] if why is None else [Reason(APPROVAL, f"{why}: {text}")]
+    return [] if why is None else [Reason("approval", f"{why}: {text}")]
 
 
 def _entry(plan: Plan, digest: str) -> dict[str, Any]:
@@ -173,6 +173,28 @@ def offered(plan: Plan, source: str | None, file: Path | None, max_age_ms: int) 
         by=whoever(),
         max_age_ms=max_age_ms,
     )
+
+
+def lacking(
+    run: Amount, past_day: Amount | None, rules: ApproveRules | None, shown: Offered | None, now_ms: int
+) -> Reason | None:
+    """Return why a run lacks the approval that it needs, None if it needs none or has one.
+
+    Args:
+        run: the most that it may trim.
+        past_day: what runs without an approval trimmed in the last 24 hours; None: that is unknown.
+        rules: today's policy.
+        shown: what the trim has to show; None: its plan was made in this run.
+        now_ms: the current time.
+    """
+    why = needs_approval(run, past_day, rules)
+    if why is None or rules is None:
+        return None
+    try:
+        approved(shown, rules, now_ms, run)
+    except Refusal as error:
+        return Reason("approval", f"{why}: {error}")
+    return None
 
 
 def approved(shown: Offered | None, rules: ApproveRules, now_ms: int, run: Amount | None = None) -> Approval:

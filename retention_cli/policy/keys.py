@@ -19,6 +19,14 @@ class KeyRefusedError(Refusal):
     """A key can't be used; the text names it. Nothing was trimmed."""
 
 
+def read_keys(value: object) -> list[str]:
+    """Read a public key or a list of them; each is a file or the key's own text."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise ValueError("give public keys: files such as keys/alice.pem, or a list of these")
+    return [one.strip() for one in found]
+
+
 def private_key_at(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a file; its passphrase, if it has one, is in a variable.
 
@@ -34,26 +42,21 @@ def private_key_at(path: Path) -> Ed25519PrivateKey:
         raise KeyRefusedError(f"{path} {error}") from None
 
 
-def public_keys(named: Iterable[str], folder: Path) -> dict[str, Ed25519PublicKey]:
-    """Return public keys by id. A file's path is relative to ``folder``.
+def public_keys(named: Iterable[str], folder: Path = Path()) -> dict[str, Ed25519PublicKey]:
+    """Return public keys by id: of files, and those that a text itself is (PEM, base64 in one line, ``ssh-ed25519``).
 
     Raises:
         KeyRefusedError: one of them can't be used: it might be the one that matters.
     """
-    found = (public_key_of(one, folder) for one in named)
-    return {key_id(key): key for key in found}
-
-
-def public_key_of(named: str, folder: Path = Path()) -> Ed25519PublicKey:
-    """Return the public key in a file, or the one that the text itself is: PEM, base64 in one line, ``ssh-ed25519``.
-
-    Raises:
-        KeyRefusedError: it can't be used.
-    """
-    in_place = named.lstrip().startswith(("-----BEGIN", "MCowBQYDK2Vw", "ssh-ed25519 "))
-    try:
-        return public_key(named.encode() if in_place else read_file(beside(folder, named)))
-    except OSError as error:
-        raise KeyRefusedError(f"the key {beside(folder, named)} cannot be read: {error.strerror}") from None
-    except KeyProblemError as error:
-        raise KeyRefusedError(f"{'the key' if in_place else beside(folder, named)} {error}") from None
+    found: dict[str, Ed25519PublicKey] = {}
+    for one in named:
+        in_place = one.startswith(("-----BEGIN", "MCowBQYDK2Vw", "ssh-ed25519 "))
+        path = beside(folder, one)
+        try:
+            key = public_key(one.encode() if in_place else read_file(path))
+        except OSError as error:
+            raise KeyRefusedError(f"the key {path} cannot be read: {error.strerror}") from None
+        except KeyProblemError as error:
+            raise KeyRefusedError(f"{'a key of the policy' if in_place else path} {error}") from None
+        found[key_id(key)] = key
+    return found

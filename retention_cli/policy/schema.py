@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from retention_cli.policy import prices as p
 from retention_cli.policy import values as v
+from retention_cli.policy.keys import read_keys
 from retention_cli.policy.settings import (
     DEFAULT_AUDIT_FILE_BYTES,
     DEFAULT_IGNORED_GROUPS,
@@ -107,22 +108,29 @@ class AuditModel(StrictModel):
     )
 
 
+_Keys = Annotated[
+    list[str],
+    BeforeValidator(read_keys),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+
+
 class AboveModel(StrictModel):
     """A trim above one of these needs an approval: with all that trims without one took in the last 24 hours."""
 
-    records: v.Amount | None = Field(default=None, description="Records: a number, or 10M.")
+    records: v.Count | None = Field(default=None, description="Records: a number, or 10M.")
     bytes: v.Bytes | None = Field(default=None, description="Bytes. A trim of unknown size is above.")
-    unconsumed: v.Amount | None = Field(default=None, description="Records that a consumer has yet to read.")
+    unconsumed: v.Count | None = Field(default=None, description="Records that a consumer has yet to read.")
 
 
 class ApproveModel(StrictModel):
     """Trims that a second person has to approve (docs/approval.md)."""
 
-    keys: v.Keys = Field(
+    keys: _Keys = Field(
         description="Who may approve: public ed25519 keys, as files from the policy file's folder, PEM, its base64 in "
         "one line, or ssh-ed25519 …"
     )
-    requesters: v.Keys = Field(
+    requesters: _Keys = Field(
         default=[],
         description="Who may, as those who approve, also sign a plan as its requester; then every plan that needs an "
         "approval needs this signature.",

@@ -25,6 +25,7 @@ from retention_cli.policy.shown import short, shown
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state")
 _HTTP: Final = ("http", "https")
+_COUNT: Final = re.compile(r"(\d{1,15})([kMG])")
 _LARGEST: Final = 2**63 - 1
 """What Kafka's protocol has room for, in ms and in bytes."""
 
@@ -120,10 +121,11 @@ def read_paths(value: object) -> list[str]:
 
 
 def count_reader(minimum: int) -> Callable[[object], int]:
-    """Return what reads a whole number, so large at least."""
+    """Return what reads a whole number, so large at least; ``10M`` are ten millions."""
 
     def read(value: object) -> int:
-        number = _number(value)
+        match = _COUNT.fullmatch(short(value)) if isinstance(value, str) else None
+        number = _number(value) if match is None else int(match[1]) * 1000 ** ("kMG".index(match[2]) + 1)
         if number is None:
             raise ValueError(f"{shown(value)} is not a whole number")
         if number < minimum:
@@ -131,23 +133,6 @@ def count_reader(minimum: int) -> Callable[[object], int]:
         return number
 
     return read
-
-
-def read_amount(value: object) -> int:
-    """Read a number of records: a whole number, or one of thousands, millions or billions, such as ``10M``."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,15})\s*([kMG]?)\s*", short(value))):
-        return int(match[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[match[2]]
-    if not isinstance(value, int):
-        raise ValueError(f"{shown(value)} is not a number of records: write 10000000, or 10M")  # noqa: TRY004
-    return count_reader(0)(value)
-
-
-def read_keys(value: object) -> list[str]:
-    """Read a public key or a list of them; each is a file or the key's own text."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
-        raise ValueError("give public keys: files such as keys/alice.pem, or a list of these")
-    return [one.strip() for one in found]
 
 
 def read_flag(value: object) -> bool:
@@ -349,6 +334,10 @@ def _schema(unit: str, *, infinite: bool = False) -> dict[str, Any]:
     return {"anyOf": [number, {"type": "string", "pattern": _DURATION_PATTERN, "description": "such as 3d or 12h"}]}
 
 
+def _count(least: int) -> dict[str, Any]:
+    return {"anyOf": [{"type": "integer", "minimum": least}, {"type": "string", "pattern": _COUNT.pattern}]}
+
+
 _STRINGS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 Milliseconds = Annotated[int, BeforeValidator(duration_reader(1)), WithJsonSchema(_schema("milliseconds"))]
@@ -359,11 +348,8 @@ RetentionMs = Annotated[
 ]
 Minutes = Annotated[int, BeforeValidator(duration_reader(60_000)), WithJsonSchema(_schema("minutes"))]
 Hours = Annotated[int, BeforeValidator(duration_reader(3_600_000)), WithJsonSchema(_schema("hours"))]
-Bytes = Annotated[
-    int,
-    BeforeValidator(_size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
-]
+_SIZE: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}
+Bytes = Annotated[int, BeforeValidator(_size), WithJsonSchema(_SIZE)]
 SomeBytes = Annotated[
     int,
     BeforeValidator(bytes_reader(1)),
@@ -381,7 +367,6 @@ Percent = Annotated[
         }
     ),
 ]
-_SIZE: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}
 RetentionBytes = Annotated[
     int,
     BeforeValidator(bytes_reader(-1)),
@@ -512,13 +497,6 @@ GroupPrefix = Annotated[
 Names = Annotated[list[str], BeforeValidator(read_names), WithJsonSchema(_STRINGS)]
 Patterns = Annotated[list[str], BeforeValidator(read_patterns), WithJsonSchema(_STRINGS)]
 TopicPatterns = Annotated[list[str], BeforeValidator(read_topic_patterns), WithJsonSchema(_STRINGS)]
-Count = Annotated[int, BeforeValidator(count_reader(0)), WithJsonSchema({"type": "integer", "minimum": 0})]
-Amount = Annotated[
-    int,
-    BeforeValidator(read_amount),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\s*\d+\s*[kMG]?\s*$"}]}
-    ),
-]
-Keys = Annotated[list[str], BeforeValidator(read_keys), WithJsonSchema(_STRINGS)]
-PositiveCount = Annotated[int, BeforeValidator(count_reader(1)), WithJsonSchema({"type": "integer", "minimum": 1})]
+
+Count = Annotated[int, BeforeValidator(count_reader(0)), WithJsonSchema(_count(0))]
+PositiveCount = Annotated[int, BeforeValidator(count_reader(1)), WithJsonSchema(_count(1))]

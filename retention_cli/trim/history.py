@@ -113,12 +113,17 @@ class PastDay:
     """The amount trimmed in the last 24 hours, according to the audit log.
 
     ``broken`` is the first break of the log's chain, as ``file:line: text``; None if the chain is intact.
-    ``unapproved`` is the part that runs without an approval trimmed.
+    ``alone`` is the part that runs without an approval trimmed.
     """
 
     amount: Amount
     broken: str | None = None
-    unapproved: Amount = field(default_factory=Amount)
+    alone: Amount = field(default_factory=Amount)
+
+    @property
+    def unapproved(self) -> Amount | None:
+        """What runs without an approval trimmed; None if it is unknown, as the chain is broken."""
+        return self.alone if self.broken is None else None
 
     def under(self, limits: Limits) -> Amount:
         """Return the amount, for limits per day (G6).

@@ -13,7 +13,6 @@ from itertools import islice
 
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.decide.decision import unread_below
-from retention_cli.decide.guards.approval import APPROVAL
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.plan.approval import approval_notes
 from retention_cli.plan.value import Plan, Totals
@@ -53,7 +52,7 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
     asked = _of_rows(plan, rows)
     if tuple(plan.topics) == selection.given:  # its makers counted these partitions alone (G2)
         asked = replace(asked, unconsumed_by=plan.unconsumed_by)
-    notes = [one for one in plan.notes if one.code != APPROVAL]
+    notes = [one for one in plan.notes if one.code != "approval"]
     notes += approval_notes(asked.totals, selection.policy.approve)
     return replace(asked, notes=notes, refusals=exceeded(plan, asked, past_day(), selection.policy.limits))
 

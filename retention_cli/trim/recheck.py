@@ -19,13 +19,12 @@ from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation, RecheckRead
-from retention_cli.plan.approval import Offered
+from retention_cli.plan.approval import Offered, lacking
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import ApproveRules, Limits
 from retention_cli.state.broker_clock import BrokerClock
 from retention_cli.state.memories import Memories
-from retention_cli.trim.approval import lacking
 from retention_cli.trim.history import PastDay
 
 if TYPE_CHECKING:  # only an inventory needs these
@@ -198,5 +197,5 @@ class Rechecks:
 
     def unapproved(self, *amounts: Amount) -> list[Reason]:
         """Return why a run that trims one of these totals lacks the approval that today's policy asks for."""
-        lacks = (lacking(one, self.past, self._approve, self.offered, self.clock_ms()) for one in amounts)
+        lacks = (lacking(one, self.past.unapproved, self._approve, self.offered, self.clock_ms()) for one in amounts)
         return list(filter(None, lacks))[:1]

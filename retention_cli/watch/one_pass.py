@@ -22,7 +22,6 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.decide.guards.approval import APPROVAL
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
@@ -304,7 +303,7 @@ class Passes:
 
 def _refusal(plan: Plan) -> Reason | None:
     """Return why the plan is past a limit (G6), or has to be approved by a person first."""
-    return next(iter((*plan.refusals, *(one for one in plan.notes if one.code == APPROVAL))), None)
+    return next(iter((*plan.refusals, *(one for one in plan.notes if one.code == "approval"))), None)
 
 
 def _whole(selection: Selection, topic: str) -> bool:

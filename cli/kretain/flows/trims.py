@@ -70,12 +70,13 @@ def unapproved(state_dir: Path, asked: Plan, policy: Policy, shown: Offered | No
     if policy.approve is None:
         return []
     from retention_cli.decide.guards.limits import Amount
-    from retention_cli.trim.approval import lacking
+    from retention_cli.plan.approval import lacking
     from retention_cli.trim.history import read_past_day
 
     totals, now = asked.totals, now_ms()
     amount = Amount(totals.records, totals.size_bytes, totals.unconsumed)
-    lack = lacking(amount, read_past_day(state_dir, asked.cluster_id, now), policy.approve, shown, now)
+    past = read_past_day(state_dir, asked.cluster_id, now)
+    lack = lacking(amount, past.unapproved, policy.approve, shown, now)
     return [] if lack is None else [lack]
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from retention_cli.core.units import format_bytes
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.policy.settings import ApproveRules
-
-APPROVAL: Final = "approval"
-"""The code of its reasons."""
 
 
 def needs_approval(run: Amount, past_day: Amount | None, rules: ApproveRules | None) -> str | None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from kretain.errors import Exit
 from kretain.reasons import explanations
 from kretain.render import consumers, forecast, history, setup
 from retention_cli import __version__
+from retention_cli.core.signing import Signed
 from retention_cli.engines.fleet.plan import fleet_head
 from retention_cli.engines.fleet.report import fleet_report_head
 from retention_cli.plan.value import as_json
@@ -30,6 +31,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetModel, parse_fleet
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import (
+    ApproveModel,
     AuditModel,
     CostModel,
     DisksModel,
@@ -264,6 +266,7 @@ def test_policy_page_documents_exactly_the_real_keys() -> None:
         *(f"groups.{key}" for key in keys_of(GroupsModel)),
         *keys_of(LimitsModel),
         *(f"audit.{key}" for key in keys_of(AuditModel)),
+        *(f"approve.{key}" for key in keys_of(ApproveModel)),
         *(f"notify.{key}" for key in keys_of(NotifyModel)),
         *(f"cost.{key}" for key in keys_of(CostModel)),
         *keys_of(DisksModel),
@@ -287,7 +290,7 @@ def section(page: str, title: str) -> str:
 
 
 def test_plan_page_documents_exactly_the_plan_and_report_keys() -> None:
-    plan = as_json(EVERY)
+    plan = as_json(replace(EVERY, requester=Signed("key", "signature")))
     assert keys_in_tables(section("plan.md", "The plan")) == paths(plan) | set(plan["partitions"][0])
     report = TrimReport("run", "id", "b:9092", [row_of(EVERY.decisions[0].tp, "trimmed")])
     outcomes = {"trimmed", "would-trim", "unchanged", "held", "failed", "unverified"}
