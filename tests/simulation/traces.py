@@ -1,0 +1,156 @@
+"""The formal model's traces (docs/model), carried out by the simulated Kafka and the complete engine.
+
+A trace is lines as the model prints them. ``python -m tests.simulation.traces FILE`` replays one, and fails where a record
+is deleted that docs/rules.md protects: so it is run on mutants of the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.simulation.kafka import offsets_partition
+from tests.simulation.scene import Step, ViolationError, group_name
+from tests.simulation.world import World
+from tests.support.mutate import ROOT
+
+FOLDER: Final = ROOT / "docs" / "model" / "traces"
+_PARTITION: Final = 0
+_ADDED: Final = 9
+_BEFORE_DELETE: Final = 13
+_SAVED: Final = 6
+_READS_LOST: Final = 10**6
+
+
+class Trace(NamedTuple):
+    """A trace: the rules of the simulation that it is of, and what happens, as words."""
+
+    rules: str
+    actions: tuple[tuple[str, ...], ...]
+
+
+def traces_in(text: str) -> list[Trace]:
+    """Return the traces of a file: each begins with a line ``= RULES``; others begin with ``@``."""
+    found: list[Trace] = []
+    for block in text.split("\n= ")[1:]:
+        rules, *lines = block.splitlines()
+        found.append(Trace(rules, tuple(tuple(line[1:].split()) for line in lines if line.startswith("@"))))
+    return found
+
+
+class Replay:
+    """A world in which a trace happens. ``decided`` has each plan's and delete's offset: the model's and the engine's."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.decided: list[tuple[str, int, int]] = []
+        self.number = _ADDED if "latest" in world.rules else _PARTITION
+
+    @property
+    def log_start(self) -> int:
+        log = self.world.kafka.partition(self.world.tp(self.number))
+        return 0 if log is None else log.log.start
+
+    def run(self, actions: Iterable[tuple[str, ...]]) -> None:
+        """Carry out a trace.
+
+        Raises:
+            ViolationError: a delete took what docs/rules.md protects.
+        """
+        for name, *rest in actions:
+            numbers = [int(one) for one in rest]
+            match name:
+                case "plan":
+                    self._do(("plan", 0, 0))
+                    self.decided.append((name, numbers[0], self._planned()))
+                case "recheck":
+                    self._recheck()
+                    self.decided.append((name, int(numbers[0] > 0), int(self._is_running())))
+                case "delete":
+                    before = self.log_start
+                    self._do(("finish", _SAVED))
+                    now = self.log_start
+                    self.decided.append((name, numbers[0], now if now > before else 0))
+                case _:
+                    self._do(*self._steps(name, numbers))
+
+    def _do(self, *steps: Step) -> None:
+        for step in steps:
+            self.world.apply(step)
+
+    def _is_running(self) -> bool:
+        process = self.world.operators[0].process
+        return process is not None and process.alive
+
+    def _recheck(self) -> None:
+        """Carry out the plan up to its delete; after a refusal the process that waits goes on."""
+        if not self._is_running():
+            self._do(("saved", _SAVED, 1))
+        self._do(("until", _SAVED, _BEFORE_DELETE))
+
+    def _planned(self) -> int:
+        plan, tp = self.world.operators[0].saved, self.world.tp(self.number)
+        row = next((one for one in plan.decisions if one.tp == tp), None) if plan is not None else None
+        return (row.trim_to or 0) if row is not None and row.action == "trim" else 0
+
+    def _steps(self, name: str, numbers: list[int]) -> tuple[Step, ...]:
+        group = self._group(numbers[0]) if numbers else 0
+        coordinator = offsets_partition(group_name(self.world.rules, 1))
+        match name:
+            case "produce":
+                return (("produce", self.number, 0, 4, 4),)
+            case "commit":
+                return (("read", group, self.number, numbers[1] - 1, 1),)
+            case "rewind":
+                return (("seek", group, self.number, 0, 1),)
+            case "expire":
+                return (("delete_offsets", group, self.number),)
+            case "delete_group":
+                return (("delete_group", group),)
+            case "join" | "leave":
+                return (("member", group, 0),)
+            case "pend":
+                return (("pend", group, self.number, 0, 1),)
+            case "abort":
+                return (("end_pending", group, 0),)
+            case "sibling":
+                return ("produce", 1, 0, 4, 4), ("read", group, 1, 0, 1)
+            case "add_partition":
+                return (("add_partition", 0),)
+            case "behind":
+                return (("fall_behind", self.number),)
+            case "elect":
+                return (("elect", self.number, 0),)
+            case "recreate":
+                return (("recreate", 0, numbers[0]),)
+            case "rights":
+                return (("rights",),)
+            case "coordinator":
+                return (("coordinator", coordinator, 1 - numbers[0]),)
+            case "epoch_ends":
+                self.world.kafka.failing["epoch_ends"] = 0 if numbers[0] else _READS_LOST
+                return ()
+            case "refused":
+                return ()
+        raise ValueError(f"the model does what no simulation does: {name}")
+
+    def _group(self, number: int) -> int:
+        return 2 if number == 1 and "F7" in self.world.rules else number
+
+
+def main() -> int:
+    """Replay the traces of a file; return 1 where one deletes what it must not."""
+    for trace in traces_in(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        try:
+            with World(trace.rules) as world:
+                Replay(world).run(trace.actions)
+        except ViolationError as error:
+            print(error)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
