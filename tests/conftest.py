@@ -32,18 +32,32 @@ QUICK = {
 
 
 # How long an example takes is the machine's business.
-hypothesis.settings.register_profile("kretain", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
+hypothesis.settings.register_profile("kretain", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kretain"))
 
 # Where a shell started us in the background it made us, and whom we start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_ON_BROKERS = ("spark", "clients", "kafka")
+_SAMPLE = frozenset(
+    (
+        *("test_scenarios", "test_observe", "test_time_guards", "test_floors", "test_trim", "test_who_deleted"),
+        *("test_turns", "test_kretain_topics", "test_cli", "test_archive", "test_fleet_disks", "test_watch"),
+    )
+)
+"""The files of tests on real brokers that `make test` runs: decisions, floors, deletes, and a command of each kind."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow rooms first: what is handed out last must not keep one worker busy alone."""
-    rooms = ("spark", "clients", "kafka", "simulation", "fuzz", "unit")
-    items.sort(key=lambda item: rooms.index(item.path.relative_to(Path(__file__).parent).parts[0]))
+    rooms = (*_ON_BROKERS, "simulation", "fuzz", "unit")
+    room_of = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
+    items.sort(key=lambda item: rooms.index(room_of[item]))
+    for item in items:
+        if room_of[item] == "spark" or (room_of[item] in _ON_BROKERS and item.path.stem not in _SAMPLE):
+            item.add_marker(pytest.mark.thorough)
 
 
 class _Files(LoadFileScheduling):

@@ -52,10 +52,18 @@ def _rows(plan: Plan) -> Rows:
     return [{**row_as_json(one), "bytes_exact": one.size_exact} for one in plan.decisions]
 
 
-@pytest.mark.parametrize("first", range(0, 30, 10))
-def test_spark_plan_equals_the_local_plan_after_any_sequence(first: int) -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(2),
+        pytest.param(range(2, 6), marks=pytest.mark.thorough),
+        pytest.param(range(6, 30), marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_spark_plan_equals_the_local_plan_after_any_sequence(seeds: range) -> None:
     """Each has a memory of its own, of all its plans so far: what a plan over Spark remembers is the same, too."""
-    for seed in range(first, first + 10):
+    for seed in seeds:
         rules, sequence = sequence_of(seed)
         with World(rules.partition(" @")[0]) as world:
             one = world.operators[0]

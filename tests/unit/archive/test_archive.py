@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive import layout
@@ -53,7 +53,6 @@ def logs(draw: st.DrawFn) -> list[Record]:
 
 
 @given(logs())
-@settings(deadline=None, max_examples=60)
 def test_archived_records_read_back_one_for_one(tmp_path_factory: pytest.TempPathFactory, log: list[Record]) -> None:
     """Null told from empty, headers in order and twice, any bytes, any timestamp."""
     store = Store(str(tmp_path_factory.mktemp("archive")))
@@ -65,7 +64,6 @@ def test_archived_records_read_back_one_for_one(tmp_path_factory: pytest.TempPat
 
 
 @given(logs())
-@settings(deadline=None, max_examples=20)
 def test_archiving_the_same_records_twice_writes_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, log: list[Record]
 ) -> None:

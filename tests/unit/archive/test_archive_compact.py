@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive.catalog import ArchivedPartition, read_catalog, stitched, verify_catalog
@@ -306,7 +306,6 @@ def layouts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 
 @given(layouts(), st.integers(2, 30))
-@settings(deadline=None, max_examples=60)
 def test_compaction_of_any_segments_keeps_every_record(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, int, int]], records: int
 ) -> None:

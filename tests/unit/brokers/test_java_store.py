@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import SettingsError
@@ -104,7 +104,6 @@ def test_missing_store_is_named(tmp_path: Path) -> None:
 WHOLE = [pkcs12_store(STORE, key=True), jks_store(STORE, key=True), jks_store(STORE, key=False)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(WHOLE), st.data(), st.sampled_from([STORE, None, ""]))
 def test_damaged_store_is_an_error_or_unchanged(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, data: st.DataObject, password: str | None

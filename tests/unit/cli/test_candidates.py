@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 def candidates(line: str) -> list[str]:
     asked = {"_KRETAIN_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    done = subprocess.run(
-        [sys.executable, "-c", "from kretain.__main__ import main; main()"],
-        env={**os.environ, **asked, "_TYPER_COMPLETE_ARGS": line, "COLUMNS": "60"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return done.stdout.splitlines()
+    return run_cli(**asked, _TYPER_COMPLETE_ARGS=line, COLUMNS="60", check=0).out.splitlines()
 
 
 @pytest.mark.parametrize("command", ["plan", "trim", "watch", "segments scan"])
@@ -48,10 +37,8 @@ def test_completion_candidates_are_options_with_one_line_help(command: str) -> N
 
 @pytest.mark.parametrize("shell", COMPLETIONS)
 def test_completion_prints_the_committed_script(shell: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", "completion", shell], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == (ROOT / "completions" / COMPLETIONS[shell]).read_text(encoding="utf-8")
+    script = (ROOT / "completions" / COMPLETIONS[shell]).read_text(encoding="utf-8")
+    assert run_cli("completion", shell, check=0).out == script
 
 
 @pytest.mark.parametrize("command", ["plan", "doctor", "history"])

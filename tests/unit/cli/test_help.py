@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -19,6 +18,7 @@ from kretain.completion import overview
 from kretain.completion.quick import ALL as FULL
 from kretain.options.common import FLAG_ONLY
 from tests.support.command_lines import parse as parse_words
+from tests.support.world import run_cli
 
 HEAVY = ("confluent_kafka", "kafka", "pydantic", "yaml", "pyarrow", "pyspark", "tabulate", "pandas", "cryptography")
 OF_TYPER = {"--help", "--version", "--install-completion", "--show-completion"}
@@ -41,16 +41,9 @@ LEAVES = {path: command for path, command in ALL.items() if not hasattr(command,
 
 
 def run(*arguments: str, columns: int = 100) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", *arguments],
-        env={**os.environ, "COLUMNS": str(columns)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stderr == ""
-    return done.stdout
+    done = run_cli(*arguments, COLUMNS=str(columns), check=0)
+    assert done.err == ""
+    return done.out
 
 
 def parse(line: str) -> None:
@@ -176,15 +169,8 @@ def test_verbose_names_each_variable_in_use(tmp_path: Path) -> None:
         "KRETAIN_SPARK_CONF": "spark.secret=hush",
         "KRETAIN_ERRORS": "text",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", "history", "--limit", "2", "-v"],
-        env={**{name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert [line for line in done.stderr.splitlines() if "KRETAIN_" in line and "(KRETAIN_" not in line] == [
+    done = run_cli("history", "--limit", "2", "-v", **variables, check=0)
+    assert [line for line in done.err.splitlines() if "KRETAIN_" in line and "(KRETAIN_" not in line] == [
         "kretain: KRETAIN_ERRORS=text sets --errors",
         "kretain: KRETAIN_LIMIT=3 gives way to --limit",
         "kretain: KRETAIN_OUTPUT=json sets --output",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection
 from retention_cli.trim.run import check_saved
 from tests.support.plans import EVERY, KINDS, saved
+from tests.support.world import run_cli
 
 ORDERS = TopicPartition("orders", 0)
 FULL = DiskOutcome(
@@ -77,15 +76,9 @@ def here(tmp_path: Path) -> Path:
 
 
 def ran(folder: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", *arguments],
-        cwd=folder,
-        env={**os.environ, "HOME": str(folder), "KRETAIN_STATE_DIR": str(folder / "state"), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stderr
+    with contextlib.chdir(folder):
+        done = run_cli(*arguments, HOME=str(folder), KRETAIN_STATE_DIR=str(folder / "state"), COLUMNS="200")
+    return done.code, done.err
 
 
 ONE = "is for one cluster: name it with --cluster NAME"

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.wire.batch_headers import HEADER, HEADER_BYTES
@@ -89,7 +89,6 @@ def in_order(batches: list[list[int]]) -> list[list[int]]:
     return [[next(stamps) for _ in one] for one in batches]
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(BATCHES, min_size=3, max_size=3), SIZES, st.booleans(), st.booleans(), INDEXES)
 def test_broken_indexes_change_no_fact_that_the_log_contains(
     parts: list[list[list[int]]], size: int, ordered: bool, grown: bool, harms: list[tuple[str, int, Harm]]
@@ -123,7 +122,6 @@ def shown(log: bytes) -> tuple[set[int], set[int]]:
     return ends, stamps
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(BATCHES, min_size=3, max_size=3), SIZES, st.booleans(), ANYTHING)
 def test_broken_log_yields_only_facts_that_its_bytes_contain(
     parts: list[list[list[int]]], size: int, grown: bool, harms: list[tuple[str, int, Harm]]
@@ -150,7 +148,6 @@ def test_broken_log_yields_only_facts_that_its_bytes_contain(
             assert (number in logs.flaws(found)) >= (following is None)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(BATCHES, min_size=1, max_size=1), st.integers(0, 1000))
 def test_truncated_log_file_ends_at_its_last_whole_batch(parts: list[list[list[int]]], share: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -164,7 +161,6 @@ def test_truncated_log_file_ends_at_its_last_whole_batch(parts: list[list[list[i
         assert found.problems == []
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=100).map(str.encode)))
 def test_small_files_of_any_content_are_read_or_refused(content: bytes) -> None:
     for reading in (meta_properties_in, topic_id_in):
@@ -174,7 +170,6 @@ def test_small_files_of_any_content_are_read_or_refused(content: bytes) -> None:
             assert str(error)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), HARMS), max_size=2), st.booleans())
 def test_scan_of_damaged_files_gives_a_readable_inventory_or_a_one_line_error(
     harms: list[tuple[int, Harm]], meta: bool

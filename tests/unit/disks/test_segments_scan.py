@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from retention_cli.disks.inventory.read import by_dir, by_topic, read_inventory
 from retention_cli.disks.inventory.scan import scan
 from retention_cli.disks.inventory_view import InventoryView
 from tests.support import logs
+from tests.support.world import Cli, run_cli
 
 pa, pq = arrow(), arrow("pyarrow.parquet")
 NOW = 1_795_000_000_000
@@ -363,8 +362,8 @@ def test_unreadable_inventory_makes_only_its_broker_unknown(tmp_path: Path) -> N
     assert not isinstance(found[tp[0]], Unknown)
     assert isinstance(found[tp[1]], Unknown), "what was not read is unknown, and holds"
     done = kretain("segments", "show", str(tmp_path / "1.parquet"), str(bad), code=5)
-    assert f"{bad}: orders-2 at offset -1" in done.stderr
-    assert kretain("segments", "show", str(bad), code=1).stdout == ""
+    assert f"{bad}: orders-2 at offset -1" in done.err
+    assert kretain("segments", "show", str(bad), code=1).out == ""
 
 
 def test_damaged_inventory_reads_back_equal_or_is_refused(dirs: list[Path], tmp_path: Path) -> None:
@@ -413,28 +412,25 @@ def test_folder_of_inventories_is_read_with_all_its_files(tmp_path: Path) -> Non
 # -- the commands -----------------------------------------------------------------------------
 
 
-def kretain(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
+def kretain(*arguments: str, code: int = 0) -> Cli:
+    done = run_cli(*arguments, check=code)
+    assert "Traceback" not in done.err
     return done
 
 
 def test_segments_commands_show_dirs_and_topics(dirs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     done = kretain("segments", "scan", *map(str, dirs), "--out", str(out), "--tiered", "pay*")
-    assert done.stderr == ""
-    assert "Broker 1: 2 topics, 4 partitions, 12 segments, " in done.stdout
-    assert f"Written to {out}." in done.stdout
+    assert done.err == ""
+    assert "Broker 1: 2 topics, 4 partitions, 12 segments, " in done.out
+    assert f"Written to {out}." in done.out
     assert {row["tiered"] for row in read_inventory([out]).table.to_pylist()} == {True, False}
-    report = json.loads(kretain("segments", "scan", str(dirs[0]), "-o", "json").stdout)
+    report = json.loads(kretain("segments", "scan", str(dirs[0]), "-o", "json").out)
     assert report["format"] == "kretain.segments-scan/v1"
     assert report["totals"]["segments"] == 9
     assert report["problems"] == 0
     assert report["out"] is None
-    shown = json.loads(kretain("segments", "show", str(out), "-o", "json").stdout)
+    shown = json.loads(kretain("segments", "show", str(out), "-o", "json").out)
     assert shown["totals"] == {"topics": 2, "partitions": 4, "segments": 12, "bytes": report_bytes(dirs)}
     assert [row["topic"] for row in shown["topics"]] == ["orders", "payments"]
 
@@ -453,8 +449,8 @@ def test_segments_commands_exit_5_if_incomplete_and_1_if_refused(dirs: list[Path
     (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
     out = str(tmp_path / "out.parquet")
     done = kretain("segments", "scan", *map(str, dirs), "--out", out, code=5)
-    assert "orders-0: 00000000000000000240.log: its batches can't be read from byte 0 on" in done.stderr
-    assert "1 problem" in done.stdout
-    assert "orders-0 of broker 1:" in kretain("segments", "show", out, code=5).stderr
-    assert "not a log dir" in kretain("segments", "scan", str(tmp_path), code=1).stderr
+    assert "orders-0: 00000000000000000240.log: its batches can't be read from byte 0 on" in done.err
+    assert "1 problem" in done.out
+    assert "orders-0 of broker 1:" in kretain("segments", "show", out, code=5).err
+    assert "not a log dir" in kretain("segments", "scan", str(tmp_path), code=1).err
     kretain("segments", "scan", str(dirs[0]), "--tiered", "x", "--no-tiered", code=2)

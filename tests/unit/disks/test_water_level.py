@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.disks import segments as segments_module
@@ -57,7 +57,6 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(draw(st.permutations(rows)), start, limit, excess)
 
 
-@settings(max_examples=400, deadline=None)
 @given(clusters())
 def test_water_level_equals_a_simulated_walk_over_the_segments(cluster: Cluster) -> None:
     """The issue's oracle: replicas on shared disks, ties, boundaries that differ, unknown times, holds."""
@@ -75,7 +74,6 @@ def test_water_level_equals_a_simulated_walk_over_the_segments(cluster: Cluster)
     assert found.short.tolist() == [max(0, world.above[disk]) for disk in disks]
 
 
-@settings(max_examples=100, deadline=None)
 @given(clusters(), st.randoms(use_true_random=False))
 def test_water_level_is_independent_of_row_order(cluster: Cluster, chance: random.Random) -> None:
     shuffled = list(cluster.rows)
@@ -85,7 +83,6 @@ def test_water_level_is_independent_of_row_order(cluster: Cluster, chance: rando
         assert getattr(one, name).tolist() == getattr(other, name).tolist()
 
 
-@settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_bound_stays_within_its_limit_at_a_segment_end_and_the_rest_is_named(cluster: Cluster) -> None:
     found = cluster.level()

@@ -88,7 +88,7 @@ def root_with(environment: Path, state: Path, folder: Path) -> Iterator[Path]:
             subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_image_steps_build_a_kretain_that_runs_without_privileges_or_a_shell(tmp_path: Path) -> None:
     assert os.geteuid() == 0, "this makes mounts"
     source, environment, state = tmp_path / "src", tmp_path / "environment", tmp_path / "state"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -17,7 +17,6 @@ _some = st.lists(
 )
 
 
-@settings(max_examples=300)
 @given(_some, _some)
 def test_earlier_logs_merge_to_the_same_in_either_order_and_stay_bounded(
     some: list[Earlier], others: list[Earlier]

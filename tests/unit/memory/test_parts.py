@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Sample, TopicPartition, Unknown
@@ -40,7 +40,6 @@ def opened(handed: Handed, folder: Path) -> Ledger:
     return HandedMemories(handed, folder, lambda: 0)("c")
 
 
-@settings(max_examples=30)
 @given(looks=LOOKS)
 def test_memory_of_tasks_and_client_equals_that_of_one_process(
     looks: list[tuple[dict[str, Rows] | None, dict[str, str], dict[tuple[str, int], LogNow]]],

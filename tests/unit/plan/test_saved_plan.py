@@ -106,7 +106,6 @@ def check(plan: Plan) -> None:
     plan_text(plan)  # what the audit log and the report take from it can be written
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     document = copy.deepcopy(REAL)
@@ -127,7 +126,6 @@ def test_edited_plan_is_refused_or_trims_no_more(tmp_path_factory: pytest.TempPa
         check(plan)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damaged_plan_file_is_refused_or_trims_no_more(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
