@@ -69,7 +69,6 @@ def reason_held(world: World, trim: Trim, topic: str, place: Path) -> str:
     return reason
 
 
-@pytest.mark.thorough
 def test_spark_archive_equals_the_local_one_and_is_trimmed(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +98,6 @@ def test_spark_archive_equals_the_local_one_and_is_trimmed(
     }
 
 
-@pytest.mark.thorough
 def test_unwritable_archive_holds_with_its_reason_and_others_are_trimmed(
     world: World, trim: Trim, tmp_path: Path
 ) -> None:
@@ -191,7 +189,7 @@ def test_failed_archive_job_holds_its_partitions_with_one_line(
     assert "\n" not in reason
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_spark_starts_only_for_archiving_and_holds_where_it_cannot_start(world: World, tmp_path: Path) -> None:
     topic, other = filled(world, records=10), filled(world, records=10)
     file, saved = tmp_path / "policy.yaml", tmp_path / "plan.json"

@@ -14,7 +14,7 @@ import pytest
 from kretain.embedded import jars
 from tests.support.world import HOUR, World
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 CONNECTOR = "4.2.0"
 """The newest that is published, not always with PySpark's own version; checkpoints are written by PySpark's Spark."""

@@ -87,7 +87,6 @@ def workers() -> list[int]:
     return [pid for pid in daemons if parents.get(pid) in daemons and below(pid)]
 
 
-@pytest.mark.thorough
 def test_killed_task_is_retried_and_holds_nothing(engines: Engines, kafka: EmbeddedKafka) -> None:
     """A broker is frozen meanwhile, so that the task is under way when its Python worker is killed."""
     topic = ready(engines.world, partitions=3)
@@ -109,7 +108,6 @@ def test_killed_task_is_retried_and_holds_nothing(engines: Engines, kafka: Embed
     assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 4)] * 3, plan.decisions
 
 
-@pytest.mark.thorough
 def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
     class Losing(Sender):
         """The other cluster's settings are not where its task runs."""
@@ -126,7 +124,7 @@ def test_cluster_unreachable_from_a_task_fails_alone(engines: Engines) -> None:
     assert "the connection's file gone can't be read here" in str(made["0"])
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_spark_failure_for_one_cluster_fails_that_one(engines: Engines) -> None:
     """Its Python worker is killed until Spark gives up; the other's plan is made by then."""
     made, ended = list[dict[str, Any]](), threading.Event()

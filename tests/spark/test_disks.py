@@ -42,7 +42,6 @@ def rules_of(plan: Plan) -> dict[str, str | None]:
     return {one.topic: one.rule for one in plan.decisions}
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(900)  # brokers' own topics may change under several pairs of looks
 def test_spark_disk_plan_equals_the_local_one(engines: Engines, kafka: EmbeddedKafka, tmp_path: Path) -> None:
     world = engines.world

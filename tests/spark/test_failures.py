@@ -15,7 +15,7 @@ from tests.support.spark.clusters import connect_server, standalone
 from tests.support.spark.commands import SMALL, Command
 from tests.support.world import HOUR, World, consumed, wait_until
 
-pytestmark = pytest.mark.thorough  # a Spark of its own, killed
+pytestmark = pytest.mark.long  # a Spark of its own, killed
 
 
 class Held:
@@ -109,9 +109,7 @@ def test_killed_local_spark_is_reported_in_one_line(
     assert not list(scratch.glob("kretain-*"))
 
 
-@pytest.mark.parametrize(
-    "all_of_it", [False, pytest.param(True, marks=pytest.mark.long)], ids=["this process", "its group"]
-)
+@pytest.mark.parametrize("all_of_it", [False, True], ids=["this process", "its group"])
 def test_ctrl_c_during_spark_is_reported_in_one_line(held: Held, all_of_it: bool) -> None:
     """In a terminal the whole group gets it: Spark's JVM and its Python workers, too."""
     running = held.start("local[2]")
@@ -124,7 +122,6 @@ def test_ctrl_c_during_spark_is_reported_in_one_line(held: Held, all_of_it: bool
     assert held.world.ends(held.topic) == (0, 9)
 
 
-@pytest.mark.long  # a cluster of its own
 def test_killed_executors_are_reported_in_one_line(held: Held, tmp_path: Path) -> None:
     with standalone(tmp_path, workers=1) as spark:
         running = held.start(spark.url, *SMALL, "--spark-conf", "spark.task.maxFailures=1")
@@ -135,7 +132,6 @@ def test_killed_executors_are_reported_in_one_line(held: Held, tmp_path: Path) -
     assert "give it more memory" in said
 
 
-@pytest.mark.long  # a client asks for some twenty seconds whether the server is there again
 def test_killed_connect_server_is_reported_in_one_line(held: Held, tmp_path: Path) -> None:
     with connect_server(tmp_path) as spark:
         running = held.start(spark.url)

@@ -28,12 +28,12 @@ from tests.support.spark.engines import Engines, reasons_of
 from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
 
 
-@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.thorough)], ids=["one task", "in parts"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["in parts", "one task"])
 def engines(local_spark: Any, world: World, tmp_path: Path, request: pytest.FixtureRequest) -> Engines:
     return Engines(local_spark, world, tmp_path, in_parts=request.param)
 
 
-@pytest.mark.parametrize(("seed", "in_memory"), [pytest.param(11, 50_000, marks=pytest.mark.thorough), (12, 0)])
+@pytest.mark.parametrize(("seed", "in_memory"), [pytest.param(11, 50_000, marks=pytest.mark.long), (12, 0)])
 def test_spark_plan_of_random_topics_equals_the_local_one(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +63,6 @@ def test_spark_plan_counts_a_deleted_group(engines: Engines) -> None:
     assert f"group {topic}-slow no longer exists" in reasons_of(plan, topic)
 
 
-@pytest.mark.thorough
 def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) -> None:
     """F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
     world = engines.world
@@ -78,7 +77,6 @@ def test_spark_plan_of_one_topic_keeps_the_memory_of_others(engines: Engines) ->
     assert engines.spark(consumed(other), now_ms()).decisions[0].trim_to == 6
 
 
-@pytest.mark.thorough
 def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
     """R2: a scan in a task goes on where the last one ended."""
     world = engines.world
@@ -94,7 +92,6 @@ def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
     assert engines.same(policy, now_ms).decisions == plan.decisions
 
 
-@pytest.mark.thorough
 def test_spark_plan_counts_share_groups(engines: Engines) -> None:
     """F1: by their start offsets; gone, where they stood (F6). Other topics are not held."""
     world = engines.world
@@ -123,7 +120,6 @@ def test_spark_plan_counts_share_groups(engines: Engines) -> None:
     assert found()[topic] == ("keep", f"share:{topic}-share", ["F6"])
 
 
-@pytest.mark.thorough
 def test_spark_plan_counts_unread_records_by_group(engines: Engines) -> None:
     """G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
     world = engines.world

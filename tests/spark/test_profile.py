@@ -128,7 +128,7 @@ def test_interrupted_spark_profile_shows_what_was_merged(
     assert summarize(found.topics[topic].partitions).records == unread.reached < 1000
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_profile_command_over_spark_prints_the_same(world: World, tmp_path: Path) -> None:
     topic = world.topic(partitions=3)
     for partition in range(2):

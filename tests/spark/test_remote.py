@@ -25,7 +25,7 @@ from tests.support.spark.commands import SECRET, SMALL, Command, cluster_with_a_
 from tests.support.spark.disks import ceiling, inventory_of, topics_of_ages
 from tests.support.world import HOUR, World, consumed, reader_for, wait_until
 
-pytestmark = pytest.mark.thorough  # standalone and Connect
+pytestmark = pytest.mark.long  # standalone and Connect
 
 __all__ = ["spark_connect", "spark_standalone"]
 STORE_KEY = "hush-s3-9c41"
@@ -45,7 +45,6 @@ def test_remote_spark_plan_equals_the_local_one(
     assert plan["totals"]["hold"] > 0
 
 
-@pytest.mark.long  # internal topics grow and shrink, and what lies on disks with them: it takes several tries
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
 def test_remote_spark_disk_plan_equals_the_local_one(
@@ -113,7 +112,7 @@ def partly_reached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[W
         yield found
 
 
-@pytest.mark.parametrize("in_parts", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one task", "in parts"])
+@pytest.mark.parametrize("in_parts", [False, True], ids=["one task", "in parts"])
 def test_executor_that_cannot_reach_a_broker_holds_its_partitions(
     partly_reached: tuple[World, Path], tmp_path: Path, spark_standalone: SparkServer, in_parts: bool
 ) -> None:
@@ -166,7 +165,6 @@ def coordinator(world: World, group: str) -> int:
     return found[group]
 
 
-@pytest.mark.long  # Spark tries a task four times before it gives up
 def test_missing_spark_requirement_is_reported_in_one_line(
     world: World, tmp_path: Path, spark_standalone: SparkServer
 ) -> None:
@@ -183,7 +181,6 @@ def test_missing_spark_requirement_is_reported_in_one_line(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.long  # it installs everything anew
 def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spark_standalone: SparkServer) -> None:
     """As docs/spark.md says."""
     topic = world.filled([5 * HOUR] * 3, {"g": 2})
@@ -199,7 +196,6 @@ def test_executors_run_in_a_packed_environment(world: World, tmp_path: Path, spa
     assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("cut", [(), ("--partitions-per-task", "0")], ids=["one task", "giant"])
 @pytest.mark.parametrize("after_s", [0.0, 1.0, 3.0])
 def test_killed_worker_holds_nothing_in_a_plan(

@@ -49,7 +49,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(request.getfixturevalue("kafka").bootstrap, tmp_path / "state")
 
 
-@pytest.mark.thorough
 @pytest.mark.long  # a session each
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
 def test_data_source_tests_pass_on_another_spark(where: str, world: World, request: pytest.FixtureRequest) -> None:

@@ -275,23 +275,6 @@ class World:
         assert producer.flush(60) == 0
         return max(offsets, default=-1) + 1
 
-    def produce_many(self, stamps_ms: Mapping[str, Sequence[int]], headers: Callable[[int], Any]) -> None:
-        """Append records to partition 0 of many topics, with one producer; headers are made from the timestamp."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "logger": QUIET})
-        failed: list[Any] = []
-
-        def delivered(error: Any, _message: Any) -> None:
-            if error is not None:
-                failed.append(error)
-
-        for topic, stamps in stamps_ms.items():
-            for stamp in stamps:
-                producer.produce(
-                    topic, b"x" * 100, partition=0, timestamp=stamp, headers=headers(stamp), on_delivery=delivered
-                )
-        assert producer.flush(60) == 0
-        assert not failed, failed
-
     def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
         """Append records in a transaction that is committed, aborted or left open (``end``)."""
         producer = Producer(

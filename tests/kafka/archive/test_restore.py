@@ -44,7 +44,6 @@ def topic(world: World, place: Path) -> str:
     return name
 
 
-@pytest.mark.thorough
 def test_restore_brings_back_every_record(world: World, place: Path) -> None:
     """Archive, trim, restore: keys, values, headers, timestamps, order, in the same partitions (the issue's proof)."""
     name = world.topic("flights", partitions=3)
@@ -74,7 +73,6 @@ def test_restore_brings_back_every_record(world: World, place: Path) -> None:
     assert not [name for name in groups(world) if name.startswith("kretain-restore-")]
 
 
-@pytest.mark.thorough
 def test_restore_killed_at_any_step_loses_and_duplicates_nothing(world: World, topic: str, place: Path) -> None:
     """SIGKILL within and between transactions, one restore after the other, until one comes through."""
     target = world.topic("restored")

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.harness import POLICY
 from bench.seed import Shape, seed
 from bench.synthetic.start import synthetic
@@ -34,7 +32,6 @@ def told(bootstrap: str, folder: Path) -> list[Any]:
     return [alike(json.loads(run_cli(*one, *common, check=0).out)) for one in runs]
 
 
-@pytest.mark.thorough
 def test_synthetic_cluster_answers_like_a_real_one(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Plans, a trim and the plan after it are the same, commits beyond the end of empty partitions included."""
     seed(kafka.bootstrap, SHAPE, print)

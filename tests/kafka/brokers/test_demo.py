@@ -18,8 +18,6 @@ from tests.support.processes import processes_of
 from tests.support.terminal import Terminal
 from tests.support.world import World, wait_until
 
-pytestmark = pytest.mark.thorough  # the demo, from its start to its end
-
 STEPS = (
     "1. The data",
     "2. The policy",

@@ -37,7 +37,6 @@ def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
     return {name: entry.value for name, entry in described.items()}
 
 
-@pytest.mark.thorough
 def test_embedded_kafka_honours_ports_dirs_and_settings_and_restarts_a_killed_node(scratch: Path) -> None:
     [port] = free_ports(1)
     # A killed broker is let in again when its session has ended.
@@ -149,8 +148,8 @@ def owner(scratch: Path) -> Iterator[subprocess.Popen[str]]:
     wait_until(lambda: not processes_of(scratch), "the end of its brokers", 20)
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
-@pytest.mark.parametrize("when", [pytest.param("starting", marks=pytest.mark.thorough), "up"])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.parametrize("when", [pytest.param("starting", marks=pytest.mark.long), "up"])
 def test_brokers_stop_however_their_owner_ends(
     scratch: Path, owner: subprocess.Popen[str], when: str, how: signal.Signals
 ) -> None:

@@ -73,22 +73,6 @@ def test_doctor_names_a_missing_api(proxy: ApiProxy, topic: str, tmp_path: Path,
     assert "internal" not in done.err
 
 
-@pytest.mark.parametrize("name", [name for name in APIS if name not in (*WORKS, "DeleteRecords")])
-@pytest.mark.parametrize(
-    "command", [("plan", "TOPIC", "--consumed-after", "1h"), ("offsets", "TOPIC"), ("groups",)], ids=lambda one: one[0]
-)
-def test_command_without_an_api_that_it_needs_names_it(
-    proxy: ApiProxy, topic: str, tmp_path: Path, name: str, command: tuple[str, ...]
-) -> None:
-    proxy.most = dict([APIS[name]])
-    done = ask(proxy, tmp_path, *(topic if word == "TOPIC" else word for word in command))
-    if name == "DescribeConfigs" and command[0] != "plan":  # needs no settings
-        assert done.code == 0
-        return
-    assert f"the broker does not offer {name.partition(' ')[0]}" in done.out + done.err
-    assert "1 trim" not in done.out
-
-
 @pytest.mark.parametrize("name", WORKS)
 def test_trim_works_without_an_api_that_it_can_do_without(
     proxy: ApiProxy, topic: str, tmp_path: Path, name: str

@@ -213,7 +213,6 @@ def test_expiring_token_is_renewed_and_the_session_reauthenticated(
         idp.lifetime_s = 300
 
 
-@pytest.mark.thorough
 def test_endpoint_outage_during_a_run_is_named_and_the_run_recovers(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:
@@ -241,7 +240,6 @@ def test_endpoint_outage_during_a_run_is_named_and_the_run_recovers(
         idp.lifetime_s, idp.answer = 300, None
 
 
-@pytest.mark.thorough
 def test_unpolled_librdkafka_clients_get_tokens(oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path) -> None:
     """A topic is made by an AdminClient, which is never polled; messages are appended after a token's end."""
     settings = connection(tmp_path, idp, oauth)
@@ -259,7 +257,7 @@ def test_unpolled_librdkafka_clients_get_tokens(oauth: EmbeddedKafka, idp: Token
         idp.lifetime_s = 300
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_spark_executors_get_tokens_of_their_own(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:

@@ -174,7 +174,7 @@ def _has_lost_some(world: World, topic: str) -> bool:
     return world.ends(topic)[0] > 0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_active_topic_keeps_between_retention_and_the_advised_maximum(advised: Shop) -> None:
     """The guide's formula, watched: the oldest record that can be read, over some rounds of segments."""
     world, _ = advised

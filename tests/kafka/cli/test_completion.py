@@ -111,7 +111,7 @@ class Shell:
         return after
 
 
-@pytest.fixture(params=[one if one == "fish" else pytest.param(one, marks=pytest.mark.thorough) for one in START])
+@pytest.fixture(params=[one if one == "bash" else pytest.param(one, marks=pytest.mark.long) for one in START])
 def shell(request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Path) -> Iterator[Shell]:
     name: str = request.param
     command = COMMAND[name.removesuffix("-fpath")]
@@ -138,7 +138,6 @@ def test_tab_at_a_topic_or_context_offers_no_files(shell: Shell, tmp_path: Path)
     assert shell.words("kretain show no-such-\t") == ["show", "no-such-name.yaml"]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
 def test_tab_completes_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:
     (tmp_path / "my-policy.yaml").touch()
@@ -150,7 +149,6 @@ def test_tab_completes_options_partitions_groups_and_files(shell: Shell, names: 
     assert shell.words("kretain plan -p my-p\t") == ["plan", "-p", "my-policy.yaml"]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
 def test_group_of_any_name_completes_to_one_word(shell: Shell, names: Names) -> None:
     """What is offered is never run: names come from whoever may join a group."""

@@ -132,7 +132,6 @@ def test_escape_sequences_in_records_and_commits_reach_no_terminal(world: World,
     assert world.ends(contents) == (8, 10)
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(450)
 @pytest.mark.parametrize(
     ("apart_s", "outcomes"),

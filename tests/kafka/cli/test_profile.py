@@ -282,7 +282,7 @@ def test_profile_names_records_deleted_before_they_were_read(world: World) -> No
     assert not found.unread
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_profile_names_an_unreadable_partition_and_reads_the_others(tmp_path: Path) -> None:
     """One has no leader, and one has a leader that answers no more: exit 5, and what was read is right."""
     with EmbeddedKafka(3, settings=SETTINGS) as three:

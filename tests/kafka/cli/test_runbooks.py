@@ -97,7 +97,7 @@ def test_disk_runbook_frees_only_what_the_policy_allows(here: World, filling: st
     assert len(list(books.saves.glob("disk-filling-*-policy.json"))) == 1, "the second run had nothing to plan"
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_disk_runbook_frees_named_topics_when_the_policy_frees_too_little(
     here: World, filling: str, shell: Shell
 ) -> None:
@@ -129,7 +129,7 @@ def test_disk_runbook_stops_at_a_limit_and_without_yes(here: World, filling: str
     assert here.ends(filling) == (0, 800)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_disk_runbook_stops_when_a_broker_is_silent(tmp_path: Path) -> None:
     """How full its disk is, nobody knows: who goes on all the same says so, and is told that it stays unknown."""
     with EmbeddedKafka(3, settings=QUICK) as kafka:
@@ -156,7 +156,6 @@ def test_disk_runbook_stops_when_a_broker_is_silent(tmp_path: Path) -> None:
 # -- a dead consumer --------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_group_runbook_removes_a_dead_group_and_can_restore_its_offsets(here: World, shell: Shell) -> None:
     topic = read_topic(here, "dead", 2, live=9, dead=3)
     other = read_topic(here, "elsewhere")
@@ -260,7 +259,6 @@ def test_group_runbook_forgets_a_remembered_group(here: World, shell: Shell) -> 
 # -- from the brokers' retention to kretain ------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_handover_runbook_moves_a_topic_to_kretain_and_back(here: World, shell: Shell) -> None:
     topic = read_topic(here, "moving", 2, live=9)
     here.configure(topic, {"retention.ms": str(100 * HOUR)})

@@ -105,7 +105,7 @@ def test_recipe_legal_hold_keeps_the_held_topic_alone(here: World, tmp_path: Pat
     here.delete("payments.eu")
 
 
-@pytest.mark.thorough  # it loads the demo's data
+@pytest.mark.long  # it loads the demo's data
 def test_tutorial_works_on_the_demo_cluster_which_leaves_nothing(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

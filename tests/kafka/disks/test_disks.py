@@ -177,7 +177,6 @@ def test_inventory_of_another_cluster_or_missing_brokers_trims_nothing(full: Ful
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
 
 
-@pytest.mark.thorough
 def test_trim_brings_each_disk_under_its_ceiling_oldest_first(full: Full, tmp_path: Path) -> None:
     """Last in this module: data goes. A saved plan is decided afresh; a second run trims nothing."""
     policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), str(full.inventory)

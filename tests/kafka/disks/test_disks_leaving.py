@@ -85,7 +85,7 @@ def test_bytes_that_others_delete_are_not_taken_from_another_topic(tmp_path: Pat
             assert disk_in(made)["dead_bytes"] + disk_in(made)["doubtful_bytes"] > 10 * MIB
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_inventory_of_a_truncated_and_regrown_log_is_rejected(tmp_path: Path) -> None:
     """M1: a disk is restored from a backup, and the log gets as many records again: others, by the same offsets."""
     with filled(tmp_path) as one:
@@ -122,7 +122,7 @@ def test_inventory_of_a_truncated_and_regrown_log_is_rejected(tmp_path: Path) ->
         assert trimmed(one.plan(policy, "--inventory", one.scan("after"))).keys() == {torn}, "as a fresh scan says"
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_broker_that_is_down_is_named_and_its_partitions_hold(tmp_path: Path) -> None:
     """R6: its disks may be the ones that are full; ``disk`` exits with 5."""
     with EmbeddedKafka(3, settings={"log.index.size.max.bytes": "65536"}) as kafka:

@@ -22,8 +22,6 @@ from kretain.embedded import EmbeddedKafka
 from tests.support.volumes import MIB, RECORD, Filled, disk_in, filled, percent_of, trimmed, volume
 from tests.support.world import HOUR, Cli, World, now_ms, reader_for, wait_until
 
-pytestmark = pytest.mark.thorough
-
 
 def test_open_transaction_protects_records_behind_it_on_a_full_disk(tmp_path: Path) -> None:
     """G1: nothing past the last stable offset, however full the disk is, and the plan says what is in the way."""
@@ -182,6 +180,7 @@ def test_two_trims_at_once_free_as_much_as_one(tmp_path: Path) -> None:
         assert 600 <= one.world.ends(old)[0] <= 900
 
 
+@pytest.mark.long
 def test_fully_read_log_is_trusted_after_leader_changes(tmp_path: Path) -> None:
     """Nothing is left in it but a dead active segment: a fresh scan says under which epoch, and nobody waits for it."""
     with filled(tmp_path) as one:

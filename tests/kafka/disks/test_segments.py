@@ -120,7 +120,6 @@ def fill(world: World, topic: str, stamps: Sequence[int], *, compression: str = 
     world.produce_at(topic, stamps, value=lambda: chance.randbytes(1000), compression=compression, batch=batch)
 
 
-@pytest.mark.thorough
 def test_inventory_matches_dump_log_segments(kafka: EmbeddedKafka, world: World, tmp_path: Path) -> None:
     """Codecs, both kinds of timestamps, out of order, transactions, a compacted topic; rolled and active segments."""
     began, count = now_ms() - 24 * HOUR, 2500
@@ -266,7 +265,7 @@ def test_inventory_scanned_during_writes_and_deletes_is_consistent(own: Embedded
     assert not failures, failures
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_stopped_and_killed_brokers_leave_the_same_inventory(own: EmbeddedKafka, tmp_path: Path) -> None:
     """A clean shutdown cuts indexes to their size; after a kill they are full of zeros. Then the log loses its end."""
     world = World(own.bootstrap, tmp_path / "state")

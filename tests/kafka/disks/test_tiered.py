@@ -46,7 +46,6 @@ def remote_settings(jar: Path, remote: Path) -> dict[str, str]:
 
 
 LOCAL_BYTES: Final = 4 * MIB
-pytestmark = pytest.mark.thorough
 
 
 @dataclass

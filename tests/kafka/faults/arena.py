@@ -42,7 +42,6 @@ PROMISES: Final = {
 }
 TOPICS: Final = {"orders": (3, 3), "payments": (2, 3), "lone": (3, 1), "aged": (1, 3), "frozen": (1, 3)}
 """Partitions and replicas."""
-AWAY: Final = ("kill", "restart", "pause", "cut")
 
 
 @dataclass

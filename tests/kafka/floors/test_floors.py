@@ -18,8 +18,6 @@ from kafka.protocol.api_message import ApiMessage
 from kretain.render.trim import question
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup, find_coordinators
-from retention_cli.brokers.metadata import OFFSETS_TOPIC
-from retention_cli.brokers.pending import coordinator_partition
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.observe.floors.fold import FloorFold
 from retention_cli.observe.floors.kafka_groups import read_groups
@@ -281,16 +279,6 @@ def test_pending_first_offset_holds_only_its_topic(world: World) -> None:
     assert world.decide(consumed(source), source).trim_to == 7
 
 
-def test_transaction_coordinator_of_a_group_is_where_kafka_puts_it(world: World) -> None:
-    """F3: half of these names have a negative hash in Java."""
-    groups = [f"{world.topic('of')}-{number}" for number in range(100)]
-    with reader_for(world.bootstrap) as reader:
-        wait_until(lambda: set(reader.coordinators(groups)) == set(groups), "every group has a coordinator")
-        partitions = reader.metadata([OFFSETS_TOPIC]).topics[OFFSETS_TOPIC].partitions
-        placed = {group: partitions[coordinator_partition(group, len(partitions))].leader for group in groups}
-        assert placed == reader.coordinators(groups)
-
-
 def test_pending_offset_of_a_group_hides_no_other_doubt_about_it(world: World) -> None:
     """F3, F6: an offset that is pending on one topic does not hide what is remembered of another, nor a wider doubt."""
     topic, source, other = world.topic("sink"), world.topic("source"), world.topic("other")
@@ -327,16 +315,6 @@ def test_pending_offset_of_a_group_hides_no_other_doubt_about_it(world: World) -
     assert world.decide(policy, source).action == "hold"
     producer.abort_transaction(30)
     assert world.decide(policy, source).trim_to == 8
-
-
-def test_group_not_found_by_its_type_is_described_again(world: World) -> None:
-    """F3: a group that changed its type since it was listed has members all the same; one that is gone has none."""
-    topic = world.filled(OLD)
-    group, told = f"{topic}-upgraded", dict[str, Any]()
-    with kept_alive(world.member(group, [topic], group_protocol="consumer")), reader_for(world.bootstrap) as reader:
-        stale = [ListedGroup(name, "classic", "consumer", "Stable") for name in (group, f"{topic}-gone")]
-        reader.describe_members(stale, told.__setitem__)
-    assert told == {group: frozenset({topic}), f"{topic}-gone": frozenset()}
 
 
 def test_commits_of_groups_with_unusual_names_count(world: World) -> None:

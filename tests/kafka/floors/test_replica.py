@@ -19,7 +19,7 @@ from kretain.embedded.cluster import EmbeddedKafka
 from tests.support.mirror_maker import mirror_maker
 from tests.support.world import HOUR, World, consumed, wait_until
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SYNCS = "mm2-offset-syncs.dr.internal"
 _numbers = itertools.count(1)

@@ -20,7 +20,7 @@ from retention_cli.brokers.reader import ClusterReader
 from tests.support.raw_headers import Raw, send_raw
 from tests.support.world import HOUR, World, consumed, now_ms
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SYNCS, OFFSETS = "mm2-offset-syncs.dr.internal", "mm2-offsets.primary.internal"
 BASE = now_ms() - 5 * HOUR

@@ -203,14 +203,6 @@ def test_ignore_future_works_after_the_stamp_was_read_from_a_header(world: World
     assert world.decide(ignoring, topic).trim_to == 3
 
 
-def test_future_record_that_blocks_r4_is_named(world: World) -> None:
-    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
-    world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48)])
-    decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
-    assert decision.action == "keep"
-    assert "G4 the record at offset 0 is stamped" in texts(decision)
-
-
 # -- event times inside records ---------------------------------------------------------------------
 
 

@@ -57,7 +57,7 @@ def first_at(records: list[tuple[int, int]], time_ms: int, start: int, end: int)
 
 
 @pytest.mark.parametrize(
-    "compression", ["none", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("gzip", "zstd"))]
+    "compression", ["none", *(pytest.param(one, marks=pytest.mark.long) for one in ("gzip", "zstd"))]
 )
 def test_look_up_on_a_trimmed_log_matches_its_records(world: World, compression: str) -> None:
     """Random and in-order stamps, several segments, trims into the middle of batches: hundreds of look-ups a codec."""

@@ -73,7 +73,7 @@ class Old:
 
 VERSIONS = [
     *(pytest.param(version, marks=pytest.mark.long) for version in ("4.3.0", "3.9.1", "3.6.2", "3.3.2")),
-    pytest.param("2.8.2", marks=pytest.mark.thorough),
+    "2.8.2",
 ]
 
 

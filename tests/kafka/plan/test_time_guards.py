@@ -63,17 +63,6 @@ def test_minimum_timestamp_may_be_a_date_and_move_back(world: World) -> None:
     assert world.decide(minimum(topic, 0), topic).action == "keep"
 
 
-def test_minimum_timestamp_in_the_future_holds_unless_allowed(world: World) -> None:
-    topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
-    world.commit("reader", topic, 2)
-    future = minimum(topic, NOW + DAY)
-    assert world.decide(future, topic).action == "hold"
-    meant = world.decide(minimum(topic, NOW + DAY, allow__empty="true"), topic)
-    assert (meant.trim_to, meant.limited_by) == (2, "G2")
-    everything = minimum(topic, NOW + DAY, allow__empty="true", unconsumed="trim")
-    assert world.decide(everything, topic).trim_to == 3
-
-
 def test_flags_alone_make_a_plan_without_a_file(world: World) -> None:
     topic = world.filled([72 * HOUR, 48 * HOUR, 2 * HOUR], stem="minimum")
     world.commit("reader", topic, 3)
@@ -153,32 +142,6 @@ def test_create_time_stamps_from_before_a_switch_are_no_append_times(world: Worl
     assert {one.topic: one.trim_to for one in plan.decisions} == {unseen: 10, watched: 10}
 
 
-def test_broker_stamped_first_record_does_not_vouch_for_those_behind_it(world: World) -> None:
-    """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (G3)."""
-    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
-    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 2h}}]"
-    world.produce(topic, 3)
-    began = now_ms()
-    at(world, policy, topic, began)
-    set_config(world, topic, "message.timestamp.type", "CreateTime")
-    world.produce(topic, [48 * HOUR] * 10)
-    at(world, policy, topic, began + 3 * HOUR)
-    set_config(world, topic, "message.timestamp.type", "LogAppendTime")
-    decision = at(world, policy, topic, began + 3 * HOUR)
-    assert (decision.trim_to, decision.limited_by) == (3, "G3"), texts(decision)
-    assert at(world, policy, topic, began + 6 * HOUR).trim_to == 13
-
-
-def test_recreated_topic_is_watched_from_the_start(world: World) -> None:
-    topic = world.filled([365 * DAY], stem="wall")
-    at(world, aged(topic, "2h"), topic, NOW)
-    world.delete(topic)
-    world.topic(name=topic)
-    world.produce(topic, [365 * DAY])
-    assert at(world, aged(topic, "2h"), topic, NOW + 3 * HOUR).action == "hold"
-    assert at(world, aged(topic, "2h"), topic, NOW + 6 * HOUR).trim_to == 1
-
-
 # -- F6 and F5, remembered -----------------------------------------------------------------------
 
 
@@ -197,49 +160,6 @@ def test_deleted_group_counts_until_forgotten_or_too_old(world: World) -> None:
     assert at(world, shorter, topic, now_ms() + 1000).trim_to == 8
     shutil.rmtree(world.state_dir)  # the remembered fact decided
     assert world.decide(consumed(topic), topic).trim_to == 8
-
-
-def test_deleted_commit_of_one_partition_still_counts(world: World) -> None:
-    """Not F2's unknown: where it stood is known."""
-    topic = world.topic("gone", partitions=2)
-    for partition in (0, 1):
-        world.produce(topic, [72 * HOUR] * 10, partition)
-    group = f"reader-{topic}"
-    world.commit(group, topic, {0: 5, 1: 6})
-    assert world.decide(consumed(topic), topic, 1).trim_to == 6
-    _delete_offsets(world, group, topic, 1)
-    remembered = world.decide(consumed(topic), topic, 1)
-    assert remembered.trim_to == 6
-    assert "F6" in texts(remembered)
-    shutil.rmtree(world.state_dir)
-    assert "F2" in texts(world.decide(consumed(topic), topic, 1))
-
-
-def _delete_offsets(world: World, group: str, topic: str, partition: int) -> None:
-    from kafka.admin import KafkaAdminClient
-    from kafka.structs import TopicPartition
-
-    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
-    try:
-        admin.delete_group_offsets(group, [TopicPartition(topic, partition)])
-    finally:
-        admin.close()
-
-
-def test_leftover_commit_holds_after_the_log_has_grown_past_it_until_it_changes(world: World) -> None:
-    """F5: a commit that the ledger saw above H, until it changes."""
-    topic = world.filled([72 * HOUR] * 5, stem="leftover")
-    group = f"old-{topic}"
-    world.commit(group, topic, 8)
-    assert "F5" in texts(world.decide(consumed(topic), topic))
-    world.produce(topic, [72 * HOUR] * 5)
-    held = world.decide(consumed(topic), topic)
-    assert held.action == "hold"
-    assert "F5" in texts(held)
-    fresh = world.decide(consumed(topic), topic, remember=False)
-    assert fresh.trim_to == 8  # without the memory it looks like any commit
-    world.commit(group, topic, 9)
-    assert world.decide(consumed(topic), topic).trim_to == 9
 
 
 def test_unreadable_ledger_holds_every_floor_and_names_the_remedy(world: World) -> None:

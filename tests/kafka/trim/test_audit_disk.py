@@ -16,8 +16,6 @@ from tests.support.trims import read_topic
 from tests.support.watching import ONE_A_BATCH, policy_of, watching
 from tests.support.world import World
 
-pytestmark = pytest.mark.thorough
-
 FULL = """
 import os
 from pathlib import Path

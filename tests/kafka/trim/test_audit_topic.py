@@ -179,7 +179,6 @@ def test_failed_audit_copy_warns_once_and_keeps_the_exit_code(world: World, topi
     assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
 
 
-@pytest.mark.thorough
 def test_watch_counts_uncopied_audit_lines_and_sends_them_next_time(world: World, tmp_path: Path) -> None:
     watched = read_topic(world)
     copy = f"{watched}-audit"

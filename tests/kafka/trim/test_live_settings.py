@@ -194,6 +194,7 @@ def test_documented_python_example_moves_the_minimum(journal: Journal) -> None:
     assert trim_to(world, policy, topic) == 2
 
 
+@pytest.mark.long
 def test_documented_console_producer_moves_the_minimum(journal: Journal) -> None:
     """Kafka's own class, with the page's own line for it."""
     world, topic, policy = journal

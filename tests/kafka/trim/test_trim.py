@@ -189,17 +189,6 @@ def test_dry_run_has_no_deleter_and_leaves_no_trace(world: World, topic: str, mo
     assert left == {"ledger.sqlite"}  # the plan remembers what it saw; nothing of a trim
 
 
-def test_max_partitions_trims_the_first_ones(world: World) -> None:
-    name = read_topic(world, 3, {0: 5, 1: 6, 2: 7})
-    report = world.trim(world.plan(consumed(name)), consumed(name), max_partitions=2)
-    assert [(row.outcome, row.log_start) for row in report.rows] == [
-        ("trimmed", 5),
-        ("trimmed", 6),
-        ("unchanged", None),
-    ]
-    assert world.ends(name, 2) == (0, 10)
-
-
 def test_named_partitions_are_trimmed_alone(world: World, tmp_path: Path) -> None:
     """The whole topic is decided; what is shown, saved and trimmed is of these partitions."""
     name = read_topic(world, 4, {0: 5, 1: 6, 2: 7, 3: 8})
@@ -221,27 +210,6 @@ def test_named_partitions_are_trimmed_alone(world: World, tmp_path: Path) -> Non
     world.cli("trim", "--plan", str(file), f"{name}:3", "-p", str(policy), "--yes", check=0)
     assert [world.ends(name, partition)[0] for partition in range(4)] == [0, 6, 0, 8]
     assert "has no partition 9" in world.cli("plan", f"{name}:9", *flags, check=1).err
-
-
-def test_unread_by_is_counted_for_named_partitions_alone(world: World) -> None:
-    """Every group that loses unread records is named with those of these partitions, as it is of the whole plan (G2)."""
-    name = world.topic(partitions=2)
-    for partition in range(2):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-slow", name, {0: 2, 1: 0})
-    world.commit(f"{name}-fast", name, {0: 7, 1: 9})
-    flags = ("--older-than", "1h", "--unconsumed", "trim", "-o", "json")
-    end = len(OLD)
-    for given, losing in ((f"{name}:0", (0,)), (name, (0, 1))):
-        made = world.cli("plan", given, *flags, check=0).json()
-        assert made["totals"]["unconsumed"] == sum(
-            row["trim_to"] - (2, 0)[row["partition"]] for row in made["partitions"]
-        )
-        assert {row["trim_to"] for row in made["partitions"]} == {end}
-        assert made["unconsumed_by"] == {
-            f"group:{name}-slow": sum(end - (2, 0)[one] for one in losing),
-            f"group:{name}-fast": sum(end - (7, 9)[one] for one in losing),
-        }
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def both(number: int) -> str:
     return self_signed(number) + key.decode()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_watch_goes_on_with_a_certificate_that_is_replaced_while_it_runs(
     tmp_path: Path, archived_classes: None
 ) -> None:

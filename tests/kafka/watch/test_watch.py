@@ -163,7 +163,7 @@ def test_lost_ledger_trims_nothing_until_a_restart(here: World) -> None:
         watcher.end()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_address_that_now_leads_to_another_cluster_is_refused(here: World, tmp_path: Path) -> None:
     """The policy was given for the first one; the other's topic of that name may be anybody's."""
     topic = read_topic(here)
@@ -312,7 +312,7 @@ def test_election_group_counts_for_no_floor(electing: World) -> None:
     assert electing.ends(topic)[0] == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_watch_of_another_cluster_does_not_join_the_election(electing: World) -> None:
     """A name may lead to another cluster by the time that the election connects: its word is none on this one."""
     settings = ConnectionSettings(electing.bootstrap)
@@ -391,7 +391,7 @@ ARENA = 1 << 20
 @pytest.mark.parametrize(
     "passes",
     [
-        pytest.param(150, marks=pytest.mark.thorough),
+        pytest.param(150, marks=pytest.mark.long),
         pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(14_400)]),
     ],
 )

@@ -12,7 +12,7 @@ from tests.support.trims import read_topic
 from tests.support.watching import PLAIN, SLOW, batches_of, policy_of, trimming, watching
 from tests.support.world import World, wait_until
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 JUMPS = f"""
 import os, time

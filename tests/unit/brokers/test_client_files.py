@@ -20,13 +20,8 @@ from retention_cli.brokers.security.client_files import (
     read_properties,
     translate,
 )
-from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.support.client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
 from tests.support.java_stores import key_pem, self_signed
-
-
-def come_to(**given_keys: str) -> ConnectionSettings:
-    return of({key.replace("_", "."): value for key, value in given_keys.items()})
 
 
 @pytest.mark.parametrize("key", sorted(_SUBSTITUTES))

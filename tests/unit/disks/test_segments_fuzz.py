@@ -148,19 +148,6 @@ def test_broken_log_yields_only_facts_that_its_bytes_contain(
             assert (number in logs.flaws(found)) >= (following is None)
 
 
-@given(st.lists(BATCHES, min_size=1, max_size=1), st.integers(0, 1000))
-def test_truncated_log_file_ends_at_its_last_whole_batch(parts: list[list[list[int]]], share: int) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        folder, made = write(Path(scratch), parts, 100, grown=False)
-        kept = len(made[0].log) * share // 1000
-        (folder / f"{7:020d}.log").write_bytes(bytes(made[0].log[:kept]))
-        whole = parts[0][: kept // 100]
-        found = read(folder)
-        assert logs.column(found, "next_offset") == [7 + sum(len(one) for one in whole)]
-        assert logs.column(found, "largest_timestamp") == [max((max(one) for one in whole), default=None)]
-        assert found.problems == []
-
-
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=100).map(str.encode)))
 def test_small_files_of_any_content_are_read_or_refused(content: bytes) -> None:
     for reading in (meta_properties_in, topic_id_in):

@@ -108,12 +108,6 @@ def saved(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_saved_plan_reads_back_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(plan_text(EVERY))
-    assert read_plan(path) == EVERY
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
