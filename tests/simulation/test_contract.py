@@ -45,6 +45,7 @@ def _one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SEGMENT_RECORDS", 1_000_000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1_000, 1_200, 8))])
 def test_simulated_kafka_answers_like_a_real_one(world: World, kafka: EmbeddedKafka, first: int) -> None:
     with sequences(world, kafka, range(first, first + 8)) as run:

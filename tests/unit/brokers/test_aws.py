@@ -296,7 +296,7 @@ def test_credentials_are_read_again_before_their_signature_expires(
     process(tmp_path, 3600)
     provider = TokenProvider(OAuthSettings(aws=AwsIdentity("eu-west-1", "temp")))
     first = provider.token()
-    assert first.expires_s - first.obtained_s == 900
+    assert first.expires_s - first.obtained_s == pytest.approx(900)
     assert provider.token() is first
     (tmp_path / "keys.json").write_text((tmp_path / "keys.json").read_text().replace("AKIDTEMP", "AKIDLATER"))
     clock = time.monotonic
