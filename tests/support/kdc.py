@@ -95,7 +95,7 @@ class Kdc:
             self._process = subprocess.Popen(
                 command, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(self._listens, "the KDC does not listen", 20)
+        wait_until(self._listens, "the KDC does not listen")
 
     def stop(self) -> None:
         if self._process is not None:

@@ -34,7 +34,7 @@ def move_leader(world: World, topic: str) -> None:
         admin.alter_partition_reassignments({KafkaTopicPartition(topic, 0): list(reversed(one.replicas))})
     finally:
         admin.close()
-    world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(30)
+    world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(60)
     wait_until(lambda: leaders(world, topic)[0] == one.replicas[-1], "the other leader")
 
 

@@ -118,7 +118,7 @@ def make_kretain_topics(bootstrap: str) -> None:
 def renew_state_topic(bootstrap: str) -> None:
     """Begin with an empty one: what other tests left in it is not ours."""
     world = World(bootstrap, Path())
-    if STATE_TOPIC in world.admin.list_topics(timeout=10).topics:
+    if STATE_TOPIC in world.admin.list_topics(timeout=60).topics:
         world.delete(STATE_TOPIC)
     make_kretain_topics(bootstrap)
 

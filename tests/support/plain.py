@@ -39,7 +39,7 @@ def log_ends(admin: AdminClient, places: Collection[Place], isolation: Any = UNC
 
 def _offsets(admin: AdminClient, places: Collection[Place], spec: Any, isolation: Any) -> dict[Place, int]:
     answers = admin.list_offsets({TopicPartition(*place): spec for place in places}, isolation_level=isolation)
-    return {(tp.topic, tp.partition): answer.result(30).offset for tp, answer in answers.items()}
+    return {(tp.topic, tp.partition): answer.result(60).offset for tp, answer in answers.items()}
 
 
 def read_all(bootstrap: str, places: Collection[Place], isolation: Any = UNCOMMITTED) -> dict[Place, dict[int, int]]:
@@ -83,7 +83,7 @@ def commit_all(admin: AdminClient, group: str, offsets: Mapping[Place, int]) -> 
 
     def done() -> bool:
         try:
-            answer = admin.alter_consumer_group_offsets([asked])[group].result(30)
+            answer = admin.alter_consumer_group_offsets([asked])[group].result(60)
         except KafkaException:  # its coordinator is still loading
             return False
         return all(one.error is None for one in answer.topic_partitions)

@@ -208,7 +208,7 @@ class World:
         """Set settings of a topic, by Kafka's names."""
         entries = [ConfigEntry(*one, incremental_operation=AlterConfigOpType.SET) for one in settings.items()]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        self.admin.incremental_alter_configs([resource])[resource].result(60)
 
     def await_leaders(self, name: str, partitions: int) -> None:
         def led(topic: Any) -> bool:

@@ -204,7 +204,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             case.topic = made.ambiguous() if alone else shared
             wanted += _allow(case.user, case.topic, case.rights)
         for future in made.world.admin.create_acls(wanted).values():
-            future.result(30)
+            future.result(60)
         # The two topics come in the order of their names: the second one is refused to who made the first.
         for case in _MAKERS:
             doctor = made.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY")
@@ -273,7 +273,7 @@ def test_topic_without_delete_permission_fails_alone(guarded: Guarded) -> None:
     for topic in (refused, allowed):
         kept = [one for one in rights if topic == allowed or one.operation != "DELETE"]
         for future in guarded.world.admin.create_acls(_allow(case.user, topic, kept)).values():
-            future.result(30)
+            future.result(60)
     done = guarded.run(case, "trim", refused, allowed, "--consumed-after", "90m", "--yes", "-o", "json")
     assert done.code == 5
     outcomes = {one["topic"]: (one["outcome"], one["reasons"]) for one in done.json()["partitions"]}

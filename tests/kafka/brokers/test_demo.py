@@ -98,6 +98,7 @@ def table(text: str, command: str) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.long
 def test_demo_in_a_terminal_stops_at_no_and_keeps_the_broker_with_keep(
     tmp_path: Path,
 ) -> None:

@@ -33,7 +33,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
     resource = ConfigResource(ConfigResource.Type.BROKER, broker)
-    described = world.admin.describe_configs([resource])[resource].result(30)
+    described = world.admin.describe_configs([resource])[resource].result(60)
     return {name: entry.value for name, entry in described.items()}
 
 
@@ -161,6 +161,6 @@ def test_brokers_stop_however_their_owner_ends(
     else:
         assert len(processes_of(scratch)) == 2, "the broker and its reaper"
     owner.send_signal(how)
-    assert owner.wait(30) == -how
+    assert owner.wait(60) == -how
     wait_until(lambda: not processes_of(scratch), "the end of its brokers", 20)
     wait_until(lambda: not list(scratch.iterdir()), "the end of its folder", 20)

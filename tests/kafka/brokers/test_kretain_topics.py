@@ -31,13 +31,13 @@ def fresh(world: World) -> Iterator[World]:
 
 def delete_both(world: World) -> None:
     for topic in OWN_TOPICS:
-        if topic in world.admin.list_topics(timeout=10).topics:
+        if topic in world.admin.list_topics(timeout=60).topics:
             world.delete(topic)
 
 
 def config(world: World, topic: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = world.admin.describe_configs([resource])[resource].result(30)
+    found = world.admin.describe_configs([resource])[resource].result(60)
     return {name: entry.value for name, entry in found.items()}
 
 
@@ -64,7 +64,7 @@ def test_init_creates_both_topics_and_reports_them_as_existing_the_second_time(f
 
 def test_init_honours_the_replication_factor(fresh: World) -> None:
     run(fresh, "cluster", "init", "--yes", "--replication-factor", "1", check=0)
-    topic = fresh.admin.list_topics(STATE_TOPIC, timeout=10).topics[STATE_TOPIC]
+    topic = fresh.admin.list_topics(STATE_TOPIC, timeout=60).topics[STATE_TOPIC]
     assert len(topic.partitions[0].replicas) == 1
     assert config(fresh, STATE_TOPIC)["min.insync.replicas"] == "1"
     delete_both(fresh)
@@ -170,7 +170,7 @@ def test_unreachable_cluster_is_reported_in_time_without_client_logs(capfd: pyte
             writer.append(STATE_TOPIC, b"k", b"v")
         with pytest.raises(BrokerError, match=r"topic _kretain_state could not be created: "):
             writer.create(TopicSpec(STATE_TOPIC, 1, {}))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert capfd.readouterr() == ("", "")
 
 

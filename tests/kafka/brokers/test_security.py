@@ -228,7 +228,7 @@ def sasl(certificates: Certificates) -> Iterator[EmbeddedKafka]:
         world = World(cluster.bootstrap, Path("unused"))
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             wanted = UserScramCredentialUpsertion("carol", ScramCredentialInfo(mechanism, 4096), SECRET.encode())
-            world.admin.alter_user_scram_credentials([wanted])["carol"].result(30)
+            world.admin.alter_user_scram_credentials([wanted])["carol"].result(60)
         yield cluster
 
 
@@ -294,7 +294,7 @@ def test_refused_principal_is_reported_in_one_line_without_the_secret(
         loudly = beside.submit(run_cli, *arguments, "--timeout", "4s")
         began = time.monotonic()
         done = ask(sasl.secure_bootstrap, config, timeout="4s")
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < 40
         loud = loudly.result()
     assert done.code == 1
     assert done.out == ""
@@ -336,7 +336,7 @@ def allow(
         for operation in operations
     ]
     for future in world.admin.create_acls(wanted).values():
-        future.result(30)
+        future.result(60)
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ def bob(sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> Iter
         AclPermissionType.ANY,
     )
     for future in world.admin.delete_acls([everything]).values():
-        future.result(30)
+        future.result(60)
 
 
 TOPIC_RIGHTS = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ, AclOperation.DELETE)
@@ -538,7 +538,7 @@ def test_doctor_names_who_may_write_to_kretains_topics(
         *(AclOperation.WRITE, AclPermissionType.DENY),
     )
     for future in world.admin.create_acls([deny]).values():
-        future.result(30)
+        future.result(60)
     wait_until(lambda: "no other user has an ACL to write to _kretain_policy" in said(), "what she may not")
 
 

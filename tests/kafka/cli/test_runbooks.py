@@ -61,7 +61,7 @@ def groups_of(world: World) -> set[str]:
 def own_settings(world: World, topic: str) -> dict[str, str]:
     """Return what is set for the topic itself."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = world.admin.describe_configs([resource])[resource].result(30)
+    found = world.admin.describe_configs([resource])[resource].result(60)
     return {name: str(one.value) for name, one in found.items() if one.source == 1}
 
 
@@ -118,6 +118,7 @@ def test_disk_runbook_frees_named_topics_when_the_policy_frees_too_little(
     assert here.ends(filling) == (800, 800)
 
 
+@pytest.mark.long
 def test_disk_runbook_stops_at_a_limit_and_without_yes(here: World, filling: str, shell: Shell) -> None:
     here.commit("slow", filling, 700)
     books = shell(disk_policy(filling, "1h", "limits: {max.records: 100}\n"))
@@ -221,6 +222,7 @@ def test_group_runbook_protects_a_group_that_returns(here: World, shell: Shell) 
     assert here.ends(topic) == (0, 10)
 
 
+@pytest.mark.long
 def test_runbook_in_a_terminal_asks_before_each_change(here: World, shell: Shell) -> None:
     """Of two questions the second may be answered otherwise: the group is gone then, and nothing is trimmed."""
     topic = read_topic(here, "asked", live=9, slow=3)
@@ -243,6 +245,7 @@ def test_runbook_in_a_terminal_asks_before_each_change(here: World, shell: Shell
     assert here.ends(topic) == (0, 10)
 
 
+@pytest.mark.long
 def test_group_runbook_forgets_a_remembered_group(here: World, shell: Shell) -> None:
     """F6: its positions are those of the ledger."""
     topic = read_topic(here, "gone", live=9, slow=3)
@@ -288,6 +291,7 @@ def test_handover_runbook_moves_a_topic_to_kretain_and_back(here: World, shell: 
     assert [here.ends(topic, one)[1] for one in (0, 1)] == [10, 10]
 
 
+@pytest.mark.long
 def test_handover_runbook_shows_what_brokers_would_delete_on_the_way_back(here: World, shell: Shell) -> None:
     """Unread or not, and whatever the policy holds: they know nothing of either."""
     topic = read_topic(here, "shorter", live=2)
@@ -352,6 +356,7 @@ def test_hold_runbook_stops_saved_plans_and_retention_and_can_be_lifted(here: Wo
     assert here.ends(topic) == (9, 10)
 
 
+@pytest.mark.long
 def test_hold_runbook_reports_an_ineffective_hold(here: World, shell: Shell) -> None:
     """A policy that the runbook can't change, brokers that go on deleting, and a compacted topic."""
     topic = read_topic(here, "loose", live=9)
@@ -420,6 +425,7 @@ def test_restore_runbook_stops_at_a_missing_file(here: World, shell: Shell, tmp_
     assert here.ends(target)[1] > 0
 
 
+@pytest.mark.long
 def test_restore_runbook_stops_without_an_archive(here: World, shell: Shell, tmp_path: Path) -> None:
     """Whether the policy names none, or the one that it names has nothing of the topic."""
     topic = read_topic(here, "lost", live=9)

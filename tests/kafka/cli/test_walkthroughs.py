@@ -120,7 +120,7 @@ def test_tutorial_works_on_the_demo_cluster_which_leaves_nothing(tmp_path: Path)
         reader.follow(ROOT / "docs" / "tutorial.md", skip="pipx install")
     finally:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert list(scratch.iterdir()) == []
 
 

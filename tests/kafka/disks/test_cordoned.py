@@ -20,7 +20,7 @@ def test_disk_is_cordoned_where_all_its_log_dirs_are(tmp_path: Path) -> None:
         def cordon(*dirs: str) -> None:
             entry = ConfigEntry("cordoned.log.dirs", ",".join(dirs), incremental_operation=AlterConfigOpType.SET)
             broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-            world.admin.incremental_alter_configs([broker])[broker].result(30)
+            world.admin.incremental_alter_configs([broker])[broker].result(60)
 
         def cordoned(devices: str) -> list[bool]:
             policy.write_text(f'version: 1\ndisks: {{{devices}}}\ntopics: [{{match: "*"}}]\n')

@@ -78,7 +78,7 @@ def test_replica_moving_between_dirs_is_left_until_it_arrives(two_volumes: Fille
         "replica.alter.log.dirs.io.max.bytes.per.second", "100000", incremental_operation=AlterConfigOpType.SET
     )
     broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[slow])
-    one.world.admin.incremental_alter_configs([broker])[broker].result(30)
+    one.world.admin.incremental_alter_configs([broker])[broker].result(60)
     [(home, _)] = placed()[moving]
     away = next(str(one_dir) for one_dir in one.kafka.nodes[0].log_dirs if str(one_dir) != home)
     admin = KafkaAdminClient(bootstrap_servers=one.world.bootstrap)

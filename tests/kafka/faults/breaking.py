@@ -66,7 +66,7 @@ class Breaker:
 
     def _id(self, topic: str) -> str | None:
         try:
-            about = self.world.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+            about = self.world.admin.describe_topics(TopicCollection([topic]))[topic].result(60)
         except KafkaException:  # a broker that has not heard of it yet
             return None
         return str(about.topic_id).replace("/", "_").replace("+", "-")  # as Kafka's own tools print it

@@ -31,7 +31,7 @@ class Link:
             self._open.set()
             await asyncio.start_server(lambda *ends: self._join(port, *ends), sock=self._socket)
 
-        asyncio.run_coroutine_threadsafe(begin(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(begin(), self._loop).result(60)
 
     def cut(self) -> None:
         """Hold back everything from now on, also what new connections bring."""
@@ -40,7 +40,7 @@ class Link:
     def heal(self, *, lost: bool) -> None:
         """Let it arrive late, or lose it: then every connection ends."""
         if lost:
-            asyncio.run_coroutine_threadsafe(self._drop(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._drop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._open.set)
 
     async def _drop(self) -> None:

@@ -89,7 +89,7 @@ def test_kip_848_regex_subscription_holds_unassigned_topics(world: World) -> Non
 
 def group_topics(world: World, group: str) -> set[str]:
     """Return the topics that a KIP-848 group's members have been assigned."""
-    found = world.admin.describe_consumer_groups([group])[group].result(30)
+    found = world.admin.describe_consumer_groups([group])[group].result(60)
     return {one.topic for member in found.members for one in member.assignment.topic_partitions}
 
 

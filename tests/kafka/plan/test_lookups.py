@@ -164,7 +164,7 @@ def test_open_transaction_before_the_log_start_is_not_awaited(world: World) -> N
     began = time.monotonic()
     decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
     assert (decision.log_start, decision.last_stable_offset, decision.action) == (4, 2, "keep")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     producer.abort_transaction(30)
 
 

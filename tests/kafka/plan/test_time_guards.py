@@ -26,7 +26,7 @@ def set_config(world: World, topic: str, key: str, value: str) -> None:
     world.configure(topic, {key: value})
     resource = ConfigResource(ResourceType.TOPIC, topic)
     wait_until(
-        lambda: world.admin.describe_configs([resource])[resource].result(30)[key].value == value, f"{key}={value}"
+        lambda: world.admin.describe_configs([resource])[resource].result(60)[key].value == value, f"{key}={value}"
     )
     time.sleep(0.3)  # a broker tells a new setting a moment before its logs go by it
 

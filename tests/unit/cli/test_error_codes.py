@@ -198,5 +198,5 @@ def test_same_kind_of_error_has_the_same_exit_code_everywhere(arguments: list[st
 def test_terminal_shows_a_hint_and_a_page(arguments: list[str], lines: list[str], tmp_path: Path) -> None:
     environ = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(tmp_path)}
     with Terminal([sys.executable, "-m", "kretain", *arguments], environ=environ, columns=200) as terminal:
-        assert terminal.wait(30) in (1, 2)
+        assert terminal.wait() in (1, 2)
     assert all(line in terminal.text for line in lines), terminal.text

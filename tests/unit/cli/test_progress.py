@@ -38,14 +38,14 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_terminal_shows_progress_before_anything_slow(command: tuple[str, ...], tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kretain", *command, *NOWHERE]
     with Terminal(words, environ=environ(tmp_path)) as terminal:
-        assert "127.0.0.1" not in terminal.read_until("working", 10), "before it connects"
+        assert "127.0.0.1" not in terminal.read_until("working"), "before it connects"
 
 
 def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Path) -> None:
     began = time.monotonic()
     with Terminal([sys.executable, "-m", "kretain", "doctor", *NOWHERE], environ=environ(tmp_path)) as terminal:
-        assert terminal.wait(25) == 1
-    assert 3 <= time.monotonic() - began < 20, "it neither gave up at once nor waited for the time-out"
+        assert terminal.wait() == 1
+    assert 3 <= time.monotonic() - began < 29, "it neither gave up at once nor waited for the time-out"
     frames = FRAME.findall(terminal.shown)
     assert len([one for one in frames if one.startswith("connecting to 127.0.0.1:1")]) > 10
     end = terminal.shown.rpartition("\x1b[J")[2]
@@ -56,7 +56,7 @@ def test_refused_cluster_fails_within_seconds_while_progress_moves(tmp_path: Pat
 def test_quiet_terminal_shows_no_progress(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kretain", "doctor", "--quiet", "-b", "127.0.0.1:1", "--timeout", "1s"]
     with Terminal(words, environ=environ(tmp_path)) as terminal:
-        assert terminal.wait(30) == 1
+        assert terminal.wait() == 1
     assert terminal.shown.startswith("kretain: 127.0.0.1:1 could not be reached within 1 s")
 
 
@@ -90,7 +90,7 @@ progress.still()
 
 def test_progress_makes_room_for_output_and_questions(tmp_path: Path) -> None:
     with Terminal([sys.executable, "-c", DRAWN], environ=environ(tmp_path)) as terminal:
-        assert terminal.wait(30) == 0
+        assert terminal.wait() == 0
     shown = terminal.shown
     assert "reading offsets  ━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  500/2,000" in shown
     assert re.search(r"500/2,000  \d+/s  0:01  0:0\d left", shown)
@@ -104,7 +104,7 @@ def test_progress_without_utf8_is_ascii(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "kretain", "doctor", "-b", "127.0.0.1:1", "--timeout", "1s"]
     ascii_only = {**environ(tmp_path), "LANG": "C", "PYTHONIOENCODING": "ascii"}
     with Terminal(words, environ=ascii_only) as terminal:
-        assert terminal.wait(30) == 1
+        assert terminal.wait() == 1
     assert terminal.shown.isascii()
     assert re.search(r"[|/\\-] connecting to", terminal.shown)
 

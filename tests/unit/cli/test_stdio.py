@@ -293,7 +293,7 @@ def test_ctrl_c_where_python_ignores_it_is_not_lost(kind: str, times: int) -> No
     )
     assert done.returncode == 130, done.stderr
     assert "ignored" not in done.stderr
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 18
 
 
 @pytest.mark.parametrize("after_s", [0.4, 1.2])
@@ -305,7 +305,7 @@ def test_plan_with_a_silent_broker_ends_at_once_on_ctrl_c(after_s: float, silent
         began = time.monotonic()
         _out, err = running.communicate(timeout=60)
     assert running.returncode in (130, -signal.SIGINT), err  # the latter: before Python itself was up
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
 @pytest.fixture(scope="module")

@@ -75,11 +75,11 @@ def test_runbook_stops_at_the_first_failure_and_is_tested(path: Path) -> None:
     assert text.startswith("#!/usr/bin/env bash\n# ")
     assert "\nset -euo pipefail\n" in text
     assert len(re.findall(rf'books\.run\(\s*"{path.stem}"|^\s*\w+ = \("{path.stem}"', TESTS, re.MULTILINE)) > 2
-    asked = subprocess.run([str(path), "--help"], capture_output=True, text=True, check=False, timeout=20)
+    asked = subprocess.run([str(path), "--help"], capture_output=True, text=True, check=False, timeout=60)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert asked.stdout.splitlines()[0] in text
     assert "--yes" in asked.stdout
-    wrong = subprocess.run([str(path), "--no-such-option"], capture_output=True, text=True, check=False, timeout=20)
+    wrong = subprocess.run([str(path), "--no-such-option"], capture_output=True, text=True, check=False, timeout=60)
     assert wrong.returncode == 2
     assert asked.stdout in wrong.stderr
 
@@ -87,7 +87,7 @@ def test_runbook_stops_at_the_first_failure_and_is_tested(path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_runbook_is_valid_bash_without_hidden_failures(path: Path) -> None:
     """In a function that is called behind ``if``, ``!``, ``&&`` or ``||``, bash goes on after a command that failed."""
-    assert subprocess.run(["bash", "-n", str(path)], check=False, timeout=20).returncode == 0
+    assert subprocess.run(["bash", "-n", str(path)], check=False, timeout=60).returncode == 0
     harmless = {"run", "note", "held_here", "usage", "kafka", "holds", "value", "given", "stop", "wrong"}
     functions = set(re.findall(r"^(\w+)\(\) \{", path.read_text(encoding="utf-8"), re.MULTILINE)) - harmless
     for line in lines_of(path):
