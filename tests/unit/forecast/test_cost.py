@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kretain.render.money import amount, money_json
+from retention_cli.advise.format import DAY
 from retention_cli.audit.runs import Run, runs_of
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
@@ -23,7 +24,7 @@ from retention_cli.policy.prices import Prices
 from retention_cli.policy.settings import Settings
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.facts import HOUR, NOW, Log
-from tests.support.forecasts import DAY, limits
+from tests.support.forecasts import limits
 
 THEN = parse_time_ms(AT)
 LOST = Unknown.because("size", "not read")
