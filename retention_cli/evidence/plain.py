@@ -26,7 +26,7 @@ from retention_cli.policy.settings import Settings
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_BIG: Final = 2**53
+_BIG: Final = 2**31
 _NONE: Final = -1
 
 
@@ -59,13 +59,14 @@ def check(part: Part, *, inventory: bool) -> Plain:
     trims = (unguarded > start) & (bound > start) & (start != end)
     target = np.where(trims, bound, _NONE)
     size = np.where(trims, bound - start, 0)
-    good &= (sizes < _BIG // np.maximum(size, 1)) | ~trims
     whole = np.maximum(end - start, 1)
+    good &= (whole < _BIG) | ~trims
+    share = sizes // whole * size + sizes % whole * np.where(whole < _BIG, size, 0) // whole  # without an overflow
     good &= _is(table, "action", np.where(trims, "trim", "keep"))
     good &= _is(table, "rule", np.where(trims, "consumed", ""))
     good &= _is(table, "limited_by", np.where(trims & (bound < unguarded), "G1", ""))
     good &= column["trim_to"] == target
-    good &= column["trim_bytes"] == np.where(trims, np.where(good, sizes, 0) * np.where(good, size, 0) // whole, 0)
+    good &= column["trim_bytes"] == np.where(trims, share, 0)
     good &= ~table.column("trim_bytes_exact").to_numpy()
     good &= _floor_holds(part, column, floor, end)
     times = [column[f"{name}_ms"] for name in ReadTimes._fields]

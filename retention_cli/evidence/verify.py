@@ -190,7 +190,7 @@ class _Checked:
         self.facts.update(zip(keys, map(Fact, *columns[3:], allowed), strict=True))
         for (number, *tp), times in Counter(keys).items() if len({*keys}) < len(keys) else ():
             if times > 1:
-                self.verdict.tell(self._where(part.name, *tp), f"{number}: it is there {times} times")
+                self.verdict.tell(self._where(part.name, *tp), f"appears {times} times in recheck {number}")
         if {facts_name(number) for number in {*columns[0]}} - {part.name}:
             self.verdict.tell(f"{self.verdict.run}/{part.name}", "it has rows of another recheck")
 
@@ -223,7 +223,7 @@ def _against_log(run: Run, results: Sequence[Result], checked: _Checked) -> Iter
         return
     asked = {(one.batch or 0, one.topic, one.partition): one for one in results if one.request_offset is not None}
     if len(asked) != sum(one.request_offset is not None for one in results):
-        yield Finding(evidence, "a request is there twice")
+        yield Finding(evidence, "a request appears twice")
     yield from _announced(run, asked, checked)
     final = [one for one in results if one.final]
     twice = [name for name, n in Counter((one.topic, one.partition) for one in final).items() if n > 1]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from hypothesis import strategies as st
 
+from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.core.model import (
     ANCIENT_MS,
@@ -23,14 +25,18 @@ from retention_cli.core.model import (
     Unknown,
     Usage,
     Watermark,
+    known,
 )
+from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
-from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Row, Said
+from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.writer import recorder_for
 from retention_cli.observe.floors.fold import Seen
 from retention_cli.observe.request import Observation, Pass, Times
 from retention_cli.policy.settings import EventSource, Settings
 from tests.support.facts import HOUR, NOW
 
+RUN = "20270115T080000Z-0001"
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 reasons = st.builds(Reason, texts, texts)
@@ -183,3 +189,59 @@ def observation(seen: list[Seen], **more: Any) -> Observation:
 def ended(topic: str, partition: int, epoch: int, offset: int) -> dict[tuple[TopicPartition, int], Found]:
     """Where a leader epoch ends."""
     return {(TopicPartition(topic, partition), epoch): Found(offset)}
+
+
+def left_behind(folder: Path, rows: list[Row], seen: Observation, results: list[Result], run: str = RUN) -> None:
+    """Write evidence and the audit log of a run as a trim does."""
+    log = AuditLog(folder)
+    at = {"run": run, "at": timestamp(NOW)}
+    counts = {name: sum(one.outcome == name for one in results) for name in ("trimmed", "unverified")}
+    trimmed = [one for one in results if one.outcome == "trimmed"]
+    sizes = [one.size_bytes for one in trimmed if one.size_bytes is not None]
+    totals = {"records": sum(one.records for one in trimmed), "bytes": sum(sizes), **counts}
+    log.append(
+        {"event": "run", **at, "user": "u", "host": "h", "cluster": {"id": folder.name}, "policy": {"source": "p"}}
+        | {"planned": {"partitions": len(rows)}}
+    )
+    recorder = recorder_for(
+        None,
+        folder,
+        {"run": run, "cluster": folder.name},
+        lambda file, count, digest: log.append(
+            {"event": "evidence", **at, "file": file, "rows": count, "sha256": digest}
+        ),
+    )
+    assert recorder is not None
+    recorder.facts(rows, seen)
+    by_tp = {one.facts.tp: one for one in rows}
+    announced = []
+    for one in results:
+        row = by_tp[TopicPartition(one.topic, one.partition)]
+        floor = None if isinstance(row.facts.floor, Unknown) else row.facts.floor.offset
+        announced.append(
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "log_start": known(row.facts.log_start),
+                "rule": row.said.rule,
+            }
+            | {"min_commit": floor, "target": one.request_offset, "records": one.records, "bytes": one.size_bytes}
+        )
+    log.append({"event": "batch", **at, "batch": 1, "partitions": announced})
+    told = [{"topic": one.topic, "partition": one.partition, "outcome": one.outcome} for one in results]
+    log.append({"event": "result", **at, "batch": 1, "partitions": told})
+    recorder.results(results)
+    log.append({"event": "end", **at, "exit": 0, "totals": totals})
+
+
+def trimmed(rows: list[Row]) -> list[Result]:
+    """What came of rows whose requests were all carried out: the partitions that are decided to trim."""
+    found = []
+    for one in rows:
+        start, target = known(one.facts.log_start) or 0, one.said.trim_to
+        if target is not None:
+            sent_ms = one.reads.done + 50
+            counts = target - start, one.said.size_bytes
+            place = one.facts.topic.name, one.facts.partition, 1, 1, "trimmed", True
+            found.append(Result(*place, target, sent_ms, target, None, target, *counts))
+    return found

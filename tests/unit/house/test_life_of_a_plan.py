@@ -16,6 +16,7 @@ SIDEWAYS: Final = {
     "decide_all": "LocalPlanner.plan",
     "plan_of": "LocalPlanner.plan",
     "wanted": "Trimmer._round",
+    "Trimmer._keep": "Trimmer._round",
     "Trimmer._send_all": "Trimmer._round",
     "carry_out": "trim",
 }

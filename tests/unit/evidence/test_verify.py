@@ -1,0 +1,183 @@
+"""``kretain verify`` accepts what a trim leaves behind, and names whatever was changed (docs/evidence.md)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, Unknown
+from retention_cli.evidence import plain
+from retention_cli.evidence.checks import allowed_by, decided, wrong_decision, wrong_floor, wrong_times
+from retention_cli.evidence.files import FORMAT, Part, content_of, part_of
+from retention_cli.evidence.format import facts_table
+from retention_cli.evidence.value import Commits, Result, Row
+from retention_cli.evidence.verify import Verdict, verify_runs
+from tests.support.evidence import RUN, left_behind, trimmed, usual
+from tests.support.facts import HOUR, NOW
+
+ROWS, SEEN = usual(12, topics=3)
+RESULTS = trimmed(ROWS)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "cluster"
+
+
+def verdict(folder: Path) -> Verdict:
+    return verify_runs(folder.parent, [RUN])[0]
+
+
+def findings(folder: Path) -> list[str]:
+    return [f"{one.where}: {one.text}" for one in verdict(folder).findings]
+
+
+def part(rows: list[Row]) -> Part:
+    return part_of("001-facts.parquet", content_of(facts_table({"format": FORMAT}, rows, Commits.of(rows, SEEN))))
+
+
+def test_run_as_it_was_left_is_proven_by_columns(folder: Path) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    found = verdict(folder)
+    assert (found.findings, found.rows, found.plain, found.requests) == ([], 12, 12, len(RESULTS))
+    assert RESULTS
+
+
+def facts(row: Row, **more: Any) -> Row:
+    return row._replace(facts=row.facts._replace(**more))
+
+
+def old(row: Row, offset: int) -> Row:
+    return facts(row, lookups={**row.facts.lookups, NOW - HOUR: LookUp(offset)})
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda row: row._replace(said=row.said._replace(trim_to=row.said.trim_to + 1)), "trim_to was"),
+        (lambda row: row._replace(said=row.said._replace(rule="forced-age")), "rule was forced-age"),
+        (lambda row: row._replace(said=row.said._replace(size_bytes=1)), "size_bytes was 1"),
+        (lambda row: old(row, row.facts.log_start + 1), "trim_to was"),
+        (lambda row: facts(row, floor=Floor(row.facts.high_watermark, row.facts.floor.by)), "F1: the floor is"),
+        (lambda row: facts(row, floor=Floor(row.facts.floor.offset, "group:other")), "F1: the floor is group:other's"),
+        (lambda row: facts(row, floor=Unknown.because("F2", "x")), "action was trim"),
+        (lambda row: facts(row, high_watermark=row.facts.log_start + 1), "beyond the log's end"),
+        (lambda row: facts(row, last_stable_offset=row.facts.log_start), "action was trim"),
+        (lambda row: facts(row, leader_epoch=99), "beyond the end of its leader epoch"),
+        (
+            lambda row: row._replace(planned=row.planned._replace(trim_to=row.facts.log_start + 1)),
+            "plan and facts allow",
+        ),
+        (lambda row: row._replace(planned=row.planned._replace(topic_id="other")), "plan and facts allow none"),
+        (lambda row: row._replace(reads=row.reads._replace(ends=row.reads.commits - 1)), "read out of order"),
+        (lambda row: row._replace(reads=row.reads._replace(done=NOW + 40_000)), "was good for 30 s"),
+        (lambda row: row._replace(now_ms=NOW - HOUR), "which is not within its recheck"),
+        (lambda row: row._replace(settings=replace(row.settings, hold="audit")), "action was trim"),
+    ],
+)
+def test_row_that_does_not_follow_from_its_facts_is_named(
+    folder: Path, change: Callable[[Row], Row], text: str
+) -> None:
+    """The change was made before the checksum was taken: no hash shows it."""
+    n = next(n for n, one in enumerate(ROWS) if one.facts.tp == (RESULTS[0].topic, RESULTS[0].partition))
+    left_behind(folder, [*ROWS[:n], change(ROWS[n]), *ROWS[n + 1 :]], SEEN, RESULTS)
+    told = [one for one in findings(folder) if str(ROWS[n].facts.tp) in one]
+    assert any(text in one for one in told), findings(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda one: one._replace(request_offset=one.request_offset + 1), "plan and facts allow"),
+        (lambda one: one._replace(sent_ms=NOW + 31_000), "was good for 30 s"),
+        (lambda one: one._replace(sent_ms=NOW + 10), "was good for 30 s"),
+        (lambda one: one._replace(records=one.records + 1), "and counts"),
+        (lambda one: one._replace(log_start_after=one.request_offset - 1), "was not read back"),
+        (lambda one: one._replace(recheck=2), "no recheck has it"),
+    ],
+)
+def test_result_that_the_facts_do_not_allow_is_named(
+    folder: Path, change: Callable[[Result], Result], text: str
+) -> None:
+    left_behind(folder, ROWS, SEEN, [change(RESULTS[0]), *RESULTS[1:]])
+    assert any(text in one for one in findings(folder)), findings(folder)
+
+
+def test_each_changed_byte_of_a_file_is_found(folder: Path) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    draw = random.Random(1)
+    for path in sorted((folder / "evidence" / RUN).iterdir()):
+        whole = path.read_bytes()
+        for _ in range(10):
+            n = draw.randrange(len(whole))
+            path.write_bytes(whole[:n] + bytes([whole[n] ^ 1 << draw.randrange(8)]) + whole[n + 1 :])
+            assert any(path.name in one for one in findings(folder))
+        path.write_bytes(whole)
+    assert findings(folder) == []
+
+
+def test_missing_foreign_and_swapped_files_are_named(folder: Path) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    run = folder / "evidence" / RUN
+    (run / "002-facts.parquet").write_bytes((run / "001-facts.parquet").read_bytes())
+    assert any("002-facts.parquet: the audit log does not name it" in one for one in findings(folder))
+    (run / "002-facts.parquet").unlink()
+    (run / "001-facts.parquet").rename(run / "kept")
+    assert any("001-facts.parquet: the audit log names it, and it is missing" in one for one in findings(folder))
+    (run / "kept").rename(run / "results.parquet")
+    assert any("results.parquet: changed" in one for one in findings(folder))
+
+
+def test_each_line_of_the_log_that_is_changed_or_dropped_is_found(folder: Path) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    log = folder / "audit.jsonl"
+    lines = log.read_text().splitlines()
+    for n, line in enumerate(lines):
+        for changed in ([], [json.dumps(json.loads(line) | {"at": "2027-01-15T08:00:00.001Z"})]):
+            log.write_text("".join(f"{one}\n" for one in [*lines[:n], *changed, *lines[n + 1 :]]))
+            try:
+                assert findings(folder), n
+            except Exception as error:  # its first line is gone, and with it the run
+                assert "there is no run" in str(error), error
+
+
+@given(st.integers(0, 11), st.data())
+def test_row_that_is_right_by_columns_is_right_one_by_one(n: int, data: st.DataObject) -> None:
+    row = ROWS[n]
+    one: PartitionFacts = row.facts
+    near = st.integers(-2, 2)
+    ends = {
+        name: getattr(one, name) + data.draw(near) for name in ("log_start", "high_watermark", "last_stable_offset")
+    }
+    changed = one._replace(
+        **ends,
+        floor=Floor(one.floor.offset + data.draw(near), one.floor.by),  # type: ignore[union-attr]
+        lookups={
+            NOW - HOUR: LookUp(data.draw(st.sampled_from([*ends.values()])) + data.draw(near)),
+            ANCIENT_MS: LookUp(ends["log_start"] + data.draw(near)),
+        },
+    )
+    settings = replace(row.settings, consumed_after_ms=HOUR, unconsumed=data.draw(st.sampled_from(["hold", "trim"])))
+    again = decided(row._replace(facts=changed, settings=settings))
+    made = row._replace(facts=changed, settings=settings, said=row.said.of(again))
+    wrong: dict[str, Any] = data.draw(st.sampled_from([{}, {"trim_to": 5}, {"action": "keep"}, {"limited_by": "G1"}]))
+    made = made._replace(said=made.said._replace(**wrong))
+    some = [*ROWS[:n], made, *ROWS[n + 1 :]]
+    read = part(some)
+    found = plain.check(read, inventory=False)
+    if found.right[n]:
+        told = [
+            *wrong_decision(made, again, inventory=False),
+            *wrong_times(made.reads, made.now_ms),
+            *wrong_floor(made, read.commits.of_row(n)),
+        ]
+        target = allowed_by(made, again)
+        assert (told, found.allowed[n]) == ([], -1 if target is None else target.offset)
