@@ -148,7 +148,7 @@ def restore(
     from kretain.render.archive import groups_question, print_groups, print_restored, question
     from kretain.render.output import warn
     from retention_cli.archive.layout import ArchiveError
-    from retention_cli.archive.restore import Wanted, end, planned, prepare
+    from retention_cli.archive.restore import RestoreRefusedError, Wanted, end, planned, prepare
     from retention_cli.archive.restore import restore as run_restore
     from retention_cli.archive.restore_groups import choose, mapped, reset
     from retention_cli.brokers.errors import BrokerError
@@ -189,7 +189,9 @@ def restore(
                 must_confirm(lambda: groups_question(plan, job), "reset groups", "no group was reset", yes=how.yes)
                 reset(reader, GroupResetter(reader.settings, to, reader.timeout_s), job, plan)
                 end(reader, job)
-        except (ArchiveError, BrokerError) as error:
+        except (ArchiveError, BrokerError, RestoreRefusedError) as error:
+            if isinstance(error, RestoreRefusedError) and job.there:
+                raise  # nothing was written
             tell(f"kretain: {error}; fix that and run the same command again: it resumes where it stopped")
             return Exit.PARTIAL
         if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)

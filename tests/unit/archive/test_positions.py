@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_cli.archive.layout import ArchiveError, DamagedError, Source
@@ -30,7 +30,10 @@ def at(read_ms: int, *consumers: Stood) -> Positions:
     return Positions("C", "orders", "I", read_ms, (4, None), consumers, None)
 
 
-@given(records, st.sets(st.integers(0, 50), max_size=6), st.none() | st.integers(0, 5), st.integers(0, 9))
+@example([(1, 0, True)] * 9, set(range(12)), None, 3)
+@example([(2, 0, True), (1, 0, False)] * 5, set(range(17)), 0, 0)
+@example([(2, 0, True)] * 3 + [(1, 1, True)] * 4, set(range(17)), 0, 1)
+@given(records, st.sets(st.integers(0, 30), min_size=1), st.none() | st.integers(0, 9), st.integers(0, 9))
 def test_position_continues_with_the_first_restored_record_that_may_be_unread(
     steps: list[tuple[int, int, bool]], positions: set[int], epoch: int | None, start: int
 ) -> None:
