@@ -57,7 +57,9 @@ class Keys:
         """
         if key_id not in self.secrets:
             given = f"those given have the ids {', '.join(self.secrets)}" if self.secrets else "none was given"
-            raise KeyMissingError(f"{shown} is encrypted with the key of id {key_id}: name its file; {given}")
+            raise KeyMissingError(
+                f"{shown} is encrypted with the key of id {key_id}: name its file (archive.key); {given}"
+            )
         return self.secrets[key_id]
 
     def covered(self, checksum: str, key_id: str, shown: str) -> str:

@@ -56,7 +56,8 @@ def test_change_cut_or_swap_of_sealed_content_is_damage(content: bytes, data: st
 
 def test_key_that_was_not_given_is_named_and_the_secret_is_not() -> None:
     with pytest.raises(
-        KeyMissingError, match=r"^x.parquet is encrypted with the key of id 1{16}: name its file; none was given$"
+        KeyMissingError,
+        match=r"^x.parquet is encrypted with the key of id 1{16}: name its file \(archive.key\); none was given$",
     ):
         opened(KEYS.sealed("p", b"c"), keys=Keys())
     assert "kkk" not in repr(KEYS)
