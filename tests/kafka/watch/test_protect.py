@@ -80,6 +80,47 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
     assert world.cli("history", "--verify", check=0)
 
 
+@pytest.mark.thorough
+def test_value_set_by_hand_counts_until_protect_is_told_to_resume(electing: World) -> None:
+    """P6: then its value is the original."""
+    world = electing
+    topic = world.topic("hand")
+    world.configure(topic, {"retention.ms": "60000"})
+    world.produce(topic, [50 * SECOND])
+    policy = policy_of(world, topic)
+    assert protect(world, policy, "--yes", every="5s")["retention.ms"]["outcome"] == "done"
+    world.configure(topic, {"retention.ms": "61000"})
+    left = protect(world, policy, "--yes", every="5s")["retention.ms"]
+    assert (left["action"], left["outcome"]) == ("release", "done")
+    assert protect(world, policy, "--yes", every="5s")["retention.ms"]["action"] == "none"
+    assert own(world, topic) == "61000"
+    world.cli("protect", "-p", str(policy), "--resume", topic, "--yes", check=0)
+    assert protect(world, policy, "--yes", every="5s")["retention.ms"]["original"] == 61000
+    assert own(world, topic) != "61000"
+    world.cli("protect", "-p", str(policy), "--restore", topic, "--yes", check=0)
+    assert own(world, topic) == "61000"
+    found = world.cli("doctor", "-p", str(policy), topic, "-o", "json")
+    texts = [one["text"] for one in found.json()["checks"] if one["check"] == "protection"]
+    assert texts[0] == "ALTER_CONFIGS on every topic to protect (1)"
+
+
+@pytest.mark.thorough
+def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_original(electing: World) -> None:
+    """P5: the topic of records is deleted, and this machine's ledger still has the original."""
+    world = electing
+    topic = world.topic("sized", retention_bytes="200000", segment_bytes="1048576")
+    world.produce(topic, 1_500)
+    policy = policy_of(world, topic)
+    made = protect(world, policy, "--yes")["retention.bytes"]
+    assert made["outcome"] == "done"
+    assert int(own(world, topic, "retention.bytes") or 0) > 200_000
+    world.delete("_kretain_protected")
+    world.cli("cluster", "init", "--yes", check=0)
+    world.commit("billing", topic, world.ends(topic)[1])
+    assert protect(world, policy, "--yes")["retention.bytes"]["action"] == "restore"
+    assert own(world, topic, "retention.bytes") == "200000"
+
+
 @dataclass
 class Reader:
     """A group that reads a topic in the background, commits, stops and comes back."""
