@@ -63,10 +63,13 @@ class Rooms:
 def decide_all(
     topics: Iterable[TopicFacts], records: Mapping[tuple[str, Setting], Record | Unknown], terms: Terms, rooms: Rooms
 ) -> list[Decision]:
-    """Return the decision about each setting. Topics that share a disk share its room, in the order given."""
-    return [
-        decide(one, setting, records.get((one.topic, setting)), terms, rooms) for one in topics for setting in SETTINGS
-    ]
+    """Return the decision about each setting. Topics that share a disk share its room, in the order given.
+
+    Times come first: how many bytes a partition grows by is the less certain estimate, and must not take their room.
+    """
+    topics = list(topics)
+    made = [decide(one, key, records.get((one.topic, key)), terms, rooms) for key in SETTINGS for one in topics]
+    return sorted(made, key=lambda one: (one.topic, SETTINGS.index(one.setting)))
 
 
 def decide(
