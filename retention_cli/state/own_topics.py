@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from retention_cli.policy.live import POLICY_TOPIC
 
 STATE_TOPIC: Final = "_kretain_state"
 PROTECTED_TOPIC: Final = "_kretain_protected"
-OWN_TOPICS: Final = (POLICY_TOPIC, STATE_TOPIC, PROTECTED_TOPIC)
+OWN_TOPICS: Final = (POLICY_TOPIC, STATE_TOPIC)
 _REPLICAS: Final = 3
 _IN_SYNC: Final = 2
 _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -66,7 +66,8 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
     metadata = reader.metadata([topic]).topics.get(topic)
     if metadata is None:
         raise TopicMissingError(
-            f"topic {topic} does not exist, or this user may not read it: kretain cluster init creates it"
+            f"topic {topic} does not exist, or this user may not read it: kretain cluster init"
+            f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
         )
     leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
     ranges: dict[TopicPartition, Range] = {}
@@ -122,7 +123,10 @@ class Initialized:
 
 
 def initialize(
-    reader: ClusterReader, writer: ClusterWriter, replication_factor: int | None = None
+    reader: ClusterReader,
+    writer: ClusterWriter,
+    replication_factor: int | None = None,
+    topics: Sequence[str] = OWN_TOPICS,
 ) -> Iterator[Initialized]:
     """Create the missing ones of these topics, check those that exist, and yield each result.
 
@@ -130,13 +134,15 @@ def initialize(
         BrokerError: a topic could not be created, or can't be described.
     """
     copies = _copies(reader.metadata(), replication_factor)
-    for topic in OWN_TOPICS:
+    for topic in topics:
         config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
         seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
         yield _looked_at(reader, seen, made=made)
 
 
-def look(reader: ClusterReader, replication_factor: int | None = None) -> Iterator[Initialized]:
+def look(
+    reader: ClusterReader, replication_factor: int | None = None, topics: Sequence[str] = OWN_TOPICS
+) -> Iterator[Initialized]:
     """Yield what :func:`initialize` would find and make, and make nothing.
 
     Raises:
@@ -144,7 +150,7 @@ def look(reader: ClusterReader, replication_factor: int | None = None) -> Iterat
     """
     metadata = reader.metadata()
     copies = _copies(metadata, replication_factor)
-    for topic in OWN_TOPICS:
+    for topic in topics:
         seen = metadata.topics.get(topic)
         yield Initialized(topic, "missing", 1, copies) if seen is None else _looked_at(reader, seen, made=False)
 

@@ -33,19 +33,25 @@ def init(
             help="Set the replicas of each topic. Default: 3, or all brokers if fewer.",
         ),
     ] = None,
+    protect: Annotated[
+        bool,
+        option("--protect", of="cluster init", help="Create _kretain_protected, too, for kretain protect."),
+    ] = False,
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be created; create nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Create _kretain_policy, _kretain_state and _kretain_protected.
+    """Create the topics _kretain_policy and _kretain_state.
 
-    They hold live settings, the shared ledger (state: cluster), and the originals of raised settings. Asks first, and
-    changes nothing else. Run it again at any time. Exits with 1 if an existing topic has wrong settings.
+    They hold live settings and, with state: cluster, the shared ledger. Asks first, and changes nothing else. Run it
+    again at any time. Exits with 1 if an existing topic has wrong settings.
 
     Examples:
       kretain cluster init -b localhost:9092 --dry-run
 
       kretain cluster init -b localhost:9092
+
+      kretain cluster init -b localhost:9092 --protect
 
       kretain cluster init -c admin.properties --replication-factor 3 --yes
     """
@@ -53,11 +59,12 @@ def init(
     from kretain.flows.trims import must_confirm
     from kretain.render.setup import print_own_topics
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.state.own_topics import OWN_TOPICS, initialize, look
+    from retention_cli.state.own_topics import OWN_TOPICS, PROTECTED_TOPIC, initialize, look
 
     with resolve(common, policy_counts=False).reader() as reader:
         cluster_id, bootstrap = reader.metadata([]).cluster_id, reader.settings.bootstrap
-        topics = list(look(reader, replication_factor))
+        own = (*OWN_TOPICS, PROTECTED_TOPIC) if protect else OWN_TOPICS
+        topics = list(look(reader, replication_factor, own))
         if not dry_run and (missing := _missing(topics)):
             must_confirm(
                 lambda: f"Create {' and '.join(missing)} in cluster {cluster_id} ({bootstrap})?",
@@ -65,8 +72,8 @@ def init(
                 "nothing was created",
                 yes=yes,
             )
-            with ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
-                topics = list(initialize(reader, writer, replication_factor))
+            with ClusterWriter(reader.settings, own, reader.timeout_s) as writer:
+                topics = list(initialize(reader, writer, replication_factor, own))
     print_own_topics(cluster_id, bootstrap, topics, output)
     problems = [] if dry_run else [one.problem for one in topics if one.problem is not None]
     for problem in problems:

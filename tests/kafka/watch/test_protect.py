@@ -61,6 +61,7 @@ def protect(world: World, policy: Path, *more: str, every: str = "1s", check: in
 def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_has_read(electing: World) -> None:
     """P1, P2: a plan first; the record is on the cluster, and a machine without any memory restores the original."""
     world = electing
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = expiring(world, "once", 4 * SECOND)
     world.commit("billing", topic, 0)
     policy = policy_of(world, topic)
@@ -84,6 +85,7 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
 def test_value_set_by_hand_counts_until_protect_is_told_to_resume(electing: World) -> None:
     """P6: then its value is the original."""
     world = electing
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.topic("hand")
     world.configure(topic, {"retention.ms": "60000"})
     world.produce(topic, [50 * SECOND])
@@ -108,6 +110,7 @@ def test_value_set_by_hand_counts_until_protect_is_told_to_resume(electing: Worl
 def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_original(electing: World) -> None:
     """P5: the topic of records is deleted, and this machine's ledger still has the original."""
     world = electing
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.topic("sized", retention_bytes="200000", segment_bytes="1048576")
     world.produce(topic, 1_500)
     policy = policy_of(world, topic)
@@ -115,7 +118,7 @@ def test_retention_bytes_is_raised_for_unread_bytes_and_the_ledger_knows_the_ori
     assert made["outcome"] == "done"
     assert int(own(world, topic, "retention.bytes") or 0) > 200_000
     world.delete("_kretain_protected")
-    world.cli("cluster", "init", "--yes", check=0)
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
     world.commit("billing", topic, world.ends(topic)[1])
     assert protect(world, policy, "--yes")["retention.bytes"]["action"] == "restore"
     assert own(world, topic, "retention.bytes") == "200000"
@@ -187,6 +190,7 @@ def numbered(bootstrap: str, *topics: str) -> Iterator[None]:
 def test_stopped_consumer_loses_nothing_while_watch_protects_and_loses_records_without(electing: World) -> None:
     """What must be shown: it stops for half of the time, and returns; then the original is restored."""
     world, minute = electing, MINUTES * 60
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
     retention_s = max(20, round(minute / 15))
     interval = f"{max(1, retention_s // 20)}s"
     config: dict[str, Any] = {
