@@ -206,8 +206,10 @@ def _value(key: str, value: Any) -> str:
             return "true" if value else "false"
         case list():
             return ", ".join(map(str, value)) or "none"
-        case dict():
+        case dict() if key == "labels":
             return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
+        case dict():
+            return ", ".join(f"{name}: {_value(f'retention.{name}', one)}" for name, one in value.items())
         case int() if key == "log.retention.min.timestamp":
             return f"{format_time(value)} ({value})" if value else "off (0)"
         case -1 if key == "retention.ms":

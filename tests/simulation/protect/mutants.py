@@ -57,4 +57,4 @@ ELSEWHERE: Final[dict[str, str]] = {}
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, "tests.simulation.protect.run", MUTANTS, ELSEWHERE, steps=8_000, first=0))
+    sys.exit(main(__doc__, "tests.simulation.protect.run", MUTANTS, ELSEWHERE, steps=40_000, first=0))
