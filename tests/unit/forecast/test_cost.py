@@ -26,6 +26,7 @@ from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.facts import HOUR, NOW, Log
 from tests.support.forecasts import limits
 
+DAY = 24 * HOUR
 THEN = parse_time_ms(AT)
 LOST = Unknown.because("size", "not read")
 
