@@ -26,7 +26,7 @@ with_uv() {
         index=$(sed -En 's/^Looking in indexes: ([^, ]+).*/\1/p' <<<"$found")
         export UV_CACHE_DIR=$folder/cache
     fi
-    ${index:+env "UV_DEFAULT_INDEX=$index"} "$uv" pip install --system-certs --python "$python" pip "$@" 2>&1 | shown
+    env UV_SYSTEM_CERTS=1 ${index:+"UV_DEFAULT_INDEX=$index"} "$uv" pip install --python "$python" pip "$@" 2>&1 | shown
 }
 
 with_pip() {

@@ -100,6 +100,7 @@ def read_forecast(
     }
     log = None if state_dir is None else AuditLog(cluster_folder(state_dir, observation.cluster_id))
     topics = [forecast_topic(name, rows, [parts[one.facts.tp] for one in rows]) for name, rows in seen.items()]
+    bills = _bills(reader, policy, topics, seen, (parts, limits, settings), log, now_ms, notes)
     return Forecast(
         created_at_ms=now_ms,
         cluster_id=observation.cluster_id,
@@ -113,7 +114,7 @@ def read_forecast(
         disks=disks,
         totals=totals_of(topics),
         notes=[*notes, *disk_notes, *memories.notes],
-        bills=_bills(reader, policy, topics, seen, (parts, limits, settings), log, now_ms),
+        bills=bills,
     )
 
 
@@ -125,8 +126,9 @@ def _bills(
     of: tuple[Parts, Limits, Mapping[str, Settings]],
     log: AuditLog | None,
     now_ms: int,
+    notes: list[Reason],
 ) -> Bills | None:
-    """Return what the topics come to in money, None if the policy names no price."""
+    """Return what the topics come to in money, None if the policy names no price; add to the notes what is missing."""
     prices, (parts, limits, settings) = policy.prices, of
     if prices is None:
         return None
@@ -139,7 +141,9 @@ def _bills(
         runs = () if log is None else one_by_one(log.events())
         byte_ms = stayed(runs, past, None if policy.moves else policy.digest, now_ms)
     except StateError as error:
-        byte_ms = dict.fromkeys(past, Unknown.because("audit", str(error)))
+        lost = Unknown.because("audit", f"what trims have saved is unknown: {error}")
+        byte_ms = dict.fromkeys(past, lost)
+        notes += lost.reasons
     found = []
     for one in topics:
         price: Maybe[float] = prices.per_gib_month
