@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -88,7 +88,7 @@ def read_forecast(
     settings = observation.settings
     limits = limits_of(reader, sorted(settings))
     seen = seen_in(observation, memories, before, {floor_by(one.group) for one in commits}, now_ms)
-    parts = forecasts_of(seen, limits, settings, terms)
+    parts = forecasts_of(seen, limits, settings, replace(terms, priced=policy.prices is not None))
     progress("disks")
     disks, disk_notes = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
     r6 = r6_of([(one.disk, one.percent) for one in disks], seen, settings, parts, limits)

@@ -49,11 +49,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How often the policy trims (ms), the least time that a rate is measured over (ms), and now (Unix ms)."""
+    """How often the policy trims (ms), the least time that a rate is measured over (ms), and now (Unix ms).
+
+    ``priced``: what consumers keep by being behind is wanted, too.
+    """
 
     every_ms: int
     least_ms: int
     now_ms: int
+    priced: bool = False
 
 
 class Flow(NamedTuple):
@@ -99,7 +103,7 @@ class Standing:
 class PartitionForecast(NamedTuple):
     """What a topic's and a disk's forecast are made of: its rate, bytes per record, and what is kept of it.
 
-    ``unread`` is how many of these records only the floor's consumer keeps, as far behind as it is now.
+    ``unread`` is how many of these records only the floor's consumer keeps, as far behind as it is now, if asked for.
     """
 
     rate: Maybe[Rate]
@@ -137,7 +141,7 @@ def forecast_partitions(
         standing = _standing(one, settings, rate, terms, rate.mean / written if written else 1 / len(seen))
         kept = policy_keeps(flow, standing, alone, terms.every_ms)
         unread: Maybe[Span] = NOTHING
-        if not isinstance(standing.lag, Unknown) and standing.lag:
+        if terms.priced and not isinstance(standing.lag, Unknown) and standing.lag:
             behind = replace(standing, falls_behind=None)
             caught_up = policy_keeps(flow, replace(behind, lag=0), alone, terms.every_ms)
             unread = _less(_records_of(policy_keeps(flow, behind, alone, terms.every_ms)), _records_of(caught_up))

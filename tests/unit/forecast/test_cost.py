@@ -74,7 +74,7 @@ def test_topic_is_priced_with_what_its_slow_consumer_keeps() -> None:
     settings = Settings(consumed_after_ms=2 * HOUR)
     facts = log.facts(settings)._replace(size_bytes=20 * GIB)
     seen = Seen(facts, [Sample(NOW - 10 * HOUR, 10)], Sample(NOW, 20))
-    terms = Terms(0, HOUR, NOW)
+    terms = Terms(0, HOUR, NOW, priced=True)
     brokers = limits(retention_ms=100 * HOUR, segment_ms=0)
     parts = forecast_partitions([seen], brokers, settings, terms)
     one = forecast_topic("t", [seen], parts)
