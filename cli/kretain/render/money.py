@@ -84,7 +84,8 @@ def amount(span: Maybe[Span]) -> str:
 
 
 def _spelled(span: Maybe[Span], unit: str) -> str:
-    return "an unknown amount" if amount(span) == "?" else f"{amount(span)}{unit}"
+    text = amount(span).replace("≤", "at most").replace("≥", "at least")
+    return "an unknown amount" if text == "?" else f"{text}{unit}"
 
 
 def _decimals(value: float) -> str:
