@@ -72,14 +72,14 @@ function __kretain_complete
     set -l found (ASK(commandline -cp) $words[1] 2>/dev/null | string match --regex '.+')
     if test "$found" = \t
         return
-    else if test (count $found) -gt 0
-        # To fish --group=bill is one word.
-        set -l option (string match --regex -- '^--[^=]+=' (commandline -ct))
-        for one in $found
-            printf '%s%s\n' "$option" $one
-        end
-    else
-        __fish_complete_path (commandline -ct)
+    end
+    # To fish --group=bill is one word.
+    set -l option (string match --regex -- '^--[^=]+=' (commandline -ct))
+    if test (count $found) -eq 0
+        set found (__fish_complete_path (string replace --regex -- '^--[^=]+=' '' (commandline -ct)))
+    end
+    for one in $found
+        printf '%s%s\n' "$option" $one
     end
 end
 

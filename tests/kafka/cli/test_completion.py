@@ -131,9 +131,9 @@ def test_first_tab_press_completes_commands_and_topics(shell: Shell, names: Name
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
-def test_tab_at_a_topic_or_context_offers_no_files(shell: Shell, tmp_path: Path) -> None:
+def test_tab_at_what_takes_no_file_offers_no_files(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "no-such-name.yaml").touch()
-    for line in ("plan no-such-", "plan --context no-such-"):
+    for line in ("plan no-such-", "plan --context no-such-", "plan -b no-such-", "plan --older-than no-such-"):
         assert shell.words(f"kretain {line}\t", seconds=0) == line.split()
     assert shell.words("kretain show no-such-\t") == ["show", "no-such-name.yaml"]
 
