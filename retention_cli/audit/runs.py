@@ -71,6 +71,8 @@ def one_by_one(events: Iterable[Event]) -> Iterator[Run]:
     """
     runs: dict[str, Run] = {}
     for event in events:
+        if event["event"] == "signature":  # it follows the end
+            continue
         if event["run"] not in runs and event["event"] != "run":
             runs[event["run"]] = Run(event["run"], event)
         _add(runs, event)

@@ -1,4 +1,4 @@
-"""A run's signature: a line of the audit log after its end, over the chain so far and the run's evidence. Pure."""
+"""A run's signature: a line of the audit log after its end, over the chain so far and what it names. Pure."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ SIGNATURE: Final = "signature"
 _FORMAT: Final = "kretain.signature/v1"
 
 
-def signature_line(run: str, end: Link, evidence: str | None, key: Ed25519PrivateKey) -> dict[str, Any]:
+def signature_line(run: str, end: Link, key: Ed25519PrivateKey) -> dict[str, Any]:
     """Return what the line has, without its time.
 
     Args:
         run: the run's name.
-        end: the run's last line, which the chain ties to all lines before it.
-        evidence: the SHA-256 of the run's evidence, None if it left none.
+        end: the run's last line, which the chain ties to all lines before it, and so to the checksums in them.
         key: who signs.
     """
-    signed = sign(_message(run, end, evidence), key)
-    return {"event": SIGNATURE, "run": run, "evidence": evidence, "key": signed.key, "signature": signed.signature}
+    signed = sign(_message(run, end), key)
+    return {"event": SIGNATURE, "run": run, "key": signed.key, "signature": signed.signature}
 
 
 def is_signed(line: Mapping[str, Any], key: Ed25519PublicKey) -> bool:
-    """Return whether a line of the log is a signature by this key over the line before it, and over its evidence."""
+    """Return whether a line of the log is a signature by this key over the line before it."""
     link = link_of(line)
     if link is None or line.get("event") != SIGNATURE:
         return False
     signed = Signed(str(line.get("key")), str(line.get("signature")))
-    return check(_message(line.get("run"), Link(link.seq - 1, link.hash), line.get("evidence")), signed, key)
+    return check(_message(line.get("run"), Link(link.seq - 1, link.hash)), signed, key)
 
 
-def _message(run: object, end: Link, evidence: object) -> bytes:
-    return statement({"format": _FORMAT, "run": run, "seq": end.seq, "hash": end.hash, "evidence": evidence})
+def _message(run: object, end: Link) -> bytes:
+    return statement({"format": _FORMAT, "run": run, "seq": end.seq, "hash": end.hash})

@@ -26,7 +26,8 @@ from retention_cli.core.files import beside
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
 from retention_cli.policy.load import Models, nearest_key, problems_of, read_text_file
-from retention_cli.policy.schema import StrictModel, keys_of
+from retention_cli.policy.schema import keys_of
+from retention_cli.policy.schema_reports import StrictModel
 from retention_cli.policy.values import text_reader
 from retention_cli.policy.yaml_file import Document, read_document
 

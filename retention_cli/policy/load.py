@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from retention_cli.core.file_problems import schema_problem
-from retention_cli.core.files import read_file
+from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
 from retention_cli.policy.model import LIVE, Entry, Policy
@@ -19,20 +19,23 @@ from retention_cli.policy.prices import Prices
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
-    AboveModel,
-    ApproveModel,
-    AuditModel,
-    CostModel,
     DisksModel,
     EntryModel,
     FileModel,
     FloorModel,
     GroupsModel,
     LimitsModel,
-    NotifyModel,
     UntilConsumedModel,
     WatermarkModel,
     keys_of,
+)
+from retention_cli.policy.schema_reports import (
+    AboveModel,
+    ApproveModel,
+    AuditModel,
+    CostModel,
+    EvidenceModel,
+    NotifyModel,
 )
 from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits
 from retention_cli.policy.webhook import NotifyRules
@@ -49,6 +52,7 @@ _MAPPINGS: Final[dict[str, type[BaseModel]]] = {
     "disks": DisksModel,
     "audit": AuditModel,
     "approve": ApproveModel,
+    "evidence": EvidenceModel,
     "notify": NotifyModel,
     "cost": CostModel,
 }
@@ -159,6 +163,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         lines = {key: document.line_of(("topics", index, key)) for key in ("match", *set_here)}
         line = document.line_of(("topics", index))
         entries.append(Entry(index, line, tuple(entry.match), set_here, lines))
+    folder = Path(document.source).absolute().parent
     return Policy(
         source=document.source,
         digest=digest,
@@ -167,7 +172,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             tuple(model.groups.require),
             tuple(model.groups.latest),
             model.groups.remember,
-            tuple(_source(one, Path(document.source).absolute().parent, model.groups) for one in model.floors),
+            tuple(_source(one, folder, model.groups) for one in model.floors),
             "ignore" if model.groups.share == "ignore" else "count",
             tuple(model.groups.by_commits),
             tuple(model.groups.stale_epochs),
@@ -179,13 +184,18 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
         disks=_disks(model.disks),
-        audit=AuditRules(model.audit.max_bytes, model.audit.topic, model.evidence),
-        approve=None if model.approve is None else _approve(model.approve, Path(document.source).absolute().parent),
-        notify=_notify(model.notify, Path(document.source).absolute().parent),
+        audit=AuditRules(
+            model.audit.max_bytes,
+            model.audit.topic,
+            model.evidence.url,
+            None if model.evidence.sign is None else beside(folder, model.evidence.sign),
+        ),
+        approve=None if model.approve is None else _approve(model.approve, folder),
+        notify=_notify(model.notify, folder),
         prices=_prices(model.cost),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
-        archive_keys=tuple(str(Path(document.source).absolute().parent / one) for one in model.archive_key),
+        archive_keys=tuple(str(folder / one) for one in model.archive_key),
     )
 
 

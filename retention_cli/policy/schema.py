@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from retention_cli.policy import prices as p
 from retention_cli.policy import values as v
-from retention_cli.policy.keys import read_keys
+from retention_cli.policy.schema_reports import (
+    ApproveModel,
+    AuditModel,
+    CostModel,
+    EvidenceModel,
+    NotifyModel,
+    StrictModel,
+)
 from retention_cli.policy.settings import (
-    DEFAULT_AUDIT_FILE_BYTES,
     DEFAULT_IGNORED_GROUPS,
     DEFAULT_MAX_AGE_MS,
     DEFAULT_REMEMBER_MS,
@@ -23,15 +29,8 @@ from retention_cli.policy.settings import (
     SOURCE_KINDS,
     SourceKind,
 )
-from retention_cli.policy.webhook import EVENTS, Event, read_webhook
 
 _OF_REPLICA = frozenset({"source_alias", "remote_topics", "connect_offsets", "offset_syncs", "offset_syncs_location"})
-
-
-class StrictModel(BaseModel):
-    """A mapping of a policy or a fleet file: it takes no key but its own, and no value of another type."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=False, strict=True)
 
 
 class GroupsModel(StrictModel):
@@ -93,71 +92,6 @@ class LimitsModel(StrictModel):
     max_percent: v.Percent | None = Field(
         default=None, alias="max.percent", description="Percent of the managed records, per run."
     )
-
-
-class AuditModel(StrictModel):
-    """The audit log of trims (docs/audit.md)."""
-
-    max_bytes: v.SomeBytes = Field(
-        default=DEFAULT_AUDIT_FILE_BYTES,
-        alias="max.bytes",
-        description="A file of the log that is larger is closed when the next run begins. Default: 64MiB.",
-    )
-    topic: v.AuditTopic | None = Field(
-        default=None, description="Copy each line to this topic of the cluster that the log is about."
-    )
-
-
-_Keys = Annotated[
-    list[str],
-    BeforeValidator(read_keys),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
-
-
-class AboveModel(StrictModel):
-    """A trim above one of these needs an approval: with all that trims without one took in the last 24 hours."""
-
-    records: v.Count | None = Field(default=None, description="Records: a number, or 10M.")
-    bytes: v.Bytes | None = Field(default=None, description="Bytes. A trim of unknown size is above.")
-    unconsumed: v.Count | None = Field(default=None, description="Records that a consumer has yet to read.")
-
-
-class ApproveModel(StrictModel):
-    """Trims that a second person has to approve (docs/approval.md)."""
-
-    keys: _Keys = Field(
-        description="Who may approve: public ed25519 keys, as files from the policy file's folder, PEM, its base64 in "
-        "one line, or ssh-ed25519 …"
-    )
-    requesters: _Keys = Field(
-        default=[],
-        description="Who may, as those who approve, also sign a plan as its requester; then every plan that needs an "
-        "approval needs this signature.",
-    )
-    above: AboveModel | None = Field(
-        default=None, description="Only trims above one of these amounts need an approval. Default: all."
-    )
-
-
-class NotifyModel(StrictModel):
-    """Where to post what kretain did (docs/watch.md, Notifications)."""
-
-    url: Annotated[str, BeforeValidator(read_webhook), WithJsonSchema({"type": "string", "minLength": 1})] = Field(
-        description="Post to this webhook: https://…, or env:NAME or file:PATH, which have the URL."
-    )
-    events: list[Event] = Field(default=list(EVENTS), description="Post only these events. Default: all.")
-
-
-class CostModel(StrictModel):
-    """What storage costs: kretain forecast then shows money (docs/forecast.md)."""
-
-    per_gib_month: p.Price = Field(alias="per.gib.month", description="What a GiB costs a month (30 days).")
-    replication: p.IncludedOrExcluded = Field(
-        default="included",
-        description="included: the price is for a GiB with all its replicas. excluded: it is for each replica.",
-    )
-    currency: p.Currency = Field(default="", description="Printed behind amounts, such as EUR.")
 
 
 class WatermarkModel(StrictModel):
@@ -434,11 +368,9 @@ class FileModel(StrictModel):
     limits: LimitsModel = Field(default_factory=LimitsModel)
     disks: DisksModel = Field(default_factory=DisksModel)
     audit: AuditModel = Field(default_factory=AuditModel)
-    evidence: v.ArchiveUrl | None = Field(
-        default=None,
-        description="Write what each trim rests on there (docs/evidence.md): a path, file://, s3://, hdfs:// or gs://; "
-        "'none' for nowhere. Default: beside the audit log.",
-    )
+    evidence: Annotated[
+        EvidenceModel, BeforeValidator(lambda given: {"url": given} if isinstance(given, str) else given)
+    ] = Field(default_factory=EvidenceModel)
     approve: ApproveModel | None = Field(default=None, description="Trims that a second person has to approve.")
     notify: NotifyModel | None = Field(default=None, description="Post to Slack or another webhook.")
     cost: CostModel | None = Field(default=None, description="What storage costs, for money in forecasts.")

@@ -229,11 +229,13 @@ class AuditRules:
 
     ``max_bytes`` is from which size on a file is closed when the next run begins, ``topic`` the topic that lines are
     copied to. ``evidence`` is the URL that evidence is written to, None for beside the log, ``none`` for nowhere.
+    ``sign`` is the private key that signs each run.
     """
 
     max_bytes: int = DEFAULT_AUDIT_FILE_BYTES
     topic: str | None = None
     evidence: str | None = None
+    sign: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

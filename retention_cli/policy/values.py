@@ -23,12 +23,10 @@ from retention_cli.policy.settings import EVENT_SOURCES, event_source
 from retention_cli.policy.shown import short, shown
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state")
+_NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state", "_kretain_protected")
 _HTTP: Final = ("http", "https")
 _COUNT: Final = re.compile(r"(\d{1,15})([kMG])")
-_LARGEST: Final = 2**63 - 1
-"""What Kafka's protocol has room for, in ms and in bytes."""
-
+_LARGEST: Final = 2**63 - 1  # what Kafka's protocol has room for, in ms and in bytes
 
 Item = tuple[tuple[str | int, ...], str]
 _T = TypeVar("_T")

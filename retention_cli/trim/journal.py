@@ -33,15 +33,18 @@ def new_run_name(now_ms: int) -> str:
 
 
 class AuditJournal:
-    """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``.
+    """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``, and a signature with a key.
 
     Each call returns once the line is on disk.
     """
 
-    def __init__(self, log: AuditLog, run: str, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, log: AuditLog, run: str, clock_ms: Callable[[], int], key: Ed25519PrivateKey | None = None
+    ) -> None:
         self._log = log
         self._run = run
         self._clock_ms = clock_ms
+        self._key = key
 
     def begin(
         self, plan: Plan, source: str | None, ledger: NamedLedger | None = None, approval: Approval | None = None
@@ -133,15 +136,9 @@ class AuditJournal:
             totals = {"records": report.trimmed.records, "bytes": report.trimmed.size_bytes}
             totals |= {name: report.count(name) for name in ("trimmed", "unchanged", "held", "failed", "unverified")}
         self._append("end", exit=exit_code, totals=totals, **({"error": error} if error else {}))
-
-    def sign(self, key: Ed25519PrivateKey, evidence: str | None) -> None:
-        """Sign the run after its end, with the SHA-256 of its evidence (None if it left none).
-
-        Raises:
-            StateError: the line can't be written.
-        """
-        end = read_head(self._log.path.parent) or Link()
-        self._log.append(signature_line(self._run, end, evidence, key) | {"at": timestamp(self._clock_ms())})
+        if self._key is not None:
+            last = read_head(self._log.path.parent) or Link()
+            self._log.append(signature_line(self._run, last, self._key) | {"at": timestamp(self._clock_ms())})
 
     def _append(self, event: str, **more: Any) -> None:
         self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})

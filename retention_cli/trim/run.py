@@ -22,6 +22,7 @@ from retention_cli.core.units import format_age, timestamp
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.approval import Approval, Offered, approved
 from retention_cli.plan.value import UNCHECKED, Plan
+from retention_cli.policy.keys import private_key_at
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
 from retention_cli.state.broker_clock import BrokerClock
@@ -140,6 +141,7 @@ def carry_out(job: TrimJob) -> TrimReport:
     Raises:
         trim.RefusedError: a limit of the policy would be exceeded; nothing was trimmed.
         PlanRefusedError: the plan has become too old while the lock was waited for.
+        KeyRefusedError: the key that signs the audit log can't be used.
         LockedError: another trim of this cluster is running.
         StateError: the audit log can't be read or written, or the policy has limits per day and the log's chain is
             broken; nothing was trimmed. A failure after the first batch is in the report instead, and ends the trim.
@@ -154,11 +156,12 @@ def carry_out(job: TrimJob) -> TrimReport:
         past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
         report = Trimmer(plan, _rechecks(job, past), run, job.max_partitions, job.progress).trim()
         return replace(report, audit_broken=past.broken)
+    key = None if job.audit.sign is None else private_key_at(job.audit.sign)
     with trim_lock(folder, timestamp(now_ms), job.wait_lock_s), job.broker_clock_for(reader, job.clock_ms) as clock:
         if job.max_age_ms is not None:
             _check_age(plan, job.clock_ms(), job.max_age_ms)
         log = AuditLog(folder)
-        journal = AuditJournal(log, run, job.clock_ms)
+        journal = AuditJournal(log, run, job.clock_ms, key)
         past = read_past_day(job.state_dir, plan.cluster_id, now_ms)
         head = {"run": run, "cluster": plan.cluster_id, "inventory": job.inventory is not None}
         recorder = recorder_for(job.audit.evidence, folder, head, journal.evidence)

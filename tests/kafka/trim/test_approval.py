@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization as ser
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import kretain
+from retention_cli.audit.signature import is_signed
 from retention_cli.core.signing import Signed, check, private_key, public_key, sign, statement
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.state import State
@@ -77,8 +78,13 @@ def test_approved_plan_is_trimmed_and_its_approval_is_kept_as_evidence(desk: Des
     said = desk.approve()
     assert "21 records" in said.err
     assert desk.trim("--dry-run", check=0).err == "", "the refused trim did not carry it out"
+    with desk.policy.open("a") as file:
+        file.write("evidence: {sign: gone.pem}\n")
+    assert "gone.pem cannot be read" in desk.trim(check=6).err
+    (desk.folder / "ci.pem").rename(desk.folder / "gone.pem")
     desk.trim(check=0)
     assert desk.starts() == [7, 7, 7]
+    assert is_signed(audit(desk.world)[-1], public_key((desk.folder / "ci.pub").read_bytes()))
     run = [line for line in audit(desk.world) if line["event"] == "run"][-1]
     kept = run["approval"]
     assert (kept["plans"][0]["records"], kept["format"]) == (21, "kretain.approval/v1")

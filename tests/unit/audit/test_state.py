@@ -138,6 +138,7 @@ def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
                 "target": 40,
                 "records": 30,
                 "bytes": 300,
+                "unconsumed": 0,
                 "rule": "consumed",
             }
         ],
@@ -149,6 +150,7 @@ def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
     assert written(log)[3]["totals"] == {
         "records": 30,
         "bytes": 300,
+        "unconsumed": 0,
         "trimmed": 1,
         "unchanged": 0,
         "held": 0,

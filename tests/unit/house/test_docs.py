@@ -31,19 +31,16 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetModel, parse_fleet
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import (
-    ApproveModel,
-    AuditModel,
-    CostModel,
     DisksModel,
     EntryModel,
     FileModel,
     FloorModel,
     GroupsModel,
     LimitsModel,
-    NotifyModel,
     UntilConsumedModel,
     keys_of,
 )
+from retention_cli.policy.schema_reports import ApproveModel, AuditModel, CostModel, EvidenceModel, NotifyModel
 from retention_cli.reports import offsets as offset_rows
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
@@ -266,6 +263,7 @@ def test_policy_page_documents_exactly_the_real_keys() -> None:
         *(f"groups.{key}" for key in keys_of(GroupsModel)),
         *keys_of(LimitsModel),
         *(f"audit.{key}" for key in keys_of(AuditModel)),
+        *(f"evidence.{key}" for key in keys_of(EvidenceModel)),
         *(f"approve.{key}" for key in keys_of(ApproveModel)),
         *(f"notify.{key}" for key in keys_of(NotifyModel)),
         *(f"cost.{key}" for key in keys_of(CostModel)),
