@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from kretain.flows.inventory import Inventories
-from kretain.options.common import AllPartitions, OptionGroup, OutputOption, duration_ms, option
+from kretain.options.common import COMMON, AllPartitions, OptionGroup, OutputOption, duration_ms, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class TrimFlags(OptionGroup):
     ] = None
     approval: Annotated[
         Path | None,
-        option("--approval", metavar="FILE", help="Use this approval. Default: PLAN.approval, beside the plan."),
+        option("--approval", metavar="FILE", panel=COMMON, help="Use this approval, not FILE.approval of --plan."),
     ] = None
     dry_run: Annotated[bool, option("--dry-run", help="Do everything except delete.")] = False
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False

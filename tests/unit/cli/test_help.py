@@ -147,7 +147,7 @@ def test_every_option_has_a_variable_unless_it_deletes() -> None:
         "--from": ["restore"],
         "--to": ["restore"],
         "--plan": ["trim"],
-        "--out": ["plan", "policy new", "profile", "report", "segments scan"],
+        "--out": ["approve", "plan", "policy new", "profile", "report", "segments scan"],
     }
     assert {long: sorted(path for path, one in found if one == long) for long in of} == of, (
         "a name that means different things to commands"
