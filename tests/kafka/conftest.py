@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from tests.conftest import QUICK
 from tests.support.advising import ANY_STAMP, MIB, MINUTE, Shop
 from tests.support.world import DAY, HOUR, World
 
@@ -14,6 +16,13 @@ from tests.support.world import DAY, HOUR, World
 @pytest.fixture(scope="session", autouse=True)
 def _from_archived_classes(archived_classes: None) -> None:
     """So do the clusters that tests start for themselves."""
+
+
+@pytest.fixture(scope="module")
+def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
+    """One node for a file alone: how full its disk is, and which of kretain's topics it has, no other test decides."""
+    with EmbeddedKafka(1, settings=QUICK) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import ShareConsumer  # type: ignore[attr-defined]
 
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
@@ -21,11 +20,9 @@ from retention_cli.plan import rows
 from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories
 from tests.support.fleet import Fleet
-from tests.support.plain import kept_alive
-from tests.support.share_groups import from_the_start, share_offsets
 from tests.support.spark.clusters import QUICK_START
 from tests.support.spark.engines import Engines, reasons_of
-from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
+from tests.support.world import DAY, HOUR, World, consumed, now_ms, reader_for
 
 
 @pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.long)], ids=["in parts", "one task"])
@@ -90,34 +87,6 @@ def test_spark_plan_reads_event_times_from_headers(engines: Engines) -> None:
     plan = engines.same(policy, now_ms)
     assert plan.decisions[0].rule == "event-time"
     assert engines.same(policy, now_ms).decisions == plan.decisions
-
-
-def test_spark_plan_counts_share_groups(engines: Engines) -> None:
-    """F1: by their start offsets; gone, where they stood (F6). Other topics are not held."""
-    world = engines.world
-    topic, other = world.topic("share"), world.topic("plain")
-    for name in (topic, other):
-        world.produce(name, [40 * DAY] * 9)
-        world.commit(f"{topic}-done", name, {0: 9})
-    second = consumed(other).partition("topics:\n")[2]
-    policy = f"{consumed(topic)}\n{second}"
-
-    def found() -> dict[str, Any]:
-        plan = engines.same(policy, now_ms)
-        return {
-            one.topic: (one.action, one.min_commit_by, [reason.code for reason in one.reasons])
-            for one in plan.decisions
-        }
-
-    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
-    from_the_start(world, f"{topic}-share")
-    share.subscribe([topic])
-    with kept_alive(share):
-        wait_until(lambda: share_offsets(world, f"{topic}-share") == {topic: [(0, 0, None)]}, "its position")
-    assert found() == {topic: ("keep", f"share:{topic}-share", []), other: ("trim", f"group:{topic}-done", [])}
-    world.delete_group(f"{topic}-share")
-    wait_until(lambda: share_offsets(world, f"{topic}-share") == {}, "the group to be gone")
-    assert found()[topic] == ("keep", f"share:{topic}-share", ["F6"])
 
 
 def test_spark_plan_counts_unread_records_by_group(engines: Engines) -> None:

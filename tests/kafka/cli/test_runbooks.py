@@ -25,13 +25,6 @@ MIB = 1 << 20
 Shell = Callable[[str], Runbooks]
 
 
-@pytest.fixture(scope="module")
-def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
-    """One node for all: how full its disk is, the tests of this file alone decide."""
-    with EmbeddedKafka(1, settings=QUICK) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def here(single: EmbeddedKafka, tmp_path: Path) -> World:
     return World(single.bootstrap, tmp_path / "state")

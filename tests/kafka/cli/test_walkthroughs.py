@@ -8,13 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.conftest import QUICK
 from tests.support.docs import ROOT
 from tests.support.walkthroughs import Reader
 from tests.support.world import DAY, HOUR, World
@@ -22,13 +20,6 @@ from tests.support.world import DAY, HOUR, World
 HOWTO = ROOT / "docs" / "howto"
 MIB = 1 << 20
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
-
-@pytest.fixture(scope="module")
-def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
-    """One node for all: how full its disk is, this file alone decides."""
-    with EmbeddedKafka(1, settings=QUICK) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -115,36 +115,6 @@ def test_lagging_group_keeps_its_data_on_a_full_disk_and_is_named(full: Full, tm
 
 
 @pytest.mark.long
-def test_disks_command_shows_ceilings_and_largest_topics(full: Full, tmp_path: Path) -> None:
-    inventory = str(full.inventory)
-    seen = full.run("disk", policy_of(tmp_path, entry="unconsumed: trim"), "--inventory", inventory, check=0)
-    assert "█" in seen.out
-    assert "50 %" in seen.out
-    assert full.topics["old"] in seen.out
-    alone = full.world.cli("disk", "-o", "json", check=0).json()
-    assert alone["format"] == "kretain.disk/v1"
-    for row in alone["disks"]:
-        assert 0 < row["kafka_bytes"] < row["used_bytes"] < row["total_bytes"] == ROOM * MIB
-        assert row["ceiling_bytes"] is None
-
-
-@pytest.mark.long
-def test_inventory_rounds_trims_and_sizes_to_segments(full: Full, tmp_path: Path) -> None:
-    """R5: the smallest offset whose tail fits, where a segment begins, and no more than that goes."""
-    inventory = str(full.inventory)
-    entry = "retention.bytes: 5MiB\n    unconsumed: trim\n    granularity: segment"
-    made = full.run("plan", policy_of(tmp_path, percent=100, entry=entry), "--inventory", inventory, "-o", "json")
-    rows = made.json()["partitions"]
-    assert {row["rule"] for row in rows} == {"size"}
-    for row in rows:
-        kept = FILLED - row["trim_to"]
-        assert 4 * MIB <= kept * RECORD <= 5 * MIB
-    topic = "retention.topic.bytes: 5MiB\n    unconsumed: trim"
-    again = full.run("plan", policy_of(tmp_path, percent=100, entry=topic), "--inventory", inventory, "-o", "json")
-    assert [row["trim_to"] for row in again.json()["partitions"]] == [row["trim_to"] for row in rows]
-
-
-@pytest.mark.long
 def test_disk_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None:
     """R7: at 15 % already every disk has reached the mark; what it adds is guarded by the floor."""
     marks = "  watermarks: [{percent: 15, factor: 0.5, minimum: 1h}]"

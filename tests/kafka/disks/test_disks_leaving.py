@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kretain.embedded import EmbeddedKafka
-from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, scan_all, trimmed
-from tests.support.world import HOUR, World, now_ms, reader_for, wait_until
+from tests.support.volumes import MIB, RECORD, disk_in, filled, percent_of, trimmed
+from tests.support.world import HOUR, now_ms, wait_until
 
 
 def test_bytes_awaiting_deletion_are_not_trimmed_again(tmp_path: Path) -> None:
@@ -83,75 +79,3 @@ def test_bytes_that_others_delete_are_not_taken_from_another_topic(tmp_path: Pat
             made = one.plan(alone, *more)
             assert trimmed(made) == {}, more
             assert disk_in(made)["dead_bytes"] + disk_in(made)["doubtful_bytes"] > 10 * MIB
-
-
-@pytest.mark.long
-def test_inventory_of_a_truncated_and_regrown_log_is_rejected(tmp_path: Path) -> None:
-    """M1: a disk is restored from a backup, and the log gets as many records again: others, by the same offsets."""
-    with filled(tmp_path) as one:
-        torn, [node] = one.topic("torn", 2, 30), one.kafka.nodes
-        folder, backup = Path(node.log_dirs[0]) / f"{torn}-0", tmp_path / "backup"
-
-        def restarted() -> None:
-            one.kafka.start_node(node)
-            one.kafka.wait_until_ready()
-            one.world.await_leaders(torn, 1)
-
-        def grow(age_h: int, size_mib: int) -> None:
-            first = now_ms() - age_h * HOUR
-            stamps = [first + n for n in range(size_mib * MIB // RECORD)]
-            one.world.produce_at(torn, stamps, value=lambda: os.urandom(RECORD), batch=50)
-
-        node.kill()
-        shutil.copytree(folder, backup)
-        restarted()
-        grow(29, 10)
-        policy, before = one.policy(percent_of(one, 8 * MIB)), one.scan("before")
-        assert trimmed(one.plan(policy, "--inventory", before))[torn] > 500
-        node.kill()
-        shutil.rmtree(folder)
-        shutil.copytree(backup, folder)
-        restarted()
-        grow(0, 11)  # more bytes than before: only its leader epoch tells
-        for state in ("knew it", "fresh"):
-            made = one.plan(policy, "--inventory", before, fresh=state)
-            assert trimmed(made) == {}, "records of now, by the segments that were there before"
-            [row] = [row for row in made.json()["partitions"] if row["topic"] == torn]
-            assert "leader epoch" in row["reasons"][0]["text"]
-            assert "scan again" in row["reasons"][0]["text"]
-        assert trimmed(one.plan(policy, "--inventory", one.scan("after"))).keys() == {torn}, "as a fresh scan says"
-
-
-@pytest.mark.long
-def test_broker_that_is_down_is_named_and_its_partitions_hold(tmp_path: Path) -> None:
-    """R6: its disks may be the ones that are full; ``disk`` exits with 5."""
-    with EmbeddedKafka(3, settings={"log.index.size.max.bytes": "65536"}) as kafka:
-        world = World(kafka.bootstrap, tmp_path / "state")
-        everywhere = world.topic("everywhere", replicas=3, segment_bytes=str(MIB), min_insync_replicas="1")
-        world.produce_at(everywhere, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=50)
-        inventory = scan_all(kafka, tmp_path / "inventory")
-        policy = tmp_path / "policy.yaml"
-        ceiling = "disks: {log.retention.disk.usage.percent: 50, capacity: 6MiB}"
-        policy.write_text(f"version: 1\n{ceiling}\ntopics:\n  - {{match: everywhere-*, unconsumed: trim}}\n")
-        options = ("-p", str(policy), "-o", "json")
-        before = world.cli("plan", *options, "--inventory", str(inventory), check=0)
-        assert [row["action"] for row in before.json()["partitions"]] == ["trim"]
-        kafka.node(3).kill()
-
-        def away() -> bool:
-            with reader_for(world.bootstrap) as reader:
-                return 3 not in reader.metadata().brokers
-
-        wait_until(away, "a cluster without broker 3")
-        for more in ((), ("--inventory", str(inventory))):
-            made = world.cli("plan", *options, *more, check=0)
-            [row] = made.json()["partitions"]
-            assert (row["action"], row["trim_to"]) == ("hold", None), row
-            assert any("broker 3" in reason["text"] for reason in row["reasons"]), row
-            assert "broker 3" in made.err
-            [down] = [one for one in made.json()["disks"] if one["broker"] == 3]
-            assert everywhere in down["reasons"][0]["text"]
-            assert world.cli("disk", *options, *more, check=5).json()["disks"][2]["broker"] == 3
-        alone = world.cli("disk", check=5)
-        assert "broker 3" in alone.out
-        assert "is down" in alone.err

@@ -131,21 +131,6 @@ def test_leader_lost_between_recheck_and_request_fails_safely(
     assert len(sent) > 1, "the partitions that moved were sent again, after another recheck"
 
 
-@pytest.mark.long
-def test_coordinator_lost_between_plan_and_trim_is_replaced(harmed: World, three: EmbeddedKafka) -> None:
-    """Its groups move to another broker, which loads them; until it has, nothing is trimmed on a guess."""
-    safe = read_topic(harmed, 3, 2, replicas=3)
-    for number in range(12):
-        harmed.commit(f"g{number}", safe, {0: 8, 1: 8, 2: 8})
-    plan = harmed.plan(consumed(safe))
-    assert {one.trim_to for one in plan.decisions} == {2}
-    three.node(coordinator_of(harmed, f"{safe}-group")).kill()
-    rows = harmed.trim(plan, consumed(safe)).rows
-    assert {row.outcome for row in rows} == {"trimmed"}, rows
-    assert {harmed.ends(safe, n)[0] for n in range(3)} == {2}
-    assert {one.action for one in harmed.plan(consumed(safe)).decisions} == {"keep"}
-
-
 def test_coordinator_lost_during_the_recheck_never_loosens_a_floor(
     harmed: World, three: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

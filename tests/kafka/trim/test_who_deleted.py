@@ -25,8 +25,6 @@ from retention_cli.trim.report import TrimReport
 from tests.support.trims import OLD, audit, leave_unanswered, only
 from tests.support.world import HOUR, LateClock, World, consumed, now_ms
 
-Deleting = Callable[..., None]
-
 
 def step_in(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], *, answer: bool = True) -> None:
     """Have something happen right before a trim's first request; without ``answer`` the request itself is lost."""

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kretain.embedded import EmbeddedKafka
-from tests.conftest import QUICK
 from tests.support.world import World
-
-
-@pytest.fixture(scope="module")
-def single(archived_classes: None) -> Iterator[EmbeddedKafka]:
-    """One node, which has no policy topic at first."""
-    with EmbeddedKafka(1, settings=QUICK) as cluster:
-        yield cluster
 
 
 @pytest.fixture
