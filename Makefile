@@ -12,7 +12,7 @@ IN_PARALLEL = $(if $(filter-out 1,$(or $(JOBS),$(1))),-n $(or $(JOBS),$(1)) --di
 # Tests start hundreds of Pythons: what one has compiled, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-all test-long simulate check docs bench bench-large dist generated clean
+.PHONY: help install demo test test-all test-long simulate model check docs bench bench-large dist generated clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,12 @@ test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 
 simulate: $(VENV)/.dev  ## random sequences of faults against a Kafka in memory (SEEDS=0-10000, minutes to hours)
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --keep-going
+
+model:  ## check the formal model of the rules, docs/model (minutes, 2 GB of memory; needs SPIN and a C compiler)
+	@{ command -v spin && command -v cc; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin gcc libc6-dev >/dev/null; } || \
+		{ echo "kretain: make model needs SPIN and a C compiler: apt-get install spin gcc libc6-dev" >&2; exit 1; }
+	@$(PYTHON) tools/model.py
 
 check: $(VENV)/.dev  ## lint, types, English, and that nothing generated is out of date
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 MODEL: Final = Path(__file__).parents[1] / "docs" / "model"
 TRACES: Final = MODEL / "traces"
-SEEDS: Final = range(1, 31)
+SEEDS: Final = range(1, 16)
 
 
 class Check(NamedTuple):
@@ -45,7 +45,7 @@ CHECKS: Final = (
     Check("", "groups", "R1 watched", ("-DWATCHED",), 1),
     Check("", "groups", "R1 latest", ("-DYOUNGER",)),
     Check("", "times", _AGES),
-    Check("", "times", "R2", ("-DR2",)),
+    Check("", "times", "R2 header", ("-DR2",)),
     Check("F1", "groups"),
     Check("F2", "groups"),
     Check("F2 added", "groups", "R1 latest", ("-DYOUNGER",)),
@@ -60,7 +60,7 @@ CHECKS: Final = (
     Check("G1", "times", _AGES),
     Check("G2", "groups", "R3 G2 F7", ("-DOUTSIDE",)),
     Check("G3", "times", _AGES),
-    Check("G4", "times", "R2", ("-DR2",)),
+    Check("G4", "times", "R2 header", ("-DR2",)),
     Check("G7", "times", _AGES),
     Check("G8", "times", _AGES),
     Check("G9", "times", _AGES),
@@ -96,8 +96,20 @@ def checked(check: Check) -> tuple[int, list[str] | None]:
         folder, source = Path(name), f"{check.model}.pml"
         shutil.copy(MODEL / source, folder)
         _run(folder, "spin", "-a", *check.flags, source)
-        _run(folder, "cc", "-O2", "-w", "-DBFS", "-DSAFETY", "-DNOREDUCE", "-DVECTORSZ=512", "-o", "pan", "pan.c")
-        said = _run(folder, "./pan", "-w22", "-m100000")
+        _run(
+            folder,
+            "cc",
+            "-O0" if check.rule else "-O2",
+            "-w",
+            "-DBFS",
+            "-DSAFETY",
+            "-DNOREDUCE",
+            "-DVECTORSZ=512",
+            "-o",
+            "pan",
+            "pan.c",
+        )
+        said = _run(folder, "./pan", "-w24", "-m100000")
         found = re.search(r"errors: (\d+)\s+(\d+) states, stored", said)
         if found is None or "max search depth too small" in said or "out of memory" in said.lower():
             sys.exit(f"model: the checker did not end: {said.strip()[-500:]}")
@@ -114,7 +126,9 @@ def sampled(check: Check, seed: int) -> list[str]:
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="store the traces")
+    parser.add_argument(
+        "--write", action="store_true", help="store the traces; the complete models are not checked then"
+    )
     parser.add_argument("--only", default="", help="rules that begin with this; 'all': the complete models")
     options = parser.parse_args(given)
     if shutil.which("spin") is None or shutil.which("cc") is None:
@@ -122,6 +136,11 @@ def main(given: Sequence[str] | None = None) -> int:
     wrong, traces = 0, {"samples": [f"# {digest()}"], "removed": [f"# {digest()}"]}
     for check in CHECKS:
         if options.only and not (check.rule or "all").startswith(options.only):
+            continue
+        if options.write and not check.rule:
+            if "-DR2" in check.options:  # of R2 it has what G4 guards, and no more
+                continue
+            traces["samples"] += [line for seed in SEEDS for line in ("", f"= {check.rules}", *sampled(check, seed))]
             continue
         began = time.monotonic()
         states, trace = checked(check)
@@ -132,9 +151,6 @@ def main(given: Sequence[str] | None = None) -> int:
         wrong += (trace is None) != (check.rule == "")
         if trace is not None:
             traces["removed"] += ["", f"= {check.rules}", f"# {check.rule}", *trace]
-        elif not check.rule:
-            for seed in SEEDS:
-                traces["samples"] += ["", f"= {check.rules}", *sampled(check, seed)]
     if options.write and not wrong and not options.only:
         TRACES.mkdir(exist_ok=True)
         for name, lines in traces.items():

@@ -50,9 +50,9 @@ inline look() /* `end` is what may go, 0 for nothing */
 #endif
 #if !defined(NO_G3) && !defined(R2)
 #ifdef NO_M4
-    end = min(end, aged);
+    end = min(end, (fast -> max(aged, now_h) : aged));
 #else
-    end = (me != e -> S : min(end, aged));
+    end = (me != e -> S : min(end, (fast -> max(aged, now_h) : aged)));
 #endif
 #endif
     if :: me == e && !fast -> now_h = max(now_h, H) :: else fi;
@@ -63,7 +63,7 @@ inline look() /* `end` is what may go, 0 for nothing */
     end = (hold -> S : end);
 #endif
 #ifndef NO_G8
-    end = (fast -> S : end);
+    end = (fast && phase == 1 -> S : end); /* a plan does not write, so it cannot compare clocks */
 #endif
 #ifndef NO_G9
     end = (S < H && has(ancient, S) -> S : end);

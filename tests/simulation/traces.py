@@ -1,7 +1,7 @@
 """The formal model's traces (docs/model), carried out by the simulated Kafka and the complete engine.
 
-A trace is lines as the model prints them. ``python -m tests.simulation.traces FILE`` replays one, and fails where a record
-is deleted that docs/rules.md protects: so it is run on mutants of the engine.
+A trace is lines as the model prints them. ``python -m tests.simulation.traces FILE NUMBER`` replays one, and fails if its
+last delete takes effect: so it is run on mutants of the engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.simulation.kafka import offsets_partition
+from tests.simulation.kafka import HOUR, offsets_partition
 from tests.simulation.scene import Step, ViolationError, group_name
 from tests.simulation.world import World
 from tests.support.mutate import ROOT
@@ -25,10 +25,11 @@ _READS_LOST: Final = 10**6
 
 
 class Trace(NamedTuple):
-    """A trace: the rules of the simulation that it is of, and what happens, as words."""
+    """The rules of the simulation that it is of, what happens, as words, and which rule the model was without."""
 
     rules: str
     actions: tuple[tuple[str, ...], ...]
+    without: str = ""
 
 
 def traces_in(text: str) -> list[Trace]:
@@ -36,7 +37,8 @@ def traces_in(text: str) -> list[Trace]:
     found: list[Trace] = []
     for block in text.split("\n= ")[1:]:
         rules, *lines = block.splitlines()
-        found.append(Trace(rules, tuple(tuple(line[1:].split()) for line in lines if line.startswith("@"))))
+        actions = tuple(tuple(line[1:].split()) for line in lines if line.startswith("@"))
+        found.append(Trace(rules, actions, next((line[2:] for line in lines if line.startswith("# ")), "")))
     return found
 
 
@@ -60,6 +62,9 @@ class Replay:
             ViolationError: a delete took what docs/rules.md protects.
         """
         for name, *rest in actions:
+            if name == "produce" and rest:
+                self._produce(rest[0])
+                continue
             numbers = [int(one) for one in rest]
             match name:
                 case "plan":
@@ -79,6 +84,18 @@ class Replay:
     def _do(self, *steps: Step) -> None:
         for step in steps:
             self.world.apply(step)
+
+    def _produce(self, stamped: str) -> None:
+        """A record that is stamped long ago, now, in seconds, or as if it were the day after tomorrow."""
+        if stamped != "future":
+            age = {"old": 4, "young": 0, "ancient": 6}[stamped]
+            self._do(("produce", self.number, 0, age, min(age, 4)))
+            return
+        tp, kafka = self.world.tp(self.number), self.world.kafka
+        ahead_ms = kafka.now_ms + 48 * HOUR
+        record = kafka.append(tp, stamp=ahead_ms, event_ms=ahead_ms, header=str(ahead_ms).encode())
+        assert record is not None
+        self.world.counts_events(tp, [record])
 
     def _is_running(self) -> bool:
         process = self.world.operators[0].process
@@ -134,22 +151,37 @@ class Replay:
                 return ()
             case "refused":
                 return ()
+            case "transaction":
+                return (("transaction", self.number, 0, 4),)
+            case "tick":
+                return (("time", 2),)
+            case "hold":
+                return (("hold",),)
+            case "clock":
+                return (("clock", 0, 4),)
         raise ValueError(f"the model does what no simulation does: {name}")
 
     def _group(self, number: int) -> int:
         return 2 if number == 1 and "F7" in self.world.rules else number
 
 
-def main() -> int:
-    """Replay the traces of a file; return 1 where one deletes what it must not."""
-    for trace in traces_in(Path(sys.argv[1]).read_text(encoding="utf-8")):
+def deleted_by(trace: Trace) -> tuple[bool, str]:
+    """Carry out a counterexample; return whether its last delete went as far as without the rule, and what the judge says."""
+    with World(trace.rules) as world:
+        replay = Replay(world)
         try:
-            with World(trace.rules) as world:
-                Replay(world).run(trace.actions)
+            replay.run(trace.actions)
         except ViolationError as error:
-            print(error)
-            return 1
-    return 0
+            return True, str(error)
+        _, wrong, real = replay.decided[-1]
+        return real >= wrong > 0, ""
+
+
+def main() -> int:
+    """Replay one trace of a file, by its number; return 1 if it deletes what it must not."""
+    deleted, why = deleted_by(traces_in(Path(sys.argv[1]).read_text(encoding="utf-8"))[int(sys.argv[2])])
+    print(why)
+    return 1 if deleted else 0
 
 
 if __name__ == "__main__":
