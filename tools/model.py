@@ -1,7 +1,7 @@
-"""Check the formal model (docs/model): what ``make model`` runs. It needs SPIN and a C compiler, and no package of Python's.
+"""Check the formal model (docs/model): what ``make model`` runs. It needs SPIN, a C compiler and no Python package.
 
-One line per check: the complete model must hold, and without a rule it must not. ``--write`` stores the counterexamples, and
-random traces of the complete model, in docs/model/traces; tests/simulation/test_model.py replays them against the engine.
+One line per check: the complete model must hold, and without a rule it must not. ``--write`` stores the
+counterexamples, and random traces of the complete model, in docs/model/traces; tests/simulation/test_model.py has them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Check(NamedTuple):
 
     @property
     def flags(self) -> list[str]:
+        """What the model is compiled with."""
         without = [f"-DNO_{self.rule.partition(' ')[0]}"] if self.rule else []
         return [f"-DFAULTS={self.faults}", *self.options, *without]
 
@@ -74,9 +75,9 @@ CHECKS: Final = (
 
 
 def digest() -> str:
-    """Return what the stored traces must be of: the model's text, and this file's."""
-    files = [*sorted(MODEL.glob("*.pml")), Path(__file__)]
-    return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()
+    """Return what the stored traces must be of: the model's text, and the checks."""
+    texts = [one.read_text(encoding="utf-8") for one in sorted(MODEL.glob("*.pml"))]
+    return hashlib.sha256("\n".join([*texts, repr(CHECKS), repr(SEEDS)]).encode()).hexdigest()
 
 
 def _run(folder: Path, *command: str) -> str:
@@ -125,6 +126,7 @@ def sampled(check: Check, seed: int) -> list[str]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
+    """Run the checks; return 1 if one does not end as it must."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--write", action="store_true", help="store the traces; the complete models are not checked then"
@@ -147,7 +149,9 @@ def main(given: Sequence[str] | None = None) -> int:
         took = f"{states:>10,} states {time.monotonic() - began:4.0f} s"
         name = " ".join((f"{check.model}.pml", *(one.removeprefix("-D") for one in check.options)))
         told = "holds" if trace is None else "; ".join(one.removeprefix("@ ") for one in trace)
-        print(f"{f'without {check.rule}' if check.rule else 'complete':<18} {name:<20} {took}  {told}", flush=True)
+        who = f"without {check.rule}" if check.rule else "complete"
+        sys.stdout.write(f"{who:<18} {name:<20} {took}  {told}\n")
+        sys.stdout.flush()
         wrong += (trace is None) != (check.rule == "")
         if trace is not None:
             traces["removed"] += ["", f"= {check.rules}", f"# {check.rule}", *trace]
@@ -156,7 +160,7 @@ def main(given: Sequence[str] | None = None) -> int:
         for name, lines in traces.items():
             (TRACES / f"{name}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     if wrong:
-        print(f"model: {wrong} checks did not end as they must", file=sys.stderr)
+        sys.stderr.write(f"model: {wrong} checks did not end as they must\n")
     return 1 if wrong else 0
 
 
