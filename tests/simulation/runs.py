@@ -29,7 +29,7 @@ from tests.simulation.truth import LOGS_CHANGE, Moved, Reading
 GOOD_FOR_S = 30
 """How old what a delete goes by may be when it is sent (docs/rules.md, What no client can see)."""
 
-EVIDENCE_EVERY = 1
+EVIDENCE_EVERY = 8
 """Of so many trims of an operator the first leaves evidence, which must then be accepted: writing it takes time."""
 
 if TYPE_CHECKING:

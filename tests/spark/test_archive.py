@@ -92,7 +92,7 @@ def test_spark_archive_equals_the_local_one_and_is_trimmed(
         assert archived(tmp_path / "spark", topic, partition) + whole(world, topic, partition) == records
     assert whole_and_tidy(tmp_path / "spark")
     told = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
-    assert [line["event"] for line in told] == ["run", "archive", "batch", "result", "end"]
+    assert [line["event"] for line in told] == ["run", "archive", "evidence", "batch", "result", "evidence", "end"]
     assert {(one["partition"], one["from"], one["to"]) for one in told[1]["partitions"]} == {
         (partition, 0, end) for partition, end in (ends | {2: 700}).items()
     }

@@ -46,5 +46,7 @@ def only(report: TrimReport) -> TrimRow:
 
 
 def audit(world: World) -> list[dict]:
+    """Return the audit log's lines, but those about evidence."""
     log = next(world.state_dir.glob("*/audit.jsonl"))
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    lines = map(json.loads, log.read_text().splitlines())
+    return [one for one in lines if one["event"] != "evidence"]

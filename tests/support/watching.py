@@ -168,7 +168,8 @@ def trimming(world: World, topic: str, *arguments: str, more: str = "", **how: A
 
 
 def audit_of(state: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
+    lines = [json.loads(line) for log in state.glob("*/audit.jsonl") for line in log.read_text().splitlines()]
+    return [one for one in lines if one["event"] != "evidence"]
 
 
 def batches_of(state: Path) -> int:

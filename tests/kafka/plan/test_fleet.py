@@ -188,7 +188,8 @@ def test_fleet_trim_asks_once_and_keeps_one_audit_log_per_cluster(pair: Pair) ->
         log = (cluster_folder(pair.state, cluster) / "audit.jsonl").read_text().splitlines()
         events = [json.loads(line) for line in log]
         assert {one["run"] for one in events} == {runs[name]}
-        assert [one["event"] for one in events] == ["run", "batch", "result", "end"]
+        kinds = [one["event"] for one in events]
+        assert kinds == ["run", "evidence", "batch", "result", "evidence", "end"]
     only_two(pair)
     assert pair.cli("trim", "--yes", check=0).err == ""
 
