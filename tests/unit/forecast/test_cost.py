@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kretain.render.money import amount, money_json
-from retention_cli.advise.format import DAY
 from retention_cli.audit.runs import Run, runs_of
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
