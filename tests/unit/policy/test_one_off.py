@@ -91,7 +91,7 @@ def test_every_entry_key_is_either_a_trigger_or_kept() -> None:
     """A new key belongs to one of the two."""
     assert set(TRIGGERS) == TRIGGER_KEYS
     assert TRIGGER_KEYS.isdisjoint(KEPT)
-    assert {*TRIGGERS, *KEPT, "match", "labels"} == set(keys_of(EntryModel))
+    assert {*TRIGGERS, *KEPT, "match", "labels", "retention.until.consumed"} == set(keys_of(EntryModel))
     assert set(FLAGS) == set(TRIGGER_FLAGS)
 
 

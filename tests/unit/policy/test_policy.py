@@ -666,7 +666,7 @@ def test_json_schema_accepts_valid_floors_and_rejects_invalid_ones() -> None:
         ),
         (
             "  - {name: a, file: 'ftp://host/x'}",
-            "policy.yaml:3: file: starts with ftp://, which is none of file, s3, hdfs, viewfs, gs, http, https",
+            "policy.yaml:3: file: starts with ftp://, which is none of file, s3, hdfs, viewfs, gs, abfs, abfss, http, https",
         ),
         (
             "  - {name: a, file: 'https://user:hunter2@host/x'}",
