@@ -122,7 +122,7 @@ def test_help_is_a_page_with_its_groups_in_order(
 
 def test_options_that_a_page_has_no_room_for_are_named_and_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     short, full = help_of(("trim",), 80, monkeypatch), help_of(("trim",), 80, monkeypatch, **{FULL: True})
-    assert "More options (kretain help trim --all): --deadline," in "\n".join(short)
+    assert "More options (kretain help trim --all): --approval," in "\n".join(short)
     names = {name for one in ALL["trim",].params for name in one.opts if name.startswith("--")} - {"--help"}
     for page in (short, full):
         assert all(re.search(rf"{name}\b", "\n".join(page)) for name in names)
