@@ -38,7 +38,7 @@ def test_encrypted_archive_comes_back_by_its_keys_alone(world: World, tmp_path: 
     assert (stored[:8], b"carrier" in stored) == (b"KRETAIN1", False)
     assert trim(200, "[two.key, one.key]")["outcome"] == "trimmed"
     assert len({one.read_bytes()[8:16] for one in place.rglob("*.parquet")}) == 2
-    gone = run_cli("archive", "verify", str(place), topic, "--archive-key", str(keys[1]), check=5)
+    gone = run_cli("archive", "verify", str(place), topic, "--archive-key", str(keys[1]), check=1)
     assert "is encrypted with the key of id" in gone.err
     assert len(gone.err.strip().splitlines()) <= 2
     run_cli("archive", "verify", "-p", str(file), topic, check=0)
