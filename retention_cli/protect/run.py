@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -239,8 +239,9 @@ class _Changes:
         """Record changes that a crash left open as made."""
         for one in records:
             state: Literal["restored", "raised"] = "restored" if one.value == one.original else "raised"
-            self.note(one, state, one.value, one.before)
-            self.records[one.topic, one.setting] = replace(one, state=state)
+            with suppress(MovedError):  # another kretain has done it, or goes on from there
+                self.note(one, state, one.value, one.before)
+                self.records[one.topic, one.setting] = replace(one, state=state)
 
     def make(self, row: Row) -> Row:
         """Make one planned change; return its row with the outcome."""

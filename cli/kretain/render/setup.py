@@ -209,10 +209,8 @@ def _value(key: str, value: Any) -> str:
         case dict() if key == "labels":
             return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
         case dict():
-            return ", ".join(
-                f"{name}: {_value('' if name == 'max.bytes' else f'retention.{name}', one)}"
-                for name, one in value.items()
-            )
+            keys = {name: "" if name == "max.bytes" else f"retention.{name}" for name in value}
+            return ", ".join(f"{name}: {_value(keys[name], one)}" for name, one in value.items())
         case int() if key == "log.retention.min.timestamp":
             return f"{format_time(value)} ({value})" if value else "off (0)"
         case -1 if key == "retention.ms":
