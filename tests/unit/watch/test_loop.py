@@ -451,7 +451,7 @@ def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
     assert few < set(NAMES)
     board.succeed(1.0)
     groups = Groups({"group:a": 3, 'group:"\\\n': 1}, {("group:a", "t"): 60.0})
-    board.cluster, board.pass_s, board.planned_s = "c", 0.1, 2.0
+    board.cluster, board.pass_s, board.planned_s, board.protected = "c", 0.1, 2.0, 1
     board.measured = Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8, 5, 100)
     assert {key[0] for key in _samples(registry)} == set(NAMES)
     board.measured = Measured({"trim": 1}, {}, Groups(), {}, None, 0, None)
