@@ -35,7 +35,7 @@ def init(
     ] = None,
     protect: Annotated[
         bool,
-        option("--protect", of="cluster init", help="Create _kretain_protected, too, for kretain protect."),
+        option("--protect", help="Create _kretain_protected, too, for kretain protect."),
     ] = False,
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be created; create nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,

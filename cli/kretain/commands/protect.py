@@ -22,7 +22,7 @@ def protect(
     topics: Topics = None,
     every: Annotated[
         int,
-        option("--every", metavar="DURATION", parser=duration_ms, of="protect", help="Assume a run this often."),
+        option("--every", metavar="DURATION", parser=duration_ms, help="Assume a run this often."),
     ] = "5m",  # type: ignore[assignment]  # typer parses it like a typed value
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be changed; change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,

@@ -40,7 +40,17 @@ PlanOutput = Literal["table", "json", "yaml", "csv", "jsonl", "markdown", "delet
 """Formats of a plan."""
 
 FLAG_ONLY: Final = frozenset(
-    {"--yes", "--trim", "--no-policy", "--unconsumed", "--consumed-after", "--event-time", "--before", "--older-than"}
+    {
+        "--yes",
+        "--trim",
+        "--protect",
+        "--no-policy",
+        "--unconsumed",
+        "--consumed-after",
+        "--event-time",
+        "--before",
+        "--older-than",
+    }
 )
 """Options without a variable: rules, and what lets records be deleted. A forgotten variable must not."""
 
