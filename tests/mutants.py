@@ -22,6 +22,7 @@ from tests.support.mutate import ROOT, Mutant, NotAppliedError, mutated
 _ANSWERS: Final = "brokers/log_offsets.py"
 _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "plan/reconcile.py"
+_CHECKS: Final = "evidence/checks.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _APPROVAL: Final = "plan/approval.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
@@ -104,6 +105,11 @@ MUTANTS: Final = (
     Mutant("recheck: a lost floor is let be", _RECONCILE, "        if fresh.min_commit is None:", "        if False:"),
     Mutant("recheck: more unread than planned", _RECONCILE, "if unread > planned.unconsumed:", "if False:"),
     Mutant("recheck: a cut since the plan", _RECONCILE, "if epoch_end < target:", "if False:"),
+    Mutant(
+        "evidence: any request is within the facts", _CHECKS, "fact.allowed is None or asked > fact.allowed", "False"
+    ),
+    Mutant("evidence: any floor follows from commits", _CHECKS, "if floor.offset > counts:", "if False:"),
+    Mutant("evidence: any order of reads is safe", _CHECKS, "if later < at:", "if False:"),
     Mutant("G6: the last day does not count", _LIMITS, "both.records > limits.max_records", "run.records > 2**62"),
     Mutant(
         "G6: unknown bytes are within",
