@@ -41,7 +41,7 @@ bit younger, saw1, exists;
 #endif
 #ifdef WATCHED /* groups.watch.first: a tick. Since when all groups were watched, and who has gone within the last tick */
 byte watched, ticks, left[2] = NONE;
-#define leaves(x) left[x] = (c[x] == NONE || stale[x] || srd[x] != NONE -> left[x] : rd[x]); vanish(x)
+#define leaves(x) left[x] = (c[x] == NONE || stale[x] || srd[x] != NONE || watched == 2 -> left[x] : rd[x]); vanish(x)
 #else
 #define leaves(x) vanish(x)
 #endif
