@@ -122,7 +122,9 @@ def checked(check: Check) -> tuple[int, list[str] | None]:
 def sampled(check: Check, seed: int) -> list[str]:
     """Return what happens in a random run of the complete model."""
     flags = [f"-DFAULTS={check.faults + 1}", *check.options]
-    return _actions(_run(MODEL, "spin", "-T", f"-n{seed}", "-u1200", *flags, f"{check.model}.pml"))
+    with tempfile.TemporaryDirectory(prefix="kretain-model-") as name:
+        shutil.copy(MODEL / f"{check.model}.pml", name)
+        return _actions(_run(Path(name), "spin", "-T", f"-n{seed}", "-u1200", *flags, f"{check.model}.pml"))
 
 
 def main(given: Sequence[str] | None = None) -> int:
