@@ -11,7 +11,7 @@ from retention_cli.core.model import Maybe, Reason
 from retention_cli.disks.disk import Disk
 from retention_cli.forecast.rates import Rate, Span
 from retention_cli.memory.disk import Growth
-from retention_cli.policy.prices import Prices
+from retention_cli.policy.settings import Prices
 
 Cause = Literal[Code.R2, Code.R4, Code.R5, Code.R6, "retention.ms", "retention.bytes", "gone"]
 """What takes the record first; ``gone``: the group stands below the log start offset."""

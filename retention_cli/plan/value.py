@@ -117,7 +117,7 @@ class Plan:
     space: Space | None = None
     counted: Totals | None = None
     requester: Signed | None = None
-    saved: Mapping[str, Any] | None = None
+    saved: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def totals(self) -> Totals:

@@ -15,7 +15,6 @@ from retention_cli.core.files import beside, read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
 from retention_cli.policy.model import LIVE, Entry, Policy
-from retention_cli.policy.prices import Prices
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
@@ -37,7 +36,7 @@ from retention_cli.policy.schema_reports import (
     EvidenceModel,
     NotifyModel,
 )
-from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits
+from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits, Prices
 from retention_cli.policy.webhook import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 

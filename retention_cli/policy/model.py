@@ -11,7 +11,6 @@ from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.patterns import REGEX, compiled
-from retention_cli.policy.prices import Prices
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
@@ -23,6 +22,7 @@ from retention_cli.policy.settings import (
     Limits,
     OneOff,
     Origin,
+    Prices,
     Settings,
     UntilConsumed,
     event_source,

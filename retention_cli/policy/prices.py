@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -13,15 +12,6 @@ from retention_cli.policy.values import Item, right, text_reader, word_reader
 
 _LABEL: Final = re.compile(r"\w[\w ./@-]{0,62}")
 _HIGHEST_PRICE: Final = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What a GiB costs a month, in a currency ('' if none is named); ``per_replica``: each replica costs that."""
-
-    per_gib_month: float
-    per_replica: bool = False
-    currency: str = ""
 
 
 def read_price(value: object) -> float:

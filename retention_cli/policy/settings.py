@@ -239,6 +239,15 @@ class AuditRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Prices:
+    """What a GiB costs a month, in a currency ('' if none is named); ``per_replica``: each replica costs that."""
+
+    per_gib_month: float
+    per_replica: bool = False
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DiskRules:
     """What the policy says of disks (R6 and R7).
 

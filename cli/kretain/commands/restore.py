@@ -36,7 +36,7 @@ class Which(OptionGroup):
             "--from",
             of="restore",
             metavar="URL",
-            help="Restore from this archive. Default: the policy's archive for TOPIC.",
+            help="Read this archive. Default: the policy's for TOPIC.",
         ),
     ] = None
     partition: Annotated[
@@ -74,7 +74,7 @@ class Consumers(OptionGroup):
             panel=_GROUPS,
             metavar="TIME",
             parser=time_ms,
-            help="Use positions of this time or before. Default: --until, else the newest.",
+            help="Use positions of then or before. Default: newest.",
         ),
     ] = None
     overwrite: Annotated[
@@ -116,7 +116,7 @@ def restore(
             "--to",
             of="restore",
             metavar="TOPIC",
-            help="Write to this topic: empty, with as many partitions.",
+            help="Write to this empty topic.",
             show_default=False,
             autocompletion=complete_topics,
         ),
@@ -129,11 +129,8 @@ def restore(
 ) -> Exit:
     """Write archived records to a topic, with the same partitions, keys and times.
 
-    Offsets are new. It writes in transactions that also store the progress: if it is killed, run it again, and it
-    continues without duplicates. Until it is done, a group of its own protects the target from trims.
-
-    With --groups, groups then continue in the target with the record that each would have read next. If the records
-    are there already, only the groups are reset.
+    Offsets are new. If it is killed, run it again: it continues without duplicates. Meanwhile
+    a group protects the target from trims. With --groups, groups continue in the target with their next record.
 
     Examples:
       kretain restore orders --from s3://backup/kafka --to orders-restored -b localhost:9092 --dry-run

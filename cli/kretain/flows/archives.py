@@ -32,7 +32,7 @@ KeysOption = Annotated[
     option(
         "--archive-key",
         metavar="FILE",
-        help="Use this key file. Repeatable: the first encrypts. Default: the policy's.",
+        help="Use this key file, not the policy's. Repeatable.",
     ),
 ]
 

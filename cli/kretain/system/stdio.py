@@ -18,6 +18,10 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 PLAIN: Final = {
+    "€": "EUR",
+    "£": "GBP",
+    "¥": "JPY",
+    "₹": "INR",
     **dict.fromkeys("–—−‑─━┄┈╌╴╶╸╺", "-"),  # noqa: RUF001
     **dict.fromkeys("│┃┆┊╎╵╷╹╻", "|"),
     **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋", "+"),

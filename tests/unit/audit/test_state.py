@@ -150,7 +150,6 @@ def test_run_writes_an_audit_line_for_each_step(tmp_path: Path) -> None:
     assert written(log)[3]["totals"] == {
         "records": 30,
         "bytes": 300,
-        "unconsumed": 0,
         "trimmed": 1,
         "unchanged": 0,
         "held": 0,

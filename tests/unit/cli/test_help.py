@@ -152,10 +152,13 @@ def test_every_option_has_a_variable_unless_it_deletes() -> None:
     assert {long: sorted(path for path, one in found if one == long) for long in of} == of, (
         "a name that means different things to commands"
     )
+    own = {("restore", "--group"), ("restore", "--groups")}  # they reset groups: no other command's variable may
     assert found == {
         (path, long): None
         if long in FLAG_ONLY
-        else "_".join(["kretain", *(path.split() if long in of else ()), *long[2:].split("-")]).upper()
+        else "_".join(
+            ["kretain", *(path.split() if long in of or (path, long) in own else ()), *long[2:].split("-")]
+        ).upper()
         for path, long in found
     }
 

@@ -19,8 +19,7 @@ from retention_cli.forecast.steady import Seen, Terms, forecast_partitions, fore
 from retention_cli.forecast.value import Bill, Bills, TopicBill
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.prices import Prices
-from retention_cli.policy.settings import Settings
+from retention_cli.policy.settings import Prices, Settings
 from tests.support.audit_logs import AT, BEGUN, batch, result
 from tests.support.facts import HOUR, NOW, Log
 from tests.support.forecasts import limits

@@ -185,6 +185,7 @@ def test_every_block_in_docs_has_a_known_language() -> None:
         "text",
         "json",
         "properties",
+        "sql",
         "python",
     }
 
