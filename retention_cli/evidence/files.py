@@ -24,6 +24,7 @@ from retention_cli.evidence.format import (
     LISTS,
     RESULTS,
     EvidenceError,
+    Kind,
     commits_of,
     options,
     results_of,
@@ -133,6 +134,28 @@ def evidence_in(run: str, contents: Mapping[str, bytes]) -> Evidence:
     parts = [part_of(name, content) for name, content in sorted(contents.items())]
     results = [one for one in parts if one.name == RESULTS_NAME]
     return Evidence(run, [one for one in parts if one.name != RESULTS_NAME], results[0] if results else None)
+
+
+def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield a file's row groups, one at a time, with these columns alone. Texts that repeat stay coded.
+
+    Raises:
+        EvidenceError: it is no evidence, or damaged.
+    """
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    coded = [one for one, kind in columns.items() if kind.type == "string"]
+    try:
+        with parquet.ParquetFile(
+            pa.BufferReader(content), read_dictionary=coded, page_checksum_verification=True
+        ) as file:
+            wanted = schema_of(columns, {one: LISTS[one] for one in lists}, {})
+            for one in coded:
+                at = wanted.get_field_index(one)
+                wanted = wanted.set(at, pa.field(one, pa.dictionary(pa.int32(), pa.string())))
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=wanted.names).select(wanted.names).cast(wanted)
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
 
 
 def part_of(name: str, content: bytes) -> Part:

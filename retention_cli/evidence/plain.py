@@ -44,7 +44,7 @@ def check(part: Part, *, inventory: bool) -> Plain:
     if not count or inventory:
         return Plain(np.zeros(count, np.bool_), np.full(count, _NONE))
     codes, after_ms = _kinds(table)
-    column = {name: _numbers(table, name) for name in _NUMBERS}
+    column = {name: numbers(table, name) for name in _NUMBERS}
     start, end, stable, floor = (column[n] for n in ("log_start", "high_watermark", "last_stable_offset", "floor"))
     sizes = column["size_bytes"]
     good: Mask = (after_ms != _NONE) & (table.column("more").is_null().to_numpy())
@@ -89,7 +89,8 @@ _NUMBERS: Final = (
 )
 
 
-def _numbers(table: Any, name: str) -> Numbers:
+def numbers(table: Any, name: str) -> Numbers:
+    """Return a column of numbers, −1 where there is none."""
     found: Numbers = table.column(name).fill_null(_NONE).to_numpy().astype(np.int64)
     return found
 
@@ -109,11 +110,11 @@ def _kinds(table: Any) -> tuple[Numbers, Numbers]:
     about = [from_json("topic", text) for text in facts.dictionary.to_pylist()]
     pairs = facts.indices.to_numpy().astype(np.int64) * len(chosen) + settings.indices.to_numpy()
     found, places = np.unique(pairs, return_inverse=True)
-    after = [_only_consumed(about[one // len(chosen)], chosen[one % len(chosen)]) for one in found.tolist()]
+    after = [only_consumed(about[one // len(chosen)], chosen[one % len(chosen)]) for one in found.tolist()]
     return facts.indices.to_numpy().astype(np.int64), np.array(after, np.int64)[places]
 
 
-def _only_consumed(topic: TopicFacts, settings: Settings) -> int:
+def only_consumed(topic: TopicFacts, settings: Settings) -> int:
     """Return R1's T if R1 alone may decide about a topic, else −1."""
     after_ms = settings.consumed_after_ms
     asked = replace(settings, consumed_after_ms=None)

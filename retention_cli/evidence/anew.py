@@ -1,0 +1,226 @@
+"""Decide recorded rows anew, under another policy: by columns where R1 alone is on, else row by row. Pure.
+
+Facts are those of the evidence. One that the recorded policy did not ask for, or asked for otherwise, is unknown, and
+holds. If a look-up for the new cutoff is missing, its answer lies between those for an earlier and a later cutoff: if
+both give the same decision, that is the decision; else it is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from retention_cli.core.model import (
+    ANCIENT_MS,
+    Decision,
+    LookUp,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    Unknown,
+    Usage,
+    known,
+)
+from retention_cli.decide.decision import decide, held_by_disks
+from retention_cli.decide.lookups import Lookups
+from retention_cli.evidence.format import from_json, rows_of
+from retention_cli.evidence.plain import Mask, Numbers, numbers, only_consumed
+from retention_cli.evidence.value import Row
+from retention_cli.policy.model import Policy
+from retention_cli.policy.settings import DiskRules, Settings
+
+_CODE: Final = "evidence"
+_NO_LOOKUP: Final = Unknown.because("evidence", "the run looked up other times than this policy asks for")
+_GROUPS: Final = Unknown.because("evidence", "the run required other groups (groups.require), and its floor counts those")
+_EVENTS: Final = Unknown.because("evidence", "the run did not read event times, or read them otherwise")
+_WRITTEN: Final = Unknown.because("evidence", "the run did not ask when records were written (retention.min.wallclock.ms)")
+_SIZES: Final = Unknown.because("evidence", "the run did not calculate with this size limit")
+_USAGE: Final = Unknown.because("evidence", "how full disks were is not in the evidence (watermarks)")
+_CEILING: Final = Unknown.because("evidence", "a disk ceiling is decided over all disks, and these are not in the evidence")
+_SLOW: Final = -1
+_UNMANAGED: Final = -2
+
+
+def decide_anew(row: Row, settings: Settings, rules: DiskRules) -> Decision:
+    """Return the decision for a recorded row under other settings, at the time of its recheck."""
+    facts, now_ms = _as_known(row, settings, rules), row.now_ms
+    wanted = Lookups(facts.topic, settings, now_ms).of(facts)
+    end = known(facts.high_watermark) or 0
+    low, high, lacking = facts, facts, facts
+    for name, times in (("lookups", wanted.times), ("data_lookups", wanted.data)):
+        answers: Mapping[int, Maybe[LookUp]] = getattr(facts, name)
+        if missing := {at: _between(answers, at, end) for at in times if at not in answers}:
+            low, high, lacking = (
+                one._replace(**{name: {**answers, **more}})  # type: ignore[arg-type]  # (mypy: of any field)
+                for one, more in (
+                    (low, {at: ends[0] for at, ends in missing.items()}),
+                    (high, {at: ends[1] for at, ends in missing.items()}),
+                    (lacking, dict.fromkeys(missing, _NO_LOOKUP)),
+                )
+            )
+    found = decide(low, settings, now_ms)
+    if high is not low:
+        other = decide(high, settings, now_ms)
+        if (found.action, found.trim_to) != (other.action, other.trim_to):
+            found = decide(lacking, settings, now_ms)
+    return found if rules.percent is None else held_by_disks(found, _CEILING)
+
+
+def _between(answers: Mapping[int, Maybe[LookUp]], at_ms: int, end: int) -> tuple[LookUp, LookUp]:
+    """Return the least and the most that a look-up could have given: of a later time it gives no less."""
+    found = [(time, one) for time, one in answers.items() if not isinstance(one, Unknown)]
+    low = max((one.offset for time, one in found if time < at_ms), default=0)
+    high = min(
+        (one.offset for time, one in found if time > at_ms and one.note is None and time != ANCIENT_MS), default=end
+    )
+    return LookUp(low), LookUp(max(low, high))
+
+
+def _as_known(row: Row, settings: Settings, rules: DiskRules) -> PartitionFacts:
+    """Return a row's facts without those that its policy's own settings have shaped, where the new ones differ."""
+    facts, was = row.facts, row.settings
+    gone: dict[str, Any] = {"usage": None}
+    if {*settings.require_groups} != {*was.require_groups}:
+        gone["floor"] = _GROUPS
+    if settings.event_time_ms is not None:
+        if was.event_time_ms is None or _events(settings) != _events(was):
+            gone |= {"newest": _EVENTS, "event_prefix": _EVENTS}
+        elif settings.event_time_ms != was.event_time_ms:
+            gone["event_prefix"] = _EVENTS
+    if settings.min_wallclock_ms != was.min_wallclock_ms:
+        gone |= {"samples": _WRITTEN, "stamped_below": _WRITTEN}
+    if (settings.max_bytes, settings.max_topic_bytes) != (was.max_bytes, was.max_topic_bytes):
+        gone["tails"] = dict.fromkeys(("retention.bytes", "retention.topic.bytes"), _SIZES)
+    if rules.watermarks:
+        use = facts.usage
+        percent = use.percent if isinstance(use, Usage) else -1.0
+        reached = max((mark for mark in rules.watermarks if mark.percent <= percent), default=None)
+        gone["usage"] = use if isinstance(use, Usage) and use.mark == reached else _USAGE
+    return facts._replace(**gone)
+
+
+def _events(settings: Settings) -> tuple[object, ...]:
+    return settings.event_source, settings.ignore_future, settings.skip_unreadable, settings.max_ahead_ms
+
+
+class Anew(NamedTuple):
+    """Decisions by row: where the new log start would be (−1: nothing to trim), what is held, and for lack of evidence.
+
+    ``plain`` rows were decided by columns. ``told`` is called with each held row's number and reasons.
+    """
+
+    target: Numbers
+    held: Mask
+    lacking: Mask
+    plain: int
+
+
+class Deciding:
+    """Decides tables of recorded rows under one policy.
+
+    Args:
+        policy: the other policy.
+        told: called with the reasons of rows that are held, and how many rows that is.
+    """
+
+    def __init__(self, policy: Policy, told: Callable[[tuple[Reason, ...], int], None]) -> None:
+        self._policy = policy
+        self._told = told
+        self._settings: dict[str, Settings | None] = {}
+        self._after: dict[tuple[str, str], int] = {}
+
+    def settings_for(self, topic: str) -> Settings | None:
+        """Return a topic's settings under the policy."""
+        if topic not in self._settings:
+            self._settings[topic] = self._policy.settings_for(topic)
+        return self._settings[topic]
+
+    def decide(self, table: Any) -> Anew:
+        """Return what the policy decides for each row of a recheck's table."""
+        after_ms = self._kinds(table)
+        start, end, stable, floor = (numbers(table, name) for name in _OFFSETS)
+        now = numbers(table, "now_ms")
+        good: Mask = (after_ms >= 0) & table.column("more").is_null().to_numpy() & (now > after_ms)
+        for one in (start, end, stable, floor):
+            good &= one >= 0
+        low, high, front = _looked_up(table, now - after_ms, end)
+        past = (floor > start) & (start != end)
+        good &= ~past | ((front >= 0) & (front <= start))
+        ceiling = np.minimum(np.minimum(floor, end), stable)
+        targets = [np.minimum(ceiling, one) for one in (low, high)]
+        least, most = (np.where(past & (one > start), one, -1) for one in targets)
+        sure = least == most
+        target = np.where(good & sure, least, -1)
+        lacking: Mask = good & ~sure
+        if amount := int(lacking.sum()):
+            self._told(_NO_LOOKUP.reasons, amount)
+        if self._policy.disks.percent is not None:
+            idle = good & sure & (target < 0) & (start != end)
+            lacking |= idle
+            self._told(_CEILING.reasons, int(idle.sum()))
+        held = lacking.copy()
+        odd = np.flatnonzero(~good & (after_ms != _UNMANAGED))
+        for n, row in zip(odd.tolist(), rows_of(table.take(odd)), strict=True):
+            settings = self.settings_for(row.facts.topic.name)
+            if settings is None:
+                continue
+            found = decide_anew(row, settings, self._policy.disks)
+            target[n] = -1 if found.trim_to is None else found.trim_to
+            if found.action == "hold":
+                held[n] = True
+                lacking[n] = any(reason.code == _CODE for reason in found.reasons)
+                self._told(found.reasons, 1)
+        return Anew(target, held, lacking, int(good.sum()))
+
+    def _kinds(self, table: Any) -> Numbers:
+        """Return R1's T (ms) by row: −1 where something else may decide, −2 where the policy does not manage it."""
+        facts, was = (table.column(name).unify_dictionaries().combine_chunks() for name in ("topic_facts", "settings"))
+        about, chosen = facts.dictionary.to_pylist(), was.dictionary.to_pylist()
+        pairs = facts.indices.to_numpy().astype(np.int64) * max(len(chosen), 1) + was.indices.to_numpy()
+        found, places = np.unique(pairs, return_inverse=True)
+        kinds = [self._kind(about[one // len(chosen)], chosen[one % len(chosen)]) for one in found.tolist()]
+        return np.array(kinds, np.int64)[places] if kinds else np.zeros(0, np.int64)
+
+    def _kind(self, about: str, was: str) -> int:
+        if (found := self._after.get((about, was))) is None:
+            topic, old = from_json("topic", about), from_json("settings", was)
+            settings = self.settings_for(topic.name)
+            if settings is None:
+                found = _UNMANAGED
+            elif self._policy.disks.watermarks or {*settings.require_groups} != {*old.require_groups}:
+                found = _SLOW
+            else:
+                found = only_consumed(topic, settings)
+            self._after[about, was] = found
+        return found
+
+
+_OFFSETS: Final = ("log_start", "high_watermark", "last_stable_offset", "floor")
+
+
+def _looked_up(table: Any, cutoff: Numbers, end: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the least and the most that a look-up of each row's cutoff gives, and what 2000-01-01 gave (−1: nothing).
+
+    Both are the same where the cutoff was looked up. Rows whose look-ups have notes are not plain.
+    """
+    column = table.column("lookups").combine_chunks()
+    values = column.flatten()
+    row = np.repeat(np.arange(len(table)), np.diff(column.offsets.to_numpy()))
+    at, offset = (values.field(name).to_numpy() for name in ("at_ms", "offset"))
+    plain = ~values.field("data").to_numpy(zero_copy_only=False)
+    low, high, front = np.zeros_like(end), end.copy(), np.full_like(end, -1)
+    below, above = plain & (at <= cutoff[row]), plain & (at >= cutoff[row]) & (at != ANCIENT_MS)
+    np.maximum.at(low, row[below], offset[below])
+    np.minimum.at(high, row[above], offset[above])
+    ancient = plain & (at == ANCIENT_MS)
+    front[row[ancient]] = offset[ancient]
+    return low, np.maximum(low, high), front
+
+
+def identity(about: str) -> tuple[str, str]:
+    """Return the name and the id of the topic that a ``topic_facts`` text is about; no id if it is unknown."""
+    found = json.loads(about)
+    return str(found["name"]), found["topic_id"] if isinstance(found["topic_id"], str) else ""

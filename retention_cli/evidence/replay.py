@@ -1,0 +1,364 @@
+"""Replay: decide every recorded run again under another policy, and compare what would be left with what was.
+
+A log has two starts here: the real one, and the one that the policy would have given it. Both begin where the first run
+saw it, and both move when brokers delete. A record that was really deleted is not in later facts: under the policy it
+counts as deleted once that would trim beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from retention_cli.archive.layout import ArchiveError
+from retention_cli.archive.store import Store
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.state_dir import StateError
+from retention_cli.evidence.anew import Deciding, identity
+from retention_cli.evidence.files import RESULTS_NAME, groups_of
+from retention_cli.evidence.format import FACTS, RESULTS, rows_of
+from retention_cli.evidence.plain import numbers
+from retention_cli.evidence.value import Row
+from retention_cli.evidence.writer import FOLDER
+from retention_cli.policy.model import Policy
+
+DAY_MS: Final = 86_400_000
+_NO_EVIDENCE: Final = (
+    "no evidence of runs in that time; a trim leaves some, and kretain plan --evidence. If the policy's evidence is a "
+    "URL, give --evidence with the cluster's folder there"
+)
+Bools = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+class Recorded(NamedTuple):
+    """A run that left evidence: its name, when it began (Unix ms), its cluster's folder, and its files."""
+
+    run: str
+    at_ms: int
+    cluster: str
+    store: Store
+    paths: Sequence[str]
+
+    def read(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the bytes of each file, rechecks first.
+
+        Raises:
+            StateError: one can't be read.
+        """
+        for path in self.paths:
+            try:
+                yield path.rpartition("/")[2], self.store.read(path)
+            except ArchiveError as error:
+                raise StateError(f"the evidence {error}") from None
+
+
+def recorded(
+    state_dir: Path, url: str | None = None, since_ms: int | None = None, until_ms: int | None = None
+) -> list[Recorded]:
+    """Return the runs that left evidence in that time, oldest first.
+
+    Args:
+        state_dir: where evidence is beside the audit logs.
+        url: the folder of a cluster's evidence instead.
+        since_ms: from this time on (Unix ms), None: from the first on.
+        until_ms: before this time (Unix ms), None: to the last.
+
+    Raises:
+        StateError: it can't be listed, or there is none.
+    """
+    places = [str(one) for one in sorted(state_dir.glob(f"*/{FOLDER}"))] if url is None else [url]
+    found: dict[tuple[str, str], tuple[Store, list[str]]] = {}
+    for place in places:
+        cluster = place.partition("?")[0].rstrip("/").removesuffix(f"/{FOLDER}").rpartition("/")[2]
+        try:
+            store = Store(place)
+            for path in store.files():
+                run, _, name = path.rpartition("/")
+                if run and "/" not in run and name.endswith(".parquet") and not name.startswith("."):
+                    found.setdefault((run, cluster), (store, []))[1].append(path)
+        except ArchiveError as error:
+            raise StateError(f"evidence: {error}") from None
+    runs = []
+    for (run, cluster), (store, paths) in sorted(found.items()):
+        with suppress(ValueError):  # a folder that is no run's
+            at = datetime.strptime(f"{run[:16]}+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
+            runs.append(Recorded(run, round(1000 * at), cluster, store, sorted(paths)))
+    runs = [
+        one
+        for one in runs
+        if (since_ms is None or one.at_ms >= since_ms) and (until_ms is None or one.at_ms < until_ms)
+    ]
+    if not runs:
+        raise StateError(_NO_EVIDENCE)
+    return runs
+
+
+def rows_about(one: Recorded, topic: str, partition: int | None) -> list[Row]:
+    """Return what a run's last recheck of a topic, or of one of its partitions, has of each partition.
+
+    Raises:
+        EvidenceError: a file is damaged.
+    """
+    found: dict[int, Row] = {}
+    equal = arrow("pyarrow.compute").equal
+    for name, content in one.read():
+        if name == RESULTS_NAME:
+            continue
+        for table in groups_of(name, content, FACTS, ("lookups",)):
+            some = table.filter(equal(table.column("topic").cast("string"), topic))
+            if partition is not None:
+                some = some.filter(equal(some.column("partition"), partition))
+            found |= {row.facts.partition: row for row in rows_of(some)}
+    return [row for _, row in sorted(found.items())]
+
+
+class Day(NamedTuple):
+    """What logs held after a day's last run (bytes on leaders): really, and under the policy."""
+
+    start_ms: int
+    kept: int
+    under_policy: int
+
+
+class Held(NamedTuple):
+    """Why decisions were to hold, by code: how many, and a text of one."""
+
+    code: str
+    decisions: int
+    text: str
+
+
+class Difference(NamedTuple):
+    """What a policy would have done otherwise with a partition, in records.
+
+    ``earlier`` ones it deletes before they really were deleted, if they ever were; ``later`` ones after that; ``never``
+    ones were deleted, and it would still have them. ``unread`` ones it deletes before a group has read them, first in
+    ``unread_run``, and ``unread_by`` is the group furthest behind. In ``held`` runs it holds, in ``lacking`` of them
+    because the evidence lacks a fact.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    earlier: int
+    later: int
+    never: int
+    same: int
+    unread: int
+    unread_by: str | None
+    unread_run: str | None
+    held: int
+    lacking: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A policy's replay over runs.
+
+    ``decisions`` were made anew, ``plain`` of them by columns. ``totals`` has the sums over :class:`Difference`, and
+    ``partitions``, ``held`` and ``lacking`` count partitions. Of ``unsized`` ones no size is known: days lack them.
+    """
+
+    runs: Sequence[Recorded]
+    decisions: int
+    plain: int
+    days: Sequence[Day]
+    totals: Mapping[str, int]
+    unsized: int
+    reasons: Sequence[Held]
+    _logs: _Logs
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield the partitions with any difference or hold, by cluster, topic and number."""
+        return self._logs.differences()
+
+
+def replay(runs: Sequence[Recorded], policy: Policy, progress: Progress = silent) -> Replayed:
+    """Decide the runs' rows again under a policy.
+
+    Raises:
+        EvidenceError: a file is damaged.
+        StateError: a file can't be read.
+        PolicyError: R1 is enabled for a topic without a time.
+    """
+    reasons: dict[str, Held] = {}
+
+    def told(why: Sequence[Reason], amount: int) -> None:
+        for one in why[:1] if amount else ():
+            was = reasons.get(one.code, Held(one.code, 0, one.text))
+            reasons[one.code] = was._replace(decisions=was.decisions + amount)
+
+    deciding, logs = Deciding(policy, told), _Logs()
+    decisions = plain = 0
+    days: dict[int, Day] = {}
+    for number, one in enumerate(runs, start=1):
+        progress("deciding recorded runs again", number, len(runs))
+        for name, content in one.read():
+            if name == RESULTS_NAME:
+                for table in groups_of(name, content, _TOLD):
+                    logs.really(one, table)
+                continue
+            for table in groups_of(name, content, FACTS, ("lookups",)):
+                decisions += len(table)
+                plain += logs.recheck(number, one, table, deciding)
+        logs.compare(number)
+        start = one.at_ms // DAY_MS * DAY_MS
+        days[start] = Day(start, *logs.kept())
+    held = sorted(reasons.values(), key=lambda one: (-one.decisions, one.code))
+    return Replayed(runs, decisions, plain, [*days.values()], logs.totals(), logs.unsized, held, logs)
+
+
+_TOLD: Final = {
+    name: RESULTS[name] for name in ("topic", "partition", "outcome", "final", "request_offset", "log_start_after")
+}
+_COUNTS: Final = ("earlier", "later", "same", "unread", "held", "lacking")
+_UNKNOWN: Final = ("real", "new", "end")
+
+
+class _Logs:
+    """Every log of the runs so far, as columns ordered by key: a topic's number and a partition."""
+
+    def __init__(self) -> None:
+        self.keys: Numbers = np.zeros(0, np.int64)
+        self.of: dict[str, Any] = {
+            name: np.zeros(0, np.int64) for name in (*_UNKNOWN, *_COUNTS, "real_was", "new_was", "run")
+        }
+        self.of["each"] = np.zeros(0)  # bytes of a record, about; nan: unknown
+        self.numbers: dict[tuple[str, str, str], int] = {}
+        self.names: list[tuple[str, str]] = []
+        self.current: dict[tuple[str, str], int] = {}
+        self.unread: dict[int, tuple[str, str | None]] = {}
+
+    def _number(self, cluster: str, about: str) -> int:
+        """Return a topic's number. One that was created anew is another, and what it was before is gone."""
+        topic, topic_id = identity(about)
+        if (number := self.numbers.get((cluster, topic, topic_id))) is None:
+            number = self.numbers[cluster, topic, topic_id] = len(self.names)
+            self.names.append((cluster, topic))
+        if self.current.setdefault((cluster, topic), number) != number:
+            self.of["each"][self.keys >> 32 == self.current[cluster, topic]] = 0
+            self.current[cluster, topic] = number
+        return number
+
+    def _places(self, keys: Numbers) -> Numbers:
+        """Return where logs are in the columns; make room for new ones."""
+        every = np.union1d(self.keys, keys)
+        if len(every) != len(self.keys):
+            at = np.searchsorted(every, self.keys)
+            for name, old in self.of.items():
+                self.of[name] = np.full(len(every), -1 if name in _UNKNOWN else 0, old.dtype)
+                self.of[name][at] = old
+            self.keys = every
+        return np.searchsorted(self.keys, keys)
+
+    def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> int:
+        """Take in a recheck's rows; return how many were decided by columns."""
+        about = table.column("topic_facts").unify_dictionaries().combine_chunks()
+        topics = [self._number(one.cluster, text) for text in about.dictionary.to_pylist()]
+        if not topics:
+            return 0
+        keys = np.array(topics, np.int64)[about.indices.to_numpy()] << 32 | numbers(table, "partition")
+        at, of = self._places(keys), self.of
+        start, end, size = (numbers(table, name) for name in ("log_start", "high_watermark", "size_bytes"))
+        floor = numbers(table, "floor")
+        first = (of["real"][at] < 0) & (start >= 0)
+        for name in ("real", "new"):
+            of[name][at] = np.where(first, start, of[name][at])
+        fresh = (of["run"][at] != run) & (start >= 0)
+        real, new = of["real"][at], of["new"][at]
+        gone = fresh & (start > real)  # by brokers, or another tool: under the policy, too
+        of["later"][at] += np.where(gone, np.maximum(real - new, 0), 0)
+        real, new = np.where(gone, start, real), np.where(gone, np.maximum(start, new), new)
+        for name, value in (("real_was", real), ("new_was", new), ("run", run)):
+            of[name][at] = np.where(fresh, value, of[name][at])
+        found = deciding.decide(table)
+        unread = np.where(found.target >= 0, np.maximum(found.target - np.maximum(floor, new), 0), 0)
+        of["unread"][at] += unread
+        by = table.column("floor_by")
+        for n in np.flatnonzero(unread).tolist():
+            self.unread.setdefault(int(keys[n]), (one.run, by[n].as_py()))
+        of["real"][at], of["new"][at] = real, np.maximum(new, found.target)
+        of["held"][at] += found.held
+        of["lacking"][at] += found.lacking
+        of["end"][at] = np.where(end >= 0, end, of["end"][at])
+        records = np.maximum(end - start, 1)
+        of["each"][at] = np.where(end == start, of["each"][at], np.where(size >= 0, size / records, np.nan))
+        return found.plain
+
+    def really(self, one: Recorded, table: Any) -> None:
+        """Take in what came of a run's requests: a log start that was read back, or what was asked for."""
+        said = arrow("pyarrow.compute").is_in(
+            table.column("outcome").cast("string"), value_set=arrow().array(["trimmed", "unverified"])
+        )
+        table = table.filter(said)
+        topics = table.column("topic").unify_dictionaries().combine_chunks()
+        known = [self.current.get((one.cluster, name), -1) for name in topics.dictionary.to_pylist()]
+        if not known:
+            return
+        number = np.array(known, np.int64)[topics.indices.to_numpy()]
+        keys = number << 32 | numbers(table, "partition")
+        there = np.isin(keys, self.keys)
+        at = np.searchsorted(self.keys, keys[there])
+        after = np.maximum(numbers(table, "log_start_after"), numbers(table, "request_offset"))[there]
+        np.maximum.at(self.of["real"], at, after)
+
+    def compare(self, run: int) -> None:
+        """Count what a run, now complete, and the policy have deleted."""
+        of = self.of
+        this: Bools = (of["run"] == run) & (of["real"] >= 0)
+        real, new, real_was, new_was = of["real"], of["new"], of["real_was"], of["new_was"]
+        for name, to, since in (
+            ("earlier", new, np.maximum(new_was, real)),
+            ("same", np.minimum(new, real), np.maximum(new_was, real_was)),
+            ("later", np.minimum(new, real_was), new_was),
+        ):
+            of[name] += np.where(this, np.maximum(to - since, 0), 0)
+
+    def kept(self) -> tuple[int, int]:
+        """Return the bytes that all logs hold, about: really, and under the policy."""
+        of = self.of
+        there = of["real"] >= 0
+        real, new = (
+            int(np.nansum(np.where(there, np.maximum(of["end"] - of[name], 0) * of["each"], 0)))
+            for name in ("real", "new")
+        )
+        return real, new
+
+    @property
+    def unsized(self) -> int:
+        """How many partitions have no known size."""
+        return int(np.isnan(self.of["each"]).sum())
+
+    @property
+    def never(self) -> Numbers:
+        """What was really deleted and would still be there, by log."""
+        found: Numbers = np.maximum(self.of["real"] - self.of["new"], 0)
+        return found
+
+    def totals(self) -> dict[str, int]:
+        """Return records by how they differ, and how many partitions there are, on hold, and lacking evidence."""
+        sums = {name: int(self.of[name].sum()) for name in ("earlier", "later", "same", "unread")}
+        counts = {name: int((self.of[name] > 0).sum()) for name in ("held", "lacking")}
+        return {**sums, "never": int(self.never.sum()), "partitions": len(self.keys), **counts}
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield what differs, by cluster, topic and partition."""
+        of, never = self.of, self.never
+        any_of = never + sum(of[name] for name in _COUNTS if name != "same")
+        found = np.flatnonzero(any_of)
+        names = [self.names[one] for one in (self.keys[found] >> 32).tolist()]
+        for n, (cluster, topic) in sorted(zip(found.tolist(), names, strict=True), key=lambda one: (one[1], one[0])):
+            tp = TopicPartition(topic, int(self.keys[n]) & 0xFFFFFFFF)
+            count: dict[str, Any] = {name: int(of[name][n]) for name in _COUNTS}
+            run, by = self.unread.get(int(self.keys[n]), (None, None))
+            yield Difference(cluster, *tp, never=int(never[n]), unread_by=by, unread_run=run, **count)
