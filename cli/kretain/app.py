@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "groups": ("Look", "groups", "List consumer groups, and which of them count."),
     "history": ("Look", "history", "Show past trims from the audit log."),
     "verify": ("Look", "verify", "Prove from its evidence that a trim deleted only what was allowed."),
+    "replay": ("Look", "replay", "Decide recorded runs again under another policy."),
     "report": ("Look", "report", "Write an HTML page of a plan or of past trims."),
     "ledger": ("Look", "ledger", "Show and prune what kretain remembers."),
     "disk": ("Look", "disk", "Show how full each disk is, and what the plan would free."),

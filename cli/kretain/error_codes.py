@@ -87,6 +87,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "Refusal": "refused",
     "ArchiveError": "archive",
     "StateError": "state",
+    "EvidenceError": "state",
     "MissingPartError": "missing-part",
     "SparkError": "spark",
     "KeyboardInterrupt": "interrupted",

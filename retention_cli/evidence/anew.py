@@ -34,12 +34,18 @@ from retention_cli.policy.settings import DiskRules, Settings
 
 _CODE: Final = "evidence"
 _NO_LOOKUP: Final = Unknown.because("evidence", "the run looked up other times than this policy asks for")
-_GROUPS: Final = Unknown.because("evidence", "the run required other groups (groups.require), and its floor counts those")
+_GROUPS: Final = Unknown.because(
+    "evidence", "the run required other groups (groups.require), and its floor counts those"
+)
 _EVENTS: Final = Unknown.because("evidence", "the run did not read event times, or read them otherwise")
-_WRITTEN: Final = Unknown.because("evidence", "the run did not ask when records were written (retention.min.wallclock.ms)")
+_WRITTEN: Final = Unknown.because(
+    "evidence", "the run did not ask when records were written (retention.min.wallclock.ms)"
+)
 _SIZES: Final = Unknown.because("evidence", "the run did not calculate with this size limit")
 _USAGE: Final = Unknown.because("evidence", "how full disks were is not in the evidence (watermarks)")
-_CEILING: Final = Unknown.because("evidence", "a disk ceiling is decided over all disks, and these are not in the evidence")
+_CEILING: Final = Unknown.because(
+    "evidence", "a disk ceiling is decided over all disks, and these are not in the evidence"
+)
 _SLOW: Final = -1
 _UNMANAGED: Final = -2
 

@@ -45,12 +45,16 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What was verified of a run, and what was found wrong. ``plain`` rows were checked by columns."""
+    """What was verified of a run, and what was found wrong. ``plain`` rows were checked by columns.
+
+    ``plan``: it is that of a plan, which no audit log names.
+    """
 
     run: str
     rows: int = 0
     plain: int = 0
     requests: int = 0
+    plan: bool = False
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
 
@@ -75,7 +79,7 @@ def verify_runs(state_dir: Path, names: Sequence[str], url: str | None = None) -
         MissingPartError: pyarrow is not installed.
     """
     found: dict[str, Verdict] = {}
-    for folder in folders_with_log(state_dir):
+    for folder in sorted({*folders_with_log(state_dir), *(one.parent for one in state_dir.glob(f"*/{FOLDER}"))}):
         log, broken = AuditLog(folder), ""
         chain = log.verify()
         try:
@@ -84,14 +88,14 @@ def verify_runs(state_dir: Path, names: Sequence[str], url: str | None = None) -
             runs, broken = {}, str(error)
         for name in names:
             run = runs.get(name)
-            if run is None and not (broken and (folder / FOLDER / name).is_dir()):
+            if run is None and not (folder / FOLDER / name).is_dir():
                 continue
             verdict = found[name] = Verdict(name)
             for one in chain.breaks:
                 where, _, text = log.shown(one).partition(": ")
                 verdict.tell(where, text)
             verdict.more += chain.more
-            if run is None:
+            if run is None and broken:
                 verdict.tell(str(log.path), broken)
             verify(verdict, run, _store(folder, run, name, url))
     if missing := [name for name in names if name not in found]:
@@ -112,7 +116,7 @@ def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:
 
 
 def verify(verdict: Verdict, run: Run | None, store: Store) -> None:
-    """Verify one run's files, rows and sums into a verdict. ``run`` is None if the log can't be read."""
+    """Verify one run's files, rows and sums into a verdict. ``run`` is None if the log can't be read, or has none."""
     contents = _contents(verdict, run, store)
     parts: dict[str, Part] = {}
     for name, content in sorted(contents.items()):
@@ -123,6 +127,12 @@ def verify(verdict: Verdict, run: Run | None, store: Store) -> None:
     for name, part in parts.items():
         if part.head.get("run") != verdict.run:
             verdict.tell(f"{verdict.run}/{name}", f"its head names another run, {part.head.get('run')}")
+        is_plan = part.head.get("plan") is True and name != RESULTS_NAME
+        verdict.plan |= is_plan
+        if run is None and not is_plan and not verdict.findings:
+            verdict.tell(f"{verdict.run}/{name}", "the audit log has no such run, and it is no plan's")
+        elif run is not None and is_plan:
+            verdict.tell(f"{verdict.run}/{name}", "it is marked as a plan's, and the audit log has a trim of that name")
     checked = _Checked(verdict)
     for name, part in parts.items():
         if name != RESULTS_NAME:

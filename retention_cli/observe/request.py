@@ -157,6 +157,7 @@ class FullRead(Request):
         disks: fills in what rules need to know about disks; None if no rule does.
         outside: what the sources of consumers outside Kafka's groups gave, if they were read elsewhere (F7).
         with_rows: keep every consumer as rows, and read sizes, too.
+        with_seen: keep what groups have committed, for evidence.
     """
 
     only: Collection[TopicPartition] | None = None
@@ -165,6 +166,7 @@ class FullRead(Request):
     disks: Disks | None = None
     outside: Sequence[Read] | None = None
     with_rows: bool = False
+    with_seen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,12 +54,14 @@ class PlanInputs(NamedTuple):
     """What a plan was made of: what was read and decided, the disks, and the groups of Kafka's that exist.
 
     ``disks`` are those of all brokers, if the policy speaks of disks; a broker that does not answer is one of them.
+    ``disk_parts`` has R6's part in decisions.
     """
 
     observation: Observation
     decisions: Sequence[Decision]
     disks: Sequence[Disk]
     groups: Collection[str]
+    disk_parts: Mapping[TopicPartition, tuple[tuple[int, Reason] | None, Unknown | None]] = {}
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
@@ -101,6 +103,7 @@ class PlanJob:
         clock_ms: returns this machine's time (Unix ms), for what is remembered.
         progress: called with what is being read.
         observed: called with what the plan was made of, before only the decisions are kept.
+        with_seen: what that is has what groups have committed, too, for evidence.
     """
 
     reader: ClusterReader
@@ -111,6 +114,7 @@ class PlanJob:
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
     progress: Progress = silent
     observed: Callable[[PlanInputs], None] | None = None
+    with_seen: bool = False
 
 
 class Planner(Protocol):
@@ -154,6 +158,7 @@ class LocalPlanner:
             job.clock_ms,
             disks=disks,
             outside=self.outside,
+            with_seen=job.with_seen,
         )
         seen: dict[str, GroupCommits | None] = {}
 
@@ -176,7 +181,8 @@ class LocalPlanner:
         decisions = with_owners(reader, decide_all(reader, observation, now_ms, disks))
         if job.observed is not None:
             where = () if disks is None else disks.disks
-            job.observed(PlanInputs(observation, decisions, where, seen.keys()))
+            parts = {} if disks is None else disks.parts
+            job.observed(PlanInputs(observation, decisions, where, seen.keys(), parts))
         trimmed = losing(one for one in decisions if selection.asks_for(one.tp))
         unread = unread_by_group(reader, seen, observation.gone, trimmed)
         decided = Decided(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from retention_cli.audit.chain import Chain
 from retention_cli.audit.files import folders_with_log
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.runs import Run
+from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.limits import Amount
@@ -39,8 +40,8 @@ def read_history(state_dir: Path) -> list[Run]:
 class Choice:
     """Which runs to show: those that began from ``since_ms`` on and before ``until_ms`` (Unix ms; None: no bound).
 
-    ``outcome``: a partition had it. ``topics``: names or patterns, of which the run sent a delete for one. ``limit``:
-    the last so many.
+    ``outcome``: a partition had it. ``topics``: names or patterns, and ``partitions``: the run sent a delete
+    for one of these. ``limit``: the last so many.
     """
 
     since_ms: int | None = None
@@ -48,6 +49,7 @@ class Choice:
     outcome: str | None = None
     topics: Sequence[str] = ()
     limit: int | None = None
+    partitions: Collection[TopicPartition] = ()
 
 
 def select(runs: Sequence[Run], choice: Choice) -> list[Run]:
@@ -62,13 +64,19 @@ def select(runs: Sequence[Run], choice: Choice) -> list[Run]:
         if (since is None or run.begun["at"] >= since)
         and (until is None or run.begun["at"] < until)
         and (choice.outcome is None or _count(run, choice.outcome))
-        and (not choice.topics or any(matches(choice.topics, topic) for topic in _topics(run)))
+        and (not (choice.topics or choice.partitions) or any(_is_chosen(tp, choice) for tp in _touched(run)))
     ]
     return found if choice.limit is None else found[-choice.limit :]
 
 
-def _topics(run: Run) -> set[str]:
-    return {row["topic"] for batch in run.batches.values() for row in batch["partitions"]}
+def _is_chosen(tp: TopicPartition, choice: Choice) -> bool:
+    return tp in choice.partitions or matches(choice.topics, tp.topic)
+
+
+def _touched(run: Run) -> set[TopicPartition]:
+    return {
+        TopicPartition(row["topic"], row["partition"]) for batch in run.batches.values() for row in batch["partitions"]
+    }
 
 
 def _count(run: Run, outcome: str) -> int:

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kretain.completion.complete import complete_partitions
+from kretain.completion.complete import complete_partitions, complete_runs
 from kretain.errors import Exit, UsageError
 from kretain.flows.each import each_cluster
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
-from kretain.options.common import AllPartitions, Common, OutputOption, now_ms, single_command
+from kretain.options.common import (
+    AllPartitions,
+    Common,
+    OptionGroup,
+    Output,
+    OutputOption,
+    now_ms,
+    option,
+    single_command,
+    time_ms,
+)
 from kretain.options.rules import RuleFlags
+
+
+@dataclass(frozen=True, slots=True)
+class Then(OptionGroup):
+    """When: the present, unless one of these is given."""
+
+    run: Annotated[
+        str | None,
+        option("--run", metavar="ID", help="Draw it as this run saw it.", autocompletion=complete_runs, of="explain"),
+    ] = None
+    at: Annotated[
+        int | None,
+        option("--at", metavar="TIME", parser=time_ms, help="Draw it as the last run by this time saw it."),
+    ] = None
+    evidence: Annotated[
+        str | None,
+        option(
+            "--evidence", metavar="URL", of="explain", help="Folder with the runs' folders. Default: beside the log."
+        ),
+    ] = None
 
 
 @single_command
@@ -26,22 +58,32 @@ def explain(
         ),
     ],
     flags: RuleFlags,
+    then: Then = Then(),
     inventory: Inventories = None,
     output: OutputOption = "table",
     all_rows: AllPartitions = False,
 ) -> Exit:
     """Draw a partition's log with the floor and each rule's bound, and say why.
 
+    With --run or --at it is drawn from the evidence of a trim, or of plan --evidence, and needs no cluster.
+
     Examples:
       kretain explain -p policy.yaml orders:3
 
       kretain explain -b localhost:9092 orders --consumed-after 3d
+
+      kretain explain orders:3 --run 20261121T030000Z-3f9a
     """
     from kretain.config import resolve
     from kretain.render.explain import print_explained
     from retention_cli.reports import explain as explaining
 
     name, partition = _parse(topic)
+    if then != Then():
+        if flags != RuleFlags():
+            raise UsageError("--run and --at draw what was decided: omit one-off rules")
+        state_dir = resolve(common, policy_counts=False).state_dir
+        return _past(state_dir, name, partition, then, output, every_row=all_rows)
     settings = resolve(common)
     chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
     with settings.reader() as reader, common.progress() as progress:
@@ -59,6 +101,18 @@ def explain(
         memories.save(now_ms())
     common.warn(*memories.notes)
     print_explained(found, output, every_row=all_rows)
+    return Exit.DONE
+
+
+def _past(state_dir: Path, topic: str, partition: int | None, then: Then, output: Output, *, every_row: bool) -> Exit:
+    """Draw a topic's partitions as a run saw them."""
+    from kretain.render.explain import print_explained
+    from retention_cli.evidence.replay import recorded
+    from retention_cli.reports.past import explain_past
+
+    runs = recorded(state_dir, then.evidence, None, None if then.at is None else then.at + 1)
+    past = explain_past(runs, topic, partition, then.run)
+    print_explained(past.found, output, every_row=every_row, run=past.run.run)
     return Exit.DONE
 
 

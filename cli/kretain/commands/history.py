@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
 from kretain.options.common import Common, OptionGroup, Output, OutputOption, now_ms, option, single_command
-from kretain.options.rules import topic_argument
+from kretain.options.rules import topic_argument, topic_arguments
 from kretain.options.times import TimeRange
 
 
@@ -31,7 +31,10 @@ class Which(OptionGroup):
 @single_command
 def history(
     common: Common,
-    topics: Annotated[list[str] | None, topic_argument("Show runs that trimmed these topics (names or globs).")] = None,
+    topics: Annotated[
+        list[str] | None,
+        topic_argument("Show runs that trimmed these topics or partitions.", "TOPIC[:PARTITION]"),
+    ] = None,
     which: Which = Which(),
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     all_rows: Annotated[bool, option("--all", help="Also list runs that trimmed nothing.")] = False,
@@ -49,6 +52,8 @@ def history(
       kretain history
 
       kretain history --last 7d --outcome failed
+
+      kretain history orders:3
 
       kretain history --run 20261121T030000Z-3f9a -o json
 
@@ -68,7 +73,8 @@ def history(
         return _verified(settings.state_dir, output)
     past = read_history(settings.state_dir)
     if which.run is None:
-        choice = Choice(*times.bounds(now_ms()), which.outcome, topics or (), which.limit)
+        named = topic_arguments(topics)
+        choice = Choice(*times.bounds(now_ms()), which.outcome, named.whole, which.limit, named.partitions)
         print_runs(select(past, choice), output, every_row=all_rows, none=nothing_chosen(len(past), which.outcome))
     else:
         print_run(find_run(past, which.run), output)

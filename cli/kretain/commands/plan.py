@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
-from kretain.errors import Exit, worst
+from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.notes import always, once_a_day
@@ -15,6 +16,9 @@ from kretain.options.common import Common, now_ms, single_command
 from kretain.options.plan import PlanFlags
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
+
+if TYPE_CHECKING:  # importing it is slow, and --help must be fast
+    from retention_cli.plan.make import PlanInputs
 
 
 @single_command
@@ -35,6 +39,8 @@ def plan(
 
       kretain plan -p policy.yaml --out plan.json
 
+      kretain plan -p policy.yaml --evidence
+
       kretain plan --fleet fleet.yaml --out plan.parquet
     """
     from kretain.render.plan import print_plan
@@ -43,16 +49,27 @@ def plan(
     named = rules.topic_arguments(topics)
     one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
+    if how.evidence and (spark.spark or isinstance(settings, Fleet)):
+        raise UsageError("--evidence records a plan that this process makes of one cluster: omit --spark and --fleet")
     if isinstance(settings, Fleet):
         check_one(how.inventory)
         named.check_one_cluster()
         return plan_fleet(settings, named.topics, one_off, spark, how, quiet=common.quiet)
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, named.topics, one_off, named.partitions)
-    engine = planner(shared, InventoryOption(how.inventory, selection.policy))
+    given = InventoryOption(how.inventory, selection.policy)
+    engine = planner(shared, given)
     with shared, settings.reader() as reader, common.progress() as progress:
         memories = settings.memories(reader, selection.policy.state)
-        made = plan_now(settings, reader, selection, engine, memories, progress)
+
+        def record(inputs: PlanInputs, at_ms: int) -> None:
+            from retention_cli.trim.tried import record_plan
+
+            url, has_inventory = selection.policy.audit.evidence, given.view() is not None
+            run = record_plan(inputs, reader, at_ms, settings.state_dir, url, inventory=has_inventory)
+            common.warn(f"recorded as {run}, for kretain replay, explain --run and verify")
+
+        made = plan_now(settings, reader, selection, engine, memories, progress, record if how.evidence else None)
     made = signed(named_alone(settings, made, selection), how.key)
     if how.out is not None:
         save_plan(made, how.out)

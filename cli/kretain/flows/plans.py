@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
     from retention_cli.engines.fleet.plan import FleetPlan
-    from retention_cli.plan.make import Planner
+    from retention_cli.plan.make import PlanInputs, Planner
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
     from retention_cli.state.memories import Memories
@@ -25,6 +26,7 @@ def plan_now(
     planner: Planner,
     memories: Memories,
     progress: Progress,
+    observed: Callable[[PlanInputs, int], None] | None = None,
 ) -> Plan:
     """Return the plan of one cluster as of now.
 
@@ -35,6 +37,7 @@ def plan_now(
         planner: the engine, of :func:`kretain.flows.spark.planner`.
         memories: the ledgers of clusters; what is seen is saved in them.
         progress: receives reports.
+        observed: called with what the plan is made of, with what groups have committed, and the time decided for.
 
     Raises:
         BrokerError, PolicyError, NothingMatchesError: see :class:`retention_cli.plan.make.Planner`.
@@ -50,6 +53,8 @@ def plan_now(
         lambda cluster: past_day(settings.state_dir, cluster, now, limits),
         memories,
         progress=progress,
+        observed=None if observed is None else lambda inputs: observed(inputs, now),
+        with_seen=observed is not None,
     )
     return planner.plan(job)
 

@@ -27,6 +27,9 @@ class PlanFlags(OptionGroup):
         Path | None,
         option("--key", metavar="FILE", help="Sign the plan as its requester, with this private key."),
     ] = None
+    evidence: Annotated[
+        bool, option("--evidence", of="plan", help="Record what it is based on, for replay, explain --run and verify.")
+    ] = False
     inventory: Inventories = None
     output: PlanOutputOption = "table"
     all_rows: AllPartitions = False

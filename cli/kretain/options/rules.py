@@ -61,6 +61,12 @@ class TopicArguments:
     topics: list[str] | None
     partitions: frozenset[TopicPartition] = frozenset()
 
+    @property
+    def whole(self) -> list[str]:
+        """The topics, and patterns, that stand without a partition."""
+        parted = {one.topic for one in self.partitions}
+        return [one for one in self.topics or () if one not in parted]
+
     def check_one_cluster(self) -> None:
         """Raise UsageError if partitions are named: over several clusters a topic may have other ones in each."""
         if self.partitions:

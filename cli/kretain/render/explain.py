@@ -29,14 +29,14 @@ class Marker(NamedTuple):
     text: str
 
 
-def print_explained(found: Sequence[Explained], output: str, *, every_row: bool) -> None:
-    """Print one picture per partition, or their numbers for scripts."""
+def print_explained(found: Sequence[Explained], output: str, *, every_row: bool, run: str | None = None) -> None:
+    """Print one picture per partition, or their numbers for scripts; ``run`` is the one that saw them so."""
     show(
         output,
-        {"format": FORMAT},
+        {"format": FORMAT} if run is None else {"format": FORMAT, "run": run},
         "partitions",
         map(explained_as_json, found),
-        lambda: _explained(found, every_row=every_row),
+        lambda: (run and Line(f"As run {run} saw it", "bold"), *_explained(found, every_row=every_row)),
         ("topic", "partition", "marker", "offset", "text"),
         (
             {"topic": one.facts.topic.name, "partition": one.facts.partition, **mark._asdict(), "marker": mark.name}

@@ -42,5 +42,8 @@ def _told(one: Verdict) -> Iterator[Part]:
     if (left := len(one.findings) + one.more - MOST) > 0:
         yield Line(f"{one.run}: and {count(left, 'more finding')}", "red")
     if not one.findings:
+        if one.plan:
+            yield f"{one.run}: proven. {count(one.rows, 'decision')} of a plan made again; no audit log names plans."
+            return
         rows, requests = count(one.rows, "decision"), count(one.requests, "request")
         yield f"{one.run}: proven. {rows} made again, {requests} within plan and facts; the audit log is complete."

@@ -1,0 +1,288 @@
+"""A policy over recorded runs: what it would have deleted, and what the evidence can't say (docs/replay.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, TopicFacts, Unknown
+from retention_cli.core.state_dir import StateError
+from retention_cli.core.units import timestamp
+from retention_cli.decide.decision import decide
+from retention_cli.evidence.anew import Deciding, decide_anew
+from retention_cli.evidence.files import FORMAT, content_of, facts_name, groups_of
+from retention_cli.evidence.format import FACTS, facts_table, results_table
+from retention_cli.evidence.replay import Difference, Replayed, recorded, replay, rows_about
+from retention_cli.evidence.value import Commits, Planned, ReadTimes, Result, Row, Said
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import Policy
+from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.reports.past import explain_past
+from tests.support.evidence import observation, rows, settings
+from tests.support.facts import HOUR, NOW, UNKNOWN, topic
+
+DAY = 24 * HOUR
+R1 = Settings(consumed_after_ms=DAY, named_in_full=True)
+_POLICY = "topics:\n- match: orders\n  {}\n"
+R1_TEXT = "retention.commitoffset: {enable: true, hours: %d}"
+
+
+def policy(text: str) -> Policy:
+    return parse_policy(_POLICY.format(text), "new.yaml")
+
+
+def row(
+    start: int,
+    end: int,
+    floor: int | Unknown,
+    lookups: Mapping[int, int],
+    now_ms: int = NOW,
+    about: TopicFacts | None = None,
+    **more: Any,
+) -> Row:
+    """A row of R1 after a day, whose look-ups are given by their age."""
+    answers = {now_ms - age: LookUp(offset) for age, offset in lookups.items()} | {ANCIENT_MS: LookUp(start)}
+    facts = PartitionFacts(
+        about or topic(),
+        *(0, start, end, end),
+        Floor(floor, "group:a") if isinstance(floor, int) else floor,
+        answers,
+        size_bytes=10 * (end - start),
+        leader_epoch=0,
+        **more,
+    )
+    said = decide(facts, R1, now_ms)
+    planned = Planned(said.trim_to or 0, said.topic_id, 0, said.min_commit, said.unconsumed)
+    return Row(1, facts, R1, now_ms, ReadTimes(*[now_ms] * 6), planned, Said.of(said))
+
+
+def table(some: Sequence[Row]) -> Any:
+    content = content_of(facts_table({"format": FORMAT}, some, Commits.of(some, observation([]))))
+    return next(groups_of("001-facts.parquet", content, FACTS, ("lookups",)))
+
+
+# -- one decision ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after_hours", "floor", "lookups", "wanted"),
+    [
+        (24, 70, {DAY: 50}, ("trim", 50)),
+        (48, 70, {DAY: 50}, ("hold", None)),
+        (48, 70, {DAY: 10}, ("keep", None)),
+        (12, 40, {DAY: 50}, ("trim", 40)),
+        (12, 70, {DAY: 50}, ("hold", None)),
+        (12, 70, {DAY: 100}, ("trim", 70)),
+        (24, 10, {}, ("keep", None)),
+        (24, UNKNOWN, {DAY: 50}, ("hold", None)),
+    ],
+    ids=[
+        "as it was",
+        "longer",
+        "longer, none older",
+        "shorter, floor decides",
+        "shorter",
+        "shorter, all old",
+        "",
+        "F4",
+    ],
+)
+def test_decision_anew_is_exact_or_holds(
+    after_hours: int, floor: int | Unknown, lookups: Mapping[int, int], wanted: tuple[str, int | None]
+) -> None:
+    one = row(10, 100, floor, lookups)
+    found = decide_anew(one, replace(R1, consumed_after_ms=after_hours * HOUR), DiskRules())
+    assert (found.action, found.trim_to) == wanted
+
+
+CHANGES: list[tuple[str, Settings, Callable[[PartitionFacts], PartitionFacts]]] = [
+    ("groups.require", replace(R1, require_groups=("b",)), lambda one: one._replace(floor=UNKNOWN)),
+    ("wall clock", replace(R1, min_wallclock_ms=HOUR), lambda one: one._replace(samples=UNKNOWN)),
+]
+
+
+@pytest.mark.parametrize(("name", "new", "less"), CHANGES, ids=[one[0] for one in CHANGES])
+def test_fact_that_old_settings_shaped_is_unknown_under_others(
+    name: str, new: Settings, less: Callable[[PartitionFacts], PartitionFacts]
+) -> None:
+    del name
+    one = row(10, 100, 70, {DAY: 50})
+    found, wanted = decide_anew(one, new, DiskRules()), decide(less(one.facts), new, NOW)
+    assert (found.action, found.trim_to) == (wanted.action, wanted.trim_to) == ("hold", None)
+    assert {reason.code for reason in found.reasons} == {"evidence"}
+
+
+@given(rows, settings)
+def test_same_settings_give_the_recorded_decision_others_never_more_than_the_facts_allow(
+    one: Row, new: Settings
+) -> None:
+    again = decide_anew(one, one.settings, DiskRules())
+    was = decide(one.facts, one.settings, one.now_ms)
+    if one.facts.usage is None and was.action == "trim":
+        assert again.trim_to is not None
+        assert again.trim_to >= (was.trim_to or 0)
+    found = decide_anew(one, new, DiskRules())
+    if found.trim_to is not None:
+        assert isinstance(one.facts.high_watermark, int)
+        assert found.trim_to <= one.facts.high_watermark
+
+
+offsets = st.integers(0, 60)
+
+
+@given(
+    st.lists(
+        st.builds(
+            row,
+            offsets,
+            offsets.map(lambda n: n + 60),
+            offsets.map(lambda n: n + 20) | st.just(UNKNOWN),
+            st.dictionaries(st.sampled_from([12 * HOUR, DAY, 36 * HOUR, 2 * DAY]), offsets.map(lambda n: n + 20)),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([6, 12, 24, 36, 48]),
+)
+def test_columns_and_rows_agree(some: list[Row], hours: int) -> None:
+    some = [one._replace(facts=one.facts._replace(partition=n)) for n, one in enumerate(some)]
+    under = policy(R1_TEXT % hours)
+    found = Deciding(under, lambda _why, _amount: None).decide(table(some))
+    new = under.settings_for("orders")
+    assert new is not None
+    single = [decide_anew(one, new, DiskRules()) for one in some]
+    assert found.target.tolist() == [-1 if one.trim_to is None else one.trim_to for one in single]
+    assert found.held.tolist() == [one.action == "hold" for one in single]
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+class Past:
+    """A state directory with evidence of runs, one a day."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.runs = 0
+
+    def run(self, *some: Row, trimmed: Mapping[int, int] | None = None) -> str:
+        """Record a run; ``trimmed`` has new log starts by partition."""
+        moment = timestamp(NOW + self.runs * DAY)
+        self.runs += 1
+        name = f"{moment[:19].replace('-', '').replace(':', '')}Z-{self.runs:04x}"
+        folder = self.state / "cluster" / "evidence" / name
+        folder.mkdir(parents=True)
+        head = {"format": FORMAT, "run": name}
+        (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, Commits.of(some, observation([])))))
+        results = [
+            Result("orders", partition, 1, 1, "trimmed", True, to, None, to, None, to)
+            for partition, to in (trimmed or {}).items()
+        ]
+        if results:
+            (folder / "results.parquet").write_bytes(content_of(results_table(head, results)))
+        return name
+
+    def under(self, text: str) -> Replayed:
+        return replay(recorded(self.state), policy(text))
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Past:
+    return Past(tmp_path)
+
+
+def at(day: int, start: int, end: int, floor: int, old: int, **more: Any) -> Row:
+    return row(start, end, floor, {DAY: old}, NOW + day * DAY, **more)
+
+
+def only(found: Replayed) -> Difference:
+    (one,) = found.differences()
+    return one
+
+
+def test_the_same_policy_deletes_the_same(past: Past) -> None:
+    past.run(at(0, 0, 100, 80, 50), trimmed={0: 50})
+    past.run(at(1, 50, 150, 140, 90), trimmed={0: 90})
+    found = past.under(R1_TEXT % 24)
+    assert list(found.differences()) == []
+    assert found.totals["same"] == 90
+    assert found.plain == found.decisions == 2
+    assert [(one.kept, one.under_policy) for one in found.days] == [(500, 500), (600, 600)]
+
+
+def test_what_the_policy_deletes_sooner_later_and_not_at_all_is_counted(past: Past) -> None:
+    past.run(at(0, 0, 100, 80, 50))  # a plan: nothing was trimmed
+    past.run(at(1, 0, 150, 140, 90), trimmed={0: 90})
+    past.run(at(2, 90, 200, 180, 120), trimmed={0: 120})
+    one = past.under(R1_TEXT % 24)
+    assert (only(one).earlier, only(one).later, only(one).never, only(one).same) == (50, 0, 0, 70)
+    frozen = only(past.under("hold: legal"))
+    assert (frozen.earlier, frozen.later, frozen.never, frozen.held, frozen.lacking) == (0, 0, 120, 3, 0)
+    assert [day.under_policy for day in past.under("hold: legal").days] == [1000, 1500, 2000]
+    managed_no_longer = only(replay(recorded(past.state), parse_policy("topics:\n- match: other\n", "new.yaml")))
+    assert (managed_no_longer.never, managed_no_longer.held) == (120, 0)
+
+
+def test_record_that_was_deleted_counts_from_when_the_policy_trims_beyond_it(past: Past) -> None:
+    past.run(at(0, 0, 100, 80, 50), trimmed={0: 50})
+    past.run(row(50, 200, 180, {2 * DAY: 70, DAY: 90}, NOW + DAY), trimmed={0: 90})
+    one = only(past.under(R1_TEXT % 48))
+    assert (one.later, one.same, one.never, one.lacking) == (50, 20, 20, 1)
+
+
+def test_what_brokers_deleted_is_gone_under_any_policy(past: Past) -> None:
+    past.run(at(0, 0, 100, 80, 50))
+    past.run(at(1, 95, 150, 90, 90))
+    assert past.under("hold: legal").totals["never"] == 0
+
+
+def test_records_that_no_group_had_read_are_named(past: Past) -> None:
+    first = past.run(row(0, 100, 30, {DAY: 50}))
+    past.run(at(1, 0, 100, 30, 60))
+    one = only(past.under("retention.ms: 24h"))
+    assert (one.unread, one.unread_by, one.unread_run) == (30, "group:a", first)
+
+
+def test_topic_that_was_created_anew_is_another_log(past: Past) -> None:
+    past.run(at(0, 0, 100, 80, 50), trimmed={0: 50})
+    past.run(at(1, 0, 10, 8, 5, about=topic(topic_id="id-2")), trimmed={0: 5})
+    found = past.under("hold: legal")
+    assert [one.never for one in found.differences()] == [50, 5]
+    assert [(day.kept, day.under_policy) for day in found.days] == [(500, 1000), (50, 100)]
+
+
+def test_time_range_chooses_runs_and_none_is_an_error(past: Past) -> None:
+    names = [past.run(at(day, 0, 100, 80, 50)) for day in range(3)]
+    chosen = recorded(past.state, None, NOW // 1000 * 1000 + DAY, NOW + 2 * DAY)
+    assert [one.run for one in chosen] == names[1:2]
+    with pytest.raises(StateError, match="no evidence of runs"):
+        recorded(past.state, None, NOW + 9 * DAY)
+
+
+def test_partition_is_drawn_as_a_run_saw_it(past: Past) -> None:
+    first = past.run(at(0, 0, 100, 80, 50))
+    past.run(at(1, 50, 150, 140, 90))
+    runs = recorded(past.state)
+    assert [one.decision.trim_to for one in explain_past(runs, "orders", 0, first).found] == [50]
+    assert [one.decision.trim_to for one in explain_past(runs, "orders", None, None).found] == [90]
+    assert rows_about(runs[0], "orders", 1) == []
+    with pytest.raises(StateError, match="no run by then has evidence of orders:7"):
+        explain_past(runs, "orders", 7, None)
+
+
+def test_disk_ceiling_holds_what_other_rules_keep(past: Past) -> None:
+    past.run(at(0, 0, 100, 10, 0), at(0, 0, 100, 80, 50)._replace())
+    under = parse_policy(f"log.retention.disk.usage.percent: 80\n{_POLICY.format(R1_TEXT % 24)}", "new.yaml")
+    some = [at(0, 0, 100, 10, 0), at(0, 0, 100, 80, 50), at(0, 100, 100, 80, 50)]
+    found = Deciding(under, lambda _why, _amount: None).decide(table(some))
+    new = under.settings_for("orders")
+    assert new is not None
+    assert found.held.tolist() == [decide_anew(one, new, under.disks).action == "hold" for one in some]
+    assert np.array_equal(found.target, [-1 if one.said.trim_to is None else one.said.trim_to for one in some])
