@@ -221,9 +221,12 @@ def _looked_up(table: Any, cutoff: Numbers, end: Numbers) -> tuple[Numbers, Numb
     below, above = plain & (at <= cutoff[row]), plain & (at >= cutoff[row]) & (at != ANCIENT_MS)
     np.maximum.at(low, row[below], offset[below])
     np.minimum.at(high, row[above], offset[above])
+    high = np.maximum(low, high)
+    exact = plain & (at == cutoff[row])
+    low[row[exact]] = high[row[exact]] = offset[exact]
     ancient = plain & (at == ANCIENT_MS)
     front[row[ancient]] = offset[ancient]
-    return low, np.maximum(low, high), front
+    return low, high, front
 
 
 def identity(about: str) -> tuple[str, str]:

@@ -21,21 +21,21 @@ from retention_cli.evidence.files import FORMAT, content_of, facts_name, groups_
 from retention_cli.evidence.format import FACTS, facts_table, results_table
 from retention_cli.evidence.replay import Difference, Replayed, recorded, replay, rows_about
 from retention_cli.evidence.value import Commits, Planned, ReadTimes, Result, Row, Said
-from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.reports.past import explain_past
-from tests.support.evidence import observation, rows, settings
-from tests.support.facts import HOUR, NOW, UNKNOWN, topic
+from tests.support.evidence import observation
+from tests.support.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
+from tests.support.facts import policy as parsed
 
 DAY = 24 * HOUR
 R1 = Settings(consumed_after_ms=DAY, named_in_full=True)
-_POLICY = "topics:\n- match: orders\n  {}\n"
-R1_TEXT = "retention.commitoffset: {enable: true, hours: %d}"
+_POLICY = "version: 1\ntopics:\n- match: orders\n{}"
+R1_TEXT = "  retention.commitoffset.enable: true\n  retention.commitoffset.hours: %d\n"
 
 
 def policy(text: str) -> Policy:
-    return parse_policy(_POLICY.format(text), "new.yaml")
+    return parsed(_POLICY.format(text))
 
 
 def row(
@@ -119,19 +119,16 @@ def test_fact_that_old_settings_shaped_is_unknown_under_others(
     assert {reason.code for reason in found.reasons} == {"evidence"}
 
 
-@given(rows, settings)
-def test_same_settings_give_the_recorded_decision_others_never_more_than_the_facts_allow(
-    one: Row, new: Settings
+@given(logs(), settings, settings)
+def test_decision_anew_is_that_of_a_reading_for_the_new_policy_or_holds_more(
+    log: Log, old: Settings, new: Settings
 ) -> None:
-    again = decide_anew(one, one.settings, DiskRules())
-    was = decide(one.facts, one.settings, one.now_ms)
-    if one.facts.usage is None and was.action == "trim":
-        assert again.trim_to is not None
-        assert again.trim_to >= (was.trim_to or 0)
-    found = decide_anew(one, new, DiskRules())
-    if found.trim_to is not None:
-        assert isinstance(one.facts.high_watermark, int)
-        assert found.trim_to <= one.facts.high_watermark
+    one = row(0, 1, 0, {})._replace(facts=log.facts(old), settings=old)
+    found, truth = decide_anew(one, new, DiskRules()), decide(log.facts(new), new, NOW)
+    if any(reason.code == "evidence" for reason in found.reasons):
+        assert (found.trim_to or -1) <= (truth.trim_to or -1)
+    else:
+        assert (found.action, found.trim_to) == (truth.action, truth.trim_to)
 
 
 offsets = st.integers(0, 60)
@@ -223,10 +220,10 @@ def test_what_the_policy_deletes_sooner_later_and_not_at_all_is_counted(past: Pa
     past.run(at(2, 90, 200, 180, 120), trimmed={0: 120})
     one = past.under(R1_TEXT % 24)
     assert (only(one).earlier, only(one).later, only(one).never, only(one).same) == (50, 0, 0, 70)
-    frozen = only(past.under("hold: legal"))
+    frozen = only(past.under("  hold: legal\n"))
     assert (frozen.earlier, frozen.later, frozen.never, frozen.held, frozen.lacking) == (0, 0, 120, 3, 0)
-    assert [day.under_policy for day in past.under("hold: legal").days] == [1000, 1500, 2000]
-    managed_no_longer = only(replay(recorded(past.state), parse_policy("topics:\n- match: other\n", "new.yaml")))
+    assert [day.under_policy for day in past.under("  hold: legal\n").days] == [1000, 1500, 2000]
+    managed_no_longer = only(replay(recorded(past.state), parsed("version: 1\ntopics:\n- match: other\n")))
     assert (managed_no_longer.never, managed_no_longer.held) == (120, 0)
 
 
@@ -240,20 +237,20 @@ def test_record_that_was_deleted_counts_from_when_the_policy_trims_beyond_it(pas
 def test_what_brokers_deleted_is_gone_under_any_policy(past: Past) -> None:
     past.run(at(0, 0, 100, 80, 50))
     past.run(at(1, 95, 150, 90, 90))
-    assert past.under("hold: legal").totals["never"] == 0
+    assert past.under("  hold: legal\n").totals["never"] == 0
 
 
 def test_records_that_no_group_had_read_are_named(past: Past) -> None:
     first = past.run(row(0, 100, 30, {DAY: 50}))
     past.run(at(1, 0, 100, 30, 60))
-    one = only(past.under("retention.ms: 24h"))
+    one = only(past.under("  retention.ms: 24h\n"))
     assert (one.unread, one.unread_by, one.unread_run) == (30, "group:a", first)
 
 
 def test_topic_that_was_created_anew_is_another_log(past: Past) -> None:
     past.run(at(0, 0, 100, 80, 50), trimmed={0: 50})
     past.run(at(1, 0, 10, 8, 5, about=topic(topic_id="id-2")), trimmed={0: 5})
-    found = past.under("hold: legal")
+    found = past.under("  hold: legal\n")
     assert [one.never for one in found.differences()] == [50, 5]
     assert [(day.kept, day.under_policy) for day in found.days] == [(500, 1000), (50, 100)]
 
@@ -277,9 +274,8 @@ def test_partition_is_drawn_as_a_run_saw_it(past: Past) -> None:
         explain_past(runs, "orders", 7, None)
 
 
-def test_disk_ceiling_holds_what_other_rules_keep(past: Past) -> None:
-    past.run(at(0, 0, 100, 10, 0), at(0, 0, 100, 80, 50)._replace())
-    under = parse_policy(f"log.retention.disk.usage.percent: 80\n{_POLICY.format(R1_TEXT % 24)}", "new.yaml")
+def test_disk_ceiling_holds_what_other_rules_keep() -> None:
+    under = parsed(f"disks: {{log.retention.disk.usage.percent: 80}}\n{_POLICY.format(R1_TEXT % 24)}")
     some = [at(0, 0, 100, 10, 0), at(0, 0, 100, 80, 50), at(0, 100, 100, 80, 50)]
     found = Deciding(under, lambda _why, _amount: None).decide(table(some))
     new = under.settings_for("orders")
