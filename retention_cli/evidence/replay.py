@@ -252,13 +252,15 @@ class _Logs:
 
     def _places(self, keys: Numbers) -> Numbers:
         """Return where logs are in the columns; make room for new ones."""
+        at = np.searchsorted(self.keys, keys)
+        if len(self.keys) and (self.keys[np.minimum(at, len(self.keys) - 1)] == keys).all():
+            return at
         every = np.union1d(self.keys, keys)
-        if len(every) != len(self.keys):
-            at = np.searchsorted(every, self.keys)
-            for name, old in self.of.items():
-                self.of[name] = np.full(len(every), -1 if name in _UNKNOWN else 0, old.dtype)
-                self.of[name][at] = old
-            self.keys = every
+        places = np.searchsorted(every, self.keys)
+        for name, old in self.of.items():
+            self.of[name] = np.full(len(every), -1 if name in _UNKNOWN else 0, old.dtype)
+            self.of[name][places] = old
+        self.keys = every
         return np.searchsorted(self.keys, keys)
 
     def recheck(self, run: int, one: Recorded, table: Any, deciding: Deciding) -> int:
