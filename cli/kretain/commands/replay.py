@@ -21,10 +21,11 @@ def replay(
     evidence: EvidenceUrl = None,
     output: OutputOption = "table",
 ) -> Exit:
-    """Decide recorded runs again under another policy: what it would have deleted, and kept.
+    """Decide recorded runs again under another policy.
 
-    Reads the evidence of trims, and of plans with --evidence. Needs no cluster. Exits with 3 if the policy would have
-    deleted records that a group had not read. What the evidence does not say is on hold, and counts as kept.
+    Shows what it would have deleted and kept. Reads the evidence of trims, and of plans with --evidence. Needs no
+    cluster. Exits with 3 if the policy would have deleted records that a group had not read. What the evidence does not
+    say is on hold, and counts as kept.
 
     Examples:
       kretain replay -p new.yaml --last 30d
