@@ -253,7 +253,8 @@ class _Logs:
     def _there(self, keys: Numbers) -> Bools:
         """Return which keys are in the columns: numpy's own isin and unique take many times as long."""
         at = np.searchsorted(self.keys, keys)
-        return np.append(self.keys, -1)[at] == keys
+        found: Bools = np.append(self.keys, -1)[at] == keys
+        return found
 
     def _places(self, keys: Numbers) -> Numbers:
         """Return where logs are in the columns; make room for new ones."""

@@ -121,6 +121,8 @@ def print_run(run: Run, output: str) -> None:
                 ],
                 [None if row["outcome"] in ("trimmed", "unchanged") else "red" for row in rows],
             ),
+            run.evidence
+            and Line(f"kretain explain TOPIC:PARTITION --run {run.run} draws one as the run saw it.", "dim"),
             *(
                 (
                     BLANK,

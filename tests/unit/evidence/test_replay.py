@@ -21,6 +21,8 @@ from retention_cli.evidence.files import FORMAT, content_of, facts_name, groups_
 from retention_cli.evidence.format import FACTS, facts_table, results_table
 from retention_cli.evidence.replay import Difference, Replayed, recorded, replay, rows_about
 from retention_cli.evidence.value import Commits, Planned, ReadTimes, Result, Row, Said
+from retention_cli.evidence.verify import verify_runs
+from retention_cli.observe.floors.fold import Seen
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.reports.past import explain_past
@@ -169,15 +171,18 @@ class Past:
         self.state = state
         self.runs = 0
 
-    def run(self, *some: Row, trimmed: Mapping[int, int] | None = None) -> str:
+    def run(
+        self, *some: Row, trimmed: Mapping[int, int] | None = None, by: Sequence[Seen] = (), **head_more: Any
+    ) -> str:
         """Record a run; ``trimmed`` has new log starts by partition."""
         moment = timestamp(NOW + self.runs * DAY)
         self.runs += 1
         name = f"{moment[:19].replace('-', '').replace(':', '')}Z-{self.runs:04x}"
         folder = self.state / "cluster" / "evidence" / name
         folder.mkdir(parents=True)
-        head = {"format": FORMAT, "run": name}
-        (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, Commits.of(some, observation([])))))
+        head = {"format": FORMAT, "run": name, **head_more}
+        commits = Commits.of(some, observation([*by]))
+        (folder / facts_name(1)).write_bytes(content_of(facts_table(head, some, commits)))
         results = [
             Result("orders", partition, 1, 1, "trimmed", True, to, None, to, None, to)
             for partition, to in (trimmed or {}).items()
@@ -272,6 +277,27 @@ def test_partition_is_drawn_as_a_run_saw_it(past: Past) -> None:
     assert rows_about(runs[0], "orders", 1) == []
     with pytest.raises(StateError, match="no run by then has evidence of orders:7"):
         explain_past(runs, "orders", 7, None)
+
+
+@pytest.mark.parametrize(
+    ("is_plan", "wrong", "found"),
+    [
+        (True, False, []),
+        (True, True, ["trim_to was 51; by the facts it is 50"]),
+        (False, False, ["the audit log has no such run, and it is no plan's"]),
+    ],
+    ids=["plan", "plan with a wrong decision", "trim that the log does not name"],
+)
+def test_verify_accepts_evidence_without_a_log_from_plans_alone(
+    past: Past, *, is_plan: bool, wrong: bool, found: list[str]
+) -> None:
+    one = row(0, 100, 80, {DAY: 50})
+    if wrong:
+        one = one._replace(said=one.said._replace(trim_to=51))
+    name = past.run(one, by=[Seen("a", "orders", "commit", [(0, 80, 0)])], plan=is_plan)
+    (verdict,) = verify_runs(past.state, [name])
+    assert [text.partition(" (")[0] for _, text in verdict.findings] == found
+    assert verdict.plan == is_plan
 
 
 def test_disk_ceiling_holds_what_other_rules_keep() -> None:
