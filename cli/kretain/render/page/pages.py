@@ -300,7 +300,8 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Element:
             ),
             left=4,
         ),
-        note=f"{len(newest)} of {count(len(rows), 'run')}, newest first. kretain history --run ID shows one, kretain explain TOPIC:PARTITION --run ID draws it.",
+        note=f"{len(newest)} of {count(len(rows), 'run')}, newest first. kretain history --run ID shows one, "
+        "kretain explain TOPIC:PARTITION --run ID draws a partition as it was.",
     )
 
 
