@@ -70,19 +70,20 @@ def decide_anew(row: Row, settings: Settings, rules: DiskRules) -> Decision:
     found = decide(low, settings, now_ms)
     if high is not low:
         other = decide(high, settings, now_ms)
-        if (found.action, found.trim_to) != (other.action, other.trim_to):
+        if found.action == "hold" or (found.action, found.trim_to) != (other.action, other.trim_to):
             found = decide(lacking, settings, now_ms)
     return found if rules.percent is None else held_by_disks(found, _CEILING)
 
 
 def _between(answers: Mapping[int, Maybe[LookUp]], at_ms: int, end: int) -> tuple[LookUp, LookUp]:
-    """Return the least and the most that a look-up could have given: of a later time it gives no less."""
+    """Return what allows least and most of all that a look-up can have given: of a later time it gives no less."""
     found = [(time, one) for time, one in answers.items() if not isinstance(one, Unknown)]
     low = max((one.offset for time, one in found if time < at_ms), default=0)
     high = min(
         (one.offset for time, one in found if time > at_ms and one.note is None and time != ANCIENT_MS), default=end
     )
-    return LookUp(low), LookUp(max(low, high))
+    ends = LookUp(low), LookUp(max(low, high))
+    return ends[::-1] if at_ms == ANCIENT_MS else ends  # there the larger offset allows less (G9)
 
 
 def _as_known(row: Row, settings: Settings, rules: DiskRules) -> PartitionFacts:
