@@ -57,7 +57,15 @@ def audit(world: World) -> list[dict[str, Any]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent.name != "_groups"
+    }
+
+
+def manifests(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*.json") if path.parent.name != "_groups"]
 
 
 def whole_and_tidy(folder: Path) -> bool:
@@ -125,7 +133,7 @@ def test_audit_log_and_dry_run_name_the_archived_offsets(world: World, topic: st
     assert not place.exists()
     world.trim(plan, text)
     lines = audit(world)
-    assert [line["event"] for line in lines] == ["run", "archive", "batch", "result", "end"]
+    assert [line["event"] for line in lines] == ["run", "archive", "evidence", "batch", "result", "evidence", "end"]
     told = lines[1]["partitions"][0]
     assert (told["topic"], told["url"], told["from"], told["to"], told["records"]) == (
         topic,
@@ -206,7 +214,7 @@ def test_topic_recreated_during_archiving_leaves_no_manifest(
     monkeypatch.setattr(ClusterReader, "read_whole", recreated)
     got = trim(world, topic, place)
     assert got.outcome == "held"
-    assert list(place.rglob("*.json")) == []
+    assert manifests(place) == []
 
 
 def test_records_deleted_before_archiving_are_reported_and_the_rest_archived(
@@ -290,7 +298,7 @@ def test_partition_that_is_not_archived_completely_holds(
     got = trim(world, topic, place)
     assert got.outcome == "held"
     assert said in got.reasons[0].text
-    assert len(list(place.rglob("*.json"))) == segments
+    assert len(manifests(place)) == segments
     assert world.ends(topic) == (0, 1_200)
 
 
@@ -480,7 +488,7 @@ def test_segment_deleted_before_the_trim_holds(
 
     def raced(self, *arguments):
         done = honest(self, *arguments)
-        for path in place.rglob("*.json"):
+        for path in manifests(place):
             path.unlink()
         return done
 
