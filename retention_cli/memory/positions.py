@@ -204,6 +204,7 @@ class LogNow(NamedTuple):
     was seen to count under a leader epoch above ``cut_until`` was seen after the cut; None if that is known of none.
     ``last_epoch`` is the epoch of the log's last record, None if unknown. Where ``in_doubt``, kretain could not ask
     whether the log is the one it remembers: no commit counts, and those beyond H are still refused.
+    ``ended`` has leader epochs of commits, and where each ended.
     """
 
     high_watermark: int
@@ -214,6 +215,7 @@ class LogNow(NamedTuple):
     last_epoch: int | None = None
     cut_until: int | None = None
     in_doubt: bool = False
+    ended: tuple[tuple[int, int], ...] = ()
 
     @property
     def proves(self) -> int:
@@ -230,10 +232,12 @@ class Logs:
         """Those that were cut, or that do not know all leader epochs of the commits on them."""
         self._doubtful: dict[int, LogNow] = {}
         self._in_doubt: list[int] = []
+        self._ended: list[tuple[int, int, int]] = []
         for place, one in logs:
             rows.append((_key(place), one.high_watermark, NONE, one.proves, _NO_CUT if one.cut is None else one.cut))
-            if one.cut is not None or one.unknown_epochs or one.unasked_epochs or one.in_doubt:
+            if one.cut is not None or one.unknown_epochs or one.unasked_epochs or one.in_doubt or one.ended:
                 self.special[place] = one
+            self._ended += ((_key(place), epoch, end) for epoch, end in one.ended)
             if one.in_doubt:
                 self._in_doubt.append(_key(place))
             if one.unknown_epochs or one.unasked_epochs:
@@ -261,8 +265,8 @@ class Logs:
     def judged(self, commits: Positions) -> tuple[Positions, Positions, Positions]:
         """Return the commits that count, those that are refused, and those of which that can't be told (F5).
 
-        A commit beyond H is of another log. One with a leader epoch counts if the leader knows that epoch; one without
-        counts unless it lies beyond where the log was cut.
+        A commit beyond H is of another log. One with a leader epoch counts if the leader knows that epoch and the
+        offset is not beyond its end; one without counts unless it lies beyond where the log was cut.
         """
         keys, high, _, proves, cut = self._ends.columns
         if not len(keys):
@@ -274,11 +278,22 @@ class Logs:
             log = self._doubtful[int(mine[n])]
             known[n] &= int(own[n]) not in log.unasked_epochs
             foreign[n] = int(own[n]) in log.unknown_epochs
+        known &= ~self._beyond(at, own, offset)
         if self._in_doubt:
             known &= (offset > high[at]) | ~np.isin(mine, self._in_doubt)
         refused = (offset > high[at]) | np.where(own == NONE, offset > cut[at], foreign)
         counted = commits.with_proven(proves[at]).where(known & ~refused)
         return counted, commits.where(known & refused), commits.where(~known)
+
+    def _beyond(self, at: Numbers, own: Numbers, offset: Numbers) -> Mask:
+        """Return, for each commit on the log at ``at``, whether it is beyond the end of its own leader epoch."""
+        if not self._ended:
+            return np.zeros(len(at), np.bool_)
+        key, epoch, end = np.array(self._ended, np.int64).T
+        names = np.searchsorted(self._ends.columns[_KEY], key) << 32 | epoch
+        order = np.argsort(names)
+        n, found = _found(at << 32 | own & 0xFFFFFFFF, names[order])
+        return found & (offset > end[order][n])
 
 
 def packed(head: Any, sections: Sequence[Positions]) -> bytes:

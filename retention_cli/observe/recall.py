@@ -98,8 +98,8 @@ class Remembered:
             elif cut is not None:
                 self.cuts[tp] = cut
         if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
-            unanswered = _unanswered_epochs(ends)
-            logs = {tp: self._log_now(tp, read[tp].high_watermark, unanswered) for tp in self.cuts}
+            answered = _answered_epochs(ends)
+            logs = {tp: self._log_now(tp, read[tp].high_watermark, answered) for tp in self.cuts}
             cuts = Logs((tp, log) for tp, log in logs.items() if log is not None)
             self.memory.judge(lambda: cuts, {tp.topic for tp in logs}, list(logs))
 
@@ -127,35 +127,41 @@ class Remembered:
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
-        unanswered = _unanswered_epochs(commit_epochs)
+        answered = _answered_epochs(commit_epochs)
 
         def logs() -> Logs:
-            read = ((tp, self._log_now(tp, one.high_watermark, unanswered)) for tp, one in facts.items())
+            read = ((tp, self._log_now(tp, one.high_watermark, answered)) for tp, one in facts.items())
             return Logs((tp, log) for tp, log in read if log is not None)
 
-        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, unanswered) is not None]
+        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, answered) is not None]
         self.memory.judge(logs, {tp.topic for tp in self.partitions}, cuts)
 
     def _log_now(
         self,
         tp: TopicPartition,
         high_watermark: Maybe[int],
-        unanswered: Mapping[TopicPartition, tuple[set[int], set[int]]],
+        answered: Mapping[TopicPartition, tuple[set[int], set[int], dict[int, int]]],
     ) -> LogNow | None:
         if isinstance(high_watermark, Unknown):
             return None
         epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
         if tp in self.doubts:
             return LogNow(high_watermark, epoch, in_doubt=True)
-        unknown, unasked = unanswered.get(tp, ((), ()))
+        unknown, unasked, ended = answered.get(tp, ((), (), {}))
         offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
-        return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until)
+        beyond = tuple((one, end) for one, end in sorted(ended.items()) if end < high_watermark)
+        return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until, ended=beyond)
 
 
-def _unanswered_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
-    """Return, per partition, the leader epochs that its leader does not know, and those that it did not answer for."""
-    unanswered: dict[TopicPartition, tuple[set[int], set[int]]] = {}
+def _answered_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int], dict[int, int]]]:
+    """Return, per partition, leader epochs that its leader does not know, those unanswered, and where others end."""
+    answered: dict[TopicPartition, tuple[set[int], set[int], dict[int, int]]] = {}
     for (tp, epoch), answer in ends.items():
-        if isinstance(answer, (NotFound, RequestFailedError)):
-            unanswered.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
-    return unanswered
+        unknown, unasked, ended = answered.setdefault(tp, (set(), set(), {}))
+        if isinstance(answer, NotFound):
+            unknown.add(epoch)
+        elif isinstance(answer, RequestFailedError):
+            unasked.add(epoch)
+        else:
+            ended[epoch] = answer.offset
+    return answered

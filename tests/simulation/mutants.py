@@ -194,6 +194,12 @@ MUTANTS: Final = (
         "            return LogNow(high_watermark, epoch, in_doubt=True)",
         "            return None",
     ),
+    Mutant(
+        "F5: beyond the end of its epoch counts once it is gone",
+        "memory/positions.py",
+        "known &= ~self._beyond(at, own, offset)",
+        "pass",
+    ),
     Mutant("F5: what was refused counts later", "memory/positions.py", ".where(known & ~refused)", ".where(known)"),
     Mutant("M2: memories are never cut", "observe/lineage.py", "cut = end if end < reach else None", "cut = None"),
     Mutant(
@@ -284,6 +290,8 @@ _TWICE: Final = (
 ELSEWHERE: Final = {
     "F8 and F9 never hold": _TWICE,
     "F9: a coordinator that moved is let be": _TWICE,
+    "F5: beyond the end of its epoch counts once it is gone": "a recreated topic, an election and an expired commit "
+    "have to meet: tests/simulation/test_kept.py has the sequence",
     "F5: a log in doubt refuses nothing": "a lost answer, an election and a foreign commit have to meet: "
     "tests/simulation/test_kept.py has the sequence",
     "report: no answer is a failure": "what was not answered is sent again after a recheck, until it is; "

@@ -181,6 +181,23 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 1, 0),
         ],
     ),
+    "a commit beyond the end of its own leader epoch, once it has expired (F5, F6)": (
+        "R1",
+        [
+            ("produce", 0, 0, 4, 4),
+            ("produce", 0, 0, 4, 4),
+            ("read", 1, 0, 1, 1),
+            ("recreate", 0, 0),
+            ("produce", 0, 0, 4, 4),
+            ("elect", 0, 0),
+            ("produce", 0, 0, 4, 4),
+            ("plan", 0, 0),
+            ("delete_offsets", 1, 0),
+            ("plan", 0, 0),
+            ("saved", 6, 1),
+            ("finish", 6),
+        ],
+    ),
     "a commit beyond H, while where an epoch ends could not be asked (F5, M4)": (
         "R1 tenant @one",
         [

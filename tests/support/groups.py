@@ -25,6 +25,7 @@ LOG = st.builds(
     unasked_epochs=st.sampled_from([frozenset(), frozenset(), frozenset({2})]),
     cut=st.sampled_from([None, None, 2]),
     last_epoch=st.sampled_from([None, 0]),
+    ended=st.sampled_from([(), (), ((1, 2),), ((0, 1), (1, 3))]),
 )
 LOGS = st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), LOG, max_size=9)
 LogOf = Callable[[tuple[str, int]], LogNow | None]

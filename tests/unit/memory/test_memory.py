@@ -211,6 +211,15 @@ def test_commit_with_a_leader_epoch_unknown_to_the_leader_is_refused() -> None:
     assert memory.counted.keys() == {("orders", 2)}
 
 
+def test_commit_beyond_the_end_of_its_leader_epoch_stays_open() -> None:
+    """F5: it is another log's, so once it is deleted it proves nothing (F6)."""
+    memory = GroupMemory()
+    memory.update(Positions.of({"orders": [(0, 40, 1), (1, 41, 1), (2, 42, None)]}), IDS, b"1", 1)
+    judge(memory, lambda _place: LogNow(100, 2, ended=((0, 10), (1, 40))))
+    assert memory.open.keys() == {("orders", 1)}
+    assert memory.counted.keys() == {("orders", 0), ("orders", 2)}
+
+
 def test_commit_beyond_the_end_of_a_log_in_doubt_is_refused_and_others_stay_open() -> None:
     """F5: whichever log it is, it ends before that commit. What lies below may be of another one (M4)."""
     memory = GroupMemory()
