@@ -293,7 +293,8 @@ class Logs:
         names = np.searchsorted(self._ends.columns[_KEY], key) << 32 | epoch
         order = np.argsort(names)
         n, found = _found(at << 32 | own & 0xFFFFFFFF, names[order])
-        return found & (offset > end[order][n])
+        beyond: Mask = found & (offset > end[order][n])
+        return beyond
 
 
 def packed(head: Any, sections: Sequence[Positions]) -> bytes:
