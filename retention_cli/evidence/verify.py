@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from retention_cli.archive.store import Store
 from retention_cli.audit.files import folders_with_log
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.runs import Event, Run
+from retention_cli.audit.signature import is_signed
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence import plain
 from retention_cli.evidence.checks import (
@@ -30,6 +31,9 @@ from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_na
 from retention_cli.evidence.format import EvidenceError, results_of, rows_of
 from retention_cli.evidence.value import Result, Row
 from retention_cli.evidence.writer import FOLDER
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 SHOWN: Final = 1_000
 """At most this many findings are kept of a run; the others are counted."""
@@ -66,13 +70,16 @@ class Verdict:
             self.more += 1
 
 
-def verify_runs(state_dir: Path, names: Sequence[str], url: str | None = None) -> list[Verdict]:
+def verify_runs(
+    state_dir: Path, names: Sequence[str], url: str | None = None, keys: Collection[Ed25519PublicKey] = ()
+) -> list[Verdict]:
     """Verify runs by name, in the order given.
 
     Args:
         state_dir: where the audit logs are.
         names: the runs.
         url: where their evidence is: the folder of the cluster. None: beside the log, else where the log says.
+        keys: one of these must have signed each run; none: signatures are not looked at.
 
     Raises:
         StateError: a log can't be read, or there is no such run.
@@ -83,9 +90,9 @@ def verify_runs(state_dir: Path, names: Sequence[str], url: str | None = None) -
         log, broken = AuditLog(folder), ""
         chain = log.verify()
         try:
-            runs = log.runs()
+            runs, signed = log.runs(), _signed(log, keys)
         except StateError as error:
-            runs, broken = {}, str(error)
+            runs, signed, broken = {}, set(), str(error)
         for name in names:
             run = runs.get(name)
             if run is None and not (folder / FOLDER / name).is_dir():
@@ -97,10 +104,25 @@ def verify_runs(state_dir: Path, names: Sequence[str], url: str | None = None) -
             verdict.more += chain.more
             if run is None and broken:
                 verdict.tell(str(log.path), broken)
+            if keys and name not in signed:
+                verdict.tell(f"{log.path} {name}", "not signed: no given key signed its end, or more of it follows")
             verify(verdict, run, _store(folder, run, name, url))
     if missing := [name for name in names if name not in found]:
         raise StateError(f"there is no run {missing[0]!r} in the audit log; kretain history lists them")
     return [found[name] for name in names]
+
+
+def _signed(log: AuditLog, keys: Collection[Ed25519PublicKey]) -> set[str]:
+    """Return the runs whose last line is a signature, by one of these keys, right after their end."""
+    found: set[str] = set()
+    end: object = None
+    for event in log.events() if keys else ():
+        run = event["run"]
+        found.discard(run)
+        if end == run and any(is_signed(event, key) for key in keys):
+            found.add(run)
+        end = run if event["event"] == "end" else None
+    return found
 
 
 def _store(folder: Path, run: Run | None, name: str, url: str | None) -> Store:

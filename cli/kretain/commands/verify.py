@@ -29,6 +29,10 @@ def verify(
             "--evidence", metavar="URL", help="Folder with the runs' folders. Default: beside the log, or as logged."
         ),
     ] = None,
+    public_key: Annotated[
+        list[str] | None,
+        option("--public-key", metavar="KEY", help="Have each run signed by this key (or another one given)."),
+    ] = None,
     output: OutputOption = "table",
 ) -> Exit:
     """Prove from its evidence that a trim deleted only what was allowed.
@@ -44,8 +48,10 @@ def verify(
     from kretain.config import resolve
     from kretain.render.verify import print_verdicts
     from retention_cli.evidence.verify import verify_runs
+    from retention_cli.policy.keys import public_keys
 
-    found = verify_runs(resolve(common, policy_counts=False).state_dir, list(dict.fromkeys(runs)), evidence)
+    keys = public_keys(public_key or ()).values()
+    found = verify_runs(resolve(common, policy_counts=False).state_dir, list(dict.fromkeys(runs)), evidence, keys)
     print_verdicts(found, output)
     if not (wrong := [one for one in found if one.findings]):
         return Exit.DONE
