@@ -187,6 +187,7 @@ def test_every_block_in_docs_has_a_known_language() -> None:
         "properties",
         "sql",
         "python",
+        "sql",
     }
 
 

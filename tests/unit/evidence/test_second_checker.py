@@ -1,0 +1,144 @@
+"""docs/evidence.sql, which shares no code with ``kretain verify``, agrees with it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, Unknown
+from retention_cli.decide.decision import decide
+from retention_cli.evidence.value import Result, Row, Said
+from retention_cli.evidence.verify import verify_runs
+from tests.support.evidence import RUN, left_behind, trimmed, usual
+from tests.support.facts import HOUR, NOW
+
+SQL = (Path(__file__).parents[3] / "docs" / "evidence.sql").read_text()
+
+
+def by_sql(folder: Path) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as database:
+        database.execute("SET VARIABLE run = ?", [str(folder / "evidence" / RUN)])
+        return database.execute(SQL).fetchall()
+
+
+def by_verify(folder: Path) -> list[str]:
+    return [f"{one.where}: {one.text}" for one in verify_runs(folder.parent, [RUN])[0].findings]
+
+
+def drawn(row: Row, draw: random.Random) -> Row:
+    """Return a row of other rules and facts, decided: each fact near a border, or unknown."""
+    one, unknown = row.facts, Unknown.because("x", "y")
+    start: Any = one.log_start
+    low: Any = one.floor.offset  # type: ignore[union-attr]
+    end: Any = one.high_watermark
+
+    def near(*values: int) -> int:
+        return max(start - 2, draw.choice(values) + draw.randrange(-2, 3))
+
+    minimum, age = NOW - 3 * HOUR, draw.choice([2 * HOUR, HOUR // 2])
+    settings = replace(
+        row.settings,
+        consumed_after_ms=draw.choice([None, HOUR, HOUR, 8 * 24 * HOUR]),
+        min_timestamp_ms=draw.choice([None, minimum, NOW + 1]),
+        forced_age_ms=draw.choice([None, age]),
+        forced_age_guarded=draw.random() < 0.5,
+        unconsumed=draw.choice(["hold", "trim"]),
+        allow_ancient=draw.random() < 0.2,
+        allow_empty=draw.random() < 0.2,
+        hold=draw.choice([None] * 9 + ["audit"]),
+        named_in_full=draw.random() < 0.9,
+        trim_compacted=draw.random() < 0.5,
+        event_time_ms=draw.choice([None] * 9 + [HOUR]),
+    )
+    about = replace(
+        one.topic,
+        cleanup_policy=draw.choice(
+            [one.topic.cleanup_policy] * 7 + [frozenset({"compact"}), frozenset({"compact", "delete"}), unknown]
+        ),
+        retention_ms=draw.choice([one.topic.retention_ms] * 7 + [-1, unknown]),
+        topic_id=draw.choice([one.topic.topic_id] * 9 + [unknown]),
+        internal=draw.random() < 0.05,
+    )
+    data = {minimum: LookUp(near(start, low, end)), NOW + 1: LookUp(end)}
+    times = {NOW - after: LookUp(near(start, low, end)) for after in (HOUR, 2 * HOUR, HOUR // 2) if draw.random() < 0.9}
+    facts = one._replace(
+        topic=about,
+        last_stable_offset=draw.choice([end, end, near(start, low), unknown]),
+        log_start=draw.choice([start] * 9 + [unknown, end]),
+        high_watermark=draw.choice([end] * 9 + [unknown]),
+        floor=draw.choice([one.floor] * 5 + [unknown, Floor(start, one.floor.by)]),  # type: ignore[union-attr]
+        lookups=times | {ANCIENT_MS: draw.choice([LookUp(start)] * 9 + [LookUp(start + 1), unknown])},
+        data_lookups=data if draw.random() < 0.9 else {minimum: unknown},
+        clock=draw.choice([None] * 9 + [unknown]),
+    )
+    said = decide(facts, settings, NOW)
+    planned = row.planned._replace(
+        trim_to=said.trim_to or 0, topic_id=said.topic_id, unconsumed=said.unconsumed, min_commit=said.min_commit
+    )
+    return row._replace(facts=facts, settings=settings, said=Said.of(said), planned=planned)
+
+
+def damaged(row: Row, draw: random.Random) -> Row:
+    """Return a row of which something does not follow from the rest, or might not."""
+    said, facts, step = row.said, row.facts, draw.choice([-1, 1, 1000])
+    return draw.choice(
+        [
+            row._replace(said=said._replace(trim_to=(said.trim_to or 5) + step)),
+            row._replace(said=said._replace(action=draw.choice(["trim", "hold", "keep", "skip"]))),
+            row._replace(said=said._replace(rule=draw.choice(["consumed", "forced-age", "min-timestamp"]))),
+            row._replace(said=said._replace(limited_by=draw.choice([None, "G1", "G2"]))),
+            row._replace(reads=row.reads._replace(ends=row.reads.ends + draw.choice([-600, 9_000]))),
+            row._replace(now_ms=row.now_ms + draw.choice([-2, 4_000])),
+            row._replace(planned=row.planned._replace(trim_to=row.planned.trim_to + step)),
+            row._replace(planned=row.planned._replace(unconsumed=0, min_commit=draw.choice([None, 2**60]))),
+            row._replace(planned=row.planned._replace(leader_epoch=draw.choice([1, 99]))),
+            row._replace(facts=facts._replace(floor=Floor(draw.randrange(2**34), "group:other"))),
+            row._replace(facts=facts._replace(leader_epoch=9)),
+            row._replace(facts=facts._replace(high_watermark=5)),
+            row._replace(settings=replace(row.settings, hold="audit")),
+        ]
+    )
+
+
+def wrong(result: Result, draw: random.Random) -> Result:
+    asked = result.request_offset or 0
+    return draw.choice(
+        [
+            result._replace(request_offset=asked + draw.choice([-1, 1])),
+            result._replace(sent_ms=NOW + draw.choice([10, 31_000])),
+            result._replace(log_start_after=draw.choice([None, asked - 1])),
+            result._replace(records=result.records + 1),
+            result._replace(outcome="failed"),
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_checkers_accept_what_a_trim_leaves_behind(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    plain, seen = usual(200, topics=40, seed=seed)
+    rows = [drawn(one, draw) for one in plain]
+    left_behind(tmp_path / "c", rows, seen, trimmed(rows))
+    assert by_verify(tmp_path / "c") == []
+    assert by_sql(tmp_path / "c") == []
+    assert {one.said.action for one in rows} == {"trim", "hold", "keep", "skip"}
+    assert {one.said.rule for one in rows} > {"consumed", "min-timestamp", "forced-age"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_checkers_find_the_same_rows_of_damaged_evidence(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    plain, seen = usual(60, topics=60, seed=seed)
+    rows = [one for one in (drawn(one, draw) for one in plain) if one.settings.event_time_ms is None]
+    rows = [damaged(one, draw) if draw.random() < 0.5 else one for one in rows]
+    results = [wrong(one, draw) if draw.random() < 0.2 else one for one in trimmed(rows)]
+    left_behind(tmp_path / "c", rows, seen, results)
+    told = by_verify(tmp_path / "c")
+    second = {f"{topic}-{partition}" for topic, partition, _ in by_sql(tmp_path / "c") if topic}
+    first = {str(row.facts.tp) for row in rows if any(f"{row.facts.tp}:" in one for one in told)}
+    assert second == first, (sorted(first ^ second), told)
