@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -29,6 +30,7 @@ from retention_cli.core.model import (
 )
 from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
+from retention_cli.evidence.checks import decided
 from retention_cli.evidence.value import DiskPart, Planned, ReadTimes, Result, Row, Said
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.observe.floors.fold import Seen
@@ -179,6 +181,79 @@ def usual(count: int, *, topics: int = 400, groups: int = 3, seed: int = 7) -> t
             found.append(Row(1, facts, kept, NOW, reads, planned, Said.of(said)))
     seen = [Seen(group, topic, "commit", rows) for (group, topic), rows in commits.items()]
     return found, observation(seen)
+
+
+def drawn(row: Row, draw: random.Random, *, every: bool = False) -> Row:
+    """Return a row of other rules and facts, decided: each fact near a border, or unknown. ``every`` rule, or a few."""
+    one, unknown = row.facts, Unknown.because("x", "y")
+    start: Any = one.log_start
+    low: Any = one.floor.offset  # type: ignore[union-attr]
+    end: Any = one.high_watermark
+
+    def near(*values: int) -> int:
+        return max(start - 2, draw.choice(values) + draw.randrange(-2, 3))
+
+    minimum, age = NOW - 3 * HOUR, draw.choice([2 * HOUR, HOUR // 2])
+    settings = replace(
+        row.settings,
+        consumed_after_ms=draw.choice([None, HOUR, HOUR, 8 * 24 * HOUR]),
+        min_timestamp_ms=draw.choice([None, minimum, NOW + 1]),
+        forced_age_ms=draw.choice([None, age]),
+        forced_age_guarded=draw.random() < 0.5,
+        unconsumed=draw.choice(["hold", "trim"]),
+        allow_ancient=draw.random() < 0.2,
+        allow_empty=draw.random() < 0.2,
+        hold=draw.choice([None] * 9 + ["audit"]),
+        named_in_full=draw.random() < 0.9,
+        trim_compacted=draw.random() < 0.5,
+        event_time_ms=draw.choice([None] * 9 + [HOUR]),
+    )
+    about = replace(
+        one.topic,
+        cleanup_policy=draw.choice(
+            [one.topic.cleanup_policy] * 7 + [frozenset({"compact"}), frozenset({"compact", "delete"}), unknown]
+        ),
+        retention_ms=draw.choice([one.topic.retention_ms] * 7 + [-1, unknown]),
+        topic_id=draw.choice([one.topic.topic_id] * 9 + [unknown]),
+        internal=draw.random() < 0.05,
+    )
+    data = {minimum: LookUp(near(start, low, end)), NOW + 1: LookUp(end)}
+    times: dict[int, LookUp | Unknown] = {
+        NOW - after: LookUp(near(start, low, end)) for after in (HOUR, 2 * HOUR, HOUR // 2) if draw.random() < 0.9
+    }
+    fronts: list[LookUp | Unknown] = [*[LookUp(start)] * 9, LookUp(start + 1), unknown]
+    facts = one._replace(
+        topic=about,
+        last_stable_offset=draw.choice([end, end, near(start, low), unknown]),
+        log_start=draw.choice([start] * 9 + [unknown, end]),
+        high_watermark=draw.choice([end] * 9 + [unknown]),
+        floor=draw.choice([one.floor] * 5 + [unknown, Floor(start, one.floor.by)]),  # type: ignore[union-attr]
+        lookups={**times, ANCIENT_MS: draw.choice(fronts)},
+        data_lookups=data if draw.random() < 0.9 else {minimum: unknown},
+        clock=draw.choice([None] * 9 + [unknown]),
+    )
+    disks = None
+    if every:
+        disks = DiskPart(None, draw.choice([None, unknown]))
+        settings = replace(
+            settings,
+            event_time_ms=draw.choice([None, HOUR]),
+            min_wallclock_ms=draw.choice([None, HOUR]),
+            watch_first_ms=draw.choice([None, None, HOUR]),
+        )
+        samples = [Sample(NOW - hours * HOUR, near(start, end)) for hours in (3, 2, 0)]
+        facts = facts._replace(
+            topic=replace(about, timestamp_type=draw.choice(["CreateTime", "LogAppendTime"])),
+            newest=EventMax(minimum + HOUR, end - 1, True),
+            samples=sorted(samples, key=lambda one: one.high_watermark),
+            stamped_below=near(start, end),
+            watched_since_ms=draw.choice([None, NOW - 2 * HOUR, NOW]),
+        )
+    said = decided(Row(1, facts, settings, NOW, row.reads, row.planned, row.said, disks))
+    planned = row.planned._replace(
+        trim_to=said.trim_to or 0, topic_id=said.topic_id, unconsumed=said.unconsumed, min_commit=said.min_commit
+    )
+    return row._replace(facts=facts, settings=settings, said=Said.of(said), planned=planned, disks=disks)
 
 
 def observation(seen: list[Seen], **more: Any) -> Observation:

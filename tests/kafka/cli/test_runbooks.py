@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import getpass
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -371,6 +374,40 @@ def test_hold_runbook_reports_an_ineffective_hold(here: World, shell: Shell) -> 
     here.configure(topic, {"retention.ms": "-1", "cleanup.policy": "compact"})
     assert "cleanup.policy" in books.run("legal-hold", "check", topic, check=5).out
     assert here.ends(topic) == (0, 10)
+
+
+# -- who deleted it --------------------------------------------------------------------------------
+
+
+def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_it_back(
+    here: World, shell: Shell, tmp_path: Path
+) -> None:
+    """A policy that deletes by age, whoever has read it; who looks has no cluster."""
+    topic = here.topic("missed")
+    archiving.produce(here, topic, archiving.odd_flights(400))
+    here.commit(f"{topic}-slow", topic, 120)
+    books = shell(
+        f'version: 1\ntopics:\n  - match: "{topic}"\n    retention.ms: 1h\n    archive: {tmp_path / "archive"}'
+    )
+    before = archiving.whole(here, topic)
+    here.cli("trim", "-p", str(books.policy), "--yes", check=0)
+    assert here.ends(topic)[0] == 400
+    look = partial(books.run, "who-deleted", KRETAIN_BOOTSTRAP_SERVER="localhost:1")
+    said = look(topic, "--partition", "0", "--offset", "250").out
+    assert "proven" in said
+    (row,) = (line for line in said.splitlines() if "forced-age" in line)
+    assert re.search(rf"group:{topic}-slow\W+120\W+280\b", row)
+    digest = hashlib.sha256(books.policy.read_bytes()).hexdigest()
+    assert digest in said
+    assert f'"user": "{getpass.getuser()}"' in said
+    assert "forced-age" not in look(topic, "--partition", "0", "--offset", "400").out
+    target = here.topic("brought-back")
+    books.run("undo", topic, "--to", target, "--yes")
+    assert archiving.whole(here, target) == before
+    (facts,) = here.state_dir.glob("*/evidence/*/001-facts.parquet")
+    facts.write_bytes(facts.read_bytes()[:-9])
+    assert "3. By which rule" not in look(topic, check=1).out
+    assert "No run of kretain" in look(target, check=1).out
 
 
 # -- undo ------------------------------------------------------------------------------------------

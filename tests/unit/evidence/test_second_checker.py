@@ -10,12 +10,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, Unknown
-from retention_cli.decide.decision import decide
-from retention_cli.evidence.value import Result, Row, Said
+from retention_cli.core.codes import Code
+from retention_cli.core.model import Floor
+from retention_cli.evidence.value import Result, Row
 from retention_cli.evidence.verify import verify_runs
-from tests.support.evidence import RUN, left_behind, trimmed, usual
-from tests.support.facts import HOUR, NOW
+from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
+from tests.support.facts import NOW
 
 SQL = (Path(__file__).parents[3] / "docs" / "evidence.sql").read_text()
 
@@ -30,59 +30,6 @@ def by_verify(folder: Path) -> list[str]:
     return [f"{one.where}: {one.text}" for one in verify_runs(folder.parent, [RUN])[0].findings]
 
 
-def drawn(row: Row, draw: random.Random) -> Row:
-    """Return a row of other rules and facts, decided: each fact near a border, or unknown."""
-    one, unknown = row.facts, Unknown.because("x", "y")
-    start: Any = one.log_start
-    low: Any = one.floor.offset  # type: ignore[union-attr]
-    end: Any = one.high_watermark
-
-    def near(*values: int) -> int:
-        return max(start - 2, draw.choice(values) + draw.randrange(-2, 3))
-
-    minimum, age = NOW - 3 * HOUR, draw.choice([2 * HOUR, HOUR // 2])
-    settings = replace(
-        row.settings,
-        consumed_after_ms=draw.choice([None, HOUR, HOUR, 8 * 24 * HOUR]),
-        min_timestamp_ms=draw.choice([None, minimum, NOW + 1]),
-        forced_age_ms=draw.choice([None, age]),
-        forced_age_guarded=draw.random() < 0.5,
-        unconsumed=draw.choice(["hold", "trim"]),
-        allow_ancient=draw.random() < 0.2,
-        allow_empty=draw.random() < 0.2,
-        hold=draw.choice([None] * 9 + ["audit"]),
-        named_in_full=draw.random() < 0.9,
-        trim_compacted=draw.random() < 0.5,
-        event_time_ms=draw.choice([None] * 9 + [HOUR]),
-    )
-    about = replace(
-        one.topic,
-        cleanup_policy=draw.choice(
-            [one.topic.cleanup_policy] * 7 + [frozenset({"compact"}), frozenset({"compact", "delete"}), unknown]
-        ),
-        retention_ms=draw.choice([one.topic.retention_ms] * 7 + [-1, unknown]),
-        topic_id=draw.choice([one.topic.topic_id] * 9 + [unknown]),
-        internal=draw.random() < 0.05,
-    )
-    data = {minimum: LookUp(near(start, low, end)), NOW + 1: LookUp(end)}
-    times = {NOW - after: LookUp(near(start, low, end)) for after in (HOUR, 2 * HOUR, HOUR // 2) if draw.random() < 0.9}
-    facts = one._replace(
-        topic=about,
-        last_stable_offset=draw.choice([end, end, near(start, low), unknown]),
-        log_start=draw.choice([start] * 9 + [unknown, end]),
-        high_watermark=draw.choice([end] * 9 + [unknown]),
-        floor=draw.choice([one.floor] * 5 + [unknown, Floor(start, one.floor.by)]),  # type: ignore[union-attr]
-        lookups=times | {ANCIENT_MS: draw.choice([LookUp(start)] * 9 + [LookUp(start + 1), unknown])},
-        data_lookups=data if draw.random() < 0.9 else {minimum: unknown},
-        clock=draw.choice([None] * 9 + [unknown]),
-    )
-    said = decide(facts, settings, NOW)
-    planned = row.planned._replace(
-        trim_to=said.trim_to or 0, topic_id=said.topic_id, unconsumed=said.unconsumed, min_commit=said.min_commit
-    )
-    return row._replace(facts=facts, settings=settings, said=Said.of(said), planned=planned)
-
-
 def damaged(row: Row, draw: random.Random) -> Row:
     """Return a row of which something does not follow from the rest, or might not."""
     said, facts, step = row.said, row.facts, draw.choice([-1, 1, 1000])
@@ -91,7 +38,7 @@ def damaged(row: Row, draw: random.Random) -> Row:
             row._replace(said=said._replace(trim_to=(said.trim_to or 5) + step)),
             row._replace(said=said._replace(action=draw.choice(["trim", "hold", "keep", "skip"]))),
             row._replace(said=said._replace(rule=draw.choice(["consumed", "forced-age", "min-timestamp"]))),
-            row._replace(said=said._replace(limited_by=draw.choice([None, "G1", "G2"]))),
+            row._replace(said=said._replace(limited_by=draw.choice([None, Code.G1, Code.G2]))),
             row._replace(reads=row.reads._replace(ends=row.reads.ends + draw.choice([-600, 9_000]))),
             row._replace(now_ms=row.now_ms + draw.choice([-2, 4_000])),
             row._replace(planned=row.planned._replace(trim_to=row.planned.trim_to + step)),
