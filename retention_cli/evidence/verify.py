@@ -293,9 +293,13 @@ def _announced(run: Run, asked: Mapping[tuple[int, str, int], Result], checked: 
             there.add(key)
             one = asked.get(key)
             where = f"{run.run} batch {number}, {row['topic']}-{row['partition']}"
+            if one is None and run.end is None:  # any recheck before it may be the one that it rests on
+                rests = [n for n in range(1, len(seq) + 1) if seq[facts_name(n)] < int(batch.get("seq", 0))]
+                facts = [found for n in rests if (found := checked.facts.get((n, *key[1:]))) is not None]
+                if all(found.allowed is None or row["target"] > found.allowed for found in facts):
+                    yield Finding(where, f"a trim to {row['target']:,} was announced; no recheck and plan allow it")
+                continue
             if one is None:
-                if run.end is None:
-                    continue
                 yield Finding(where, "announced in the audit log, and no evidence of it")
                 continue
             fact = checked.facts.get((one.recheck or 0, one.topic, one.partition))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.audit.log import AuditLog
 from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, Unknown
 from retention_cli.evidence import plain
 from retention_cli.evidence.checks import allowed_by, decided, wrong_decision, wrong_floor, wrong_times
@@ -147,6 +148,18 @@ def test_each_line_of_the_log_that_is_changed_or_dropped_is_found(folder: Path) 
                 assert findings(folder), n
             except Exception as error:  # its first line is gone, and with it the run
                 assert "there is no run" in str(error), error
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_announced_delete_of_a_run_that_crashed_is_within_its_facts(folder: Path, beyond: int) -> None:
+    left_behind(folder, ROWS, SEEN, RESULTS)
+    run, facts, batch = (json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()[:3])
+    for path in (folder / "audit.jsonl", folder / "audit.head", folder / "evidence" / RUN / "results.parquet"):
+        path.unlink()
+    batch["partitions"][0]["target"] += beyond
+    for event in (run, facts, batch):
+        AuditLog(folder).append({name: value for name, value in event.items() if name not in ("seq", "prev")})
+    assert ["was announced; no recheck" in one for one in findings(folder)] == [True] * beyond
 
 
 @given(st.integers(0, 11), st.data())
