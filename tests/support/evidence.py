@@ -234,16 +234,20 @@ def drawn(row: Row, draw: random.Random, *, every: bool = False) -> Row:
     )
     disks = None
     if every:
-        disks = DiskPart(None, draw.choice([None, unknown]))
+        disks, rule = DiskPart(None, draw.choice([None, unknown])), draw.randrange(1, 5)
         settings = replace(
             settings,
-            event_time_ms=draw.choice([None, HOUR]),
+            consumed_after_ms=HOUR if rule == 1 else None,
+            event_time_ms=HOUR if rule == 2 else None,
+            min_timestamp_ms=minimum if rule == 3 else None,
+            forced_age_ms=age if rule == 4 else None,
+            named_in_full=True,
             min_wallclock_ms=draw.choice([None, HOUR]),
             watch_first_ms=draw.choice([None, None, HOUR]),
         )
         samples = [Sample(NOW - hours * HOUR, near(start, end)) for hours in (3, 2, 0)]
         facts = facts._replace(
-            topic=replace(about, timestamp_type=draw.choice(["CreateTime", "LogAppendTime"])),
+            topic=replace(one.topic, timestamp_type=draw.choice(["CreateTime", "LogAppendTime"])),
             newest=EventMax(minimum + HOUR, end - 1, True),
             samples=sorted(samples, key=lambda one: one.high_watermark),
             stamped_below=near(start, end),
