@@ -64,6 +64,7 @@ ORDER BY sent_utc, part"
 note "committed: up to where the group that was furthest behind had read. unread: how many of the records it had not."
 
 step "4. Whose policy"
+# shellcheck disable=SC2086  # names of runs have no spaces
 cat "$KRETAIN_STATE_DIR"/*/audit*.jsonl | python3 -c '
 import json, sys
 wanted = sys.argv[1:]

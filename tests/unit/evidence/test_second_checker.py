@@ -14,7 +14,9 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Floor
 from retention_cli.evidence.value import Result, Row
 from retention_cli.evidence.verify import verify_runs
-from tests.support.evidence import RUN, drawn, left_behind, trimmed, usual
+from retention_cli.observe.floors.fold import Kind, Seen
+from retention_cli.observe.request import Observation
+from tests.support.evidence import RUN, drawn, left_behind, observation, trimmed, usual
 from tests.support.facts import NOW
 
 SQL = (Path(__file__).parents[3] / "docs" / "evidence.sql").read_text()
@@ -52,6 +54,19 @@ def damaged(row: Row, draw: random.Random) -> Row:
     )
 
 
+def other_commits(seen: Observation, draw: random.Random) -> Observation:
+    """Return what was seen, with some groups' commits of another kind, of another epoch, or gone altogether."""
+
+    def changed(one: Seen) -> Seen | None:
+        kinds: tuple[Kind, ...] = (*["commit"] * 12, "gone", "missing", "refused")  # type: ignore[arg-type]
+        kind, other = draw.choice(kinds), draw.choice([None] * 8 + ["epoch", "none"])
+        if other == "epoch":
+            return Seen(one.group, one.topic, "commit", [(n, offset, 2) for n, offset, _ in one.commits])
+        return None if other == "none" else Seen(one.group, one.topic, kind, one.commits)
+
+    return observation([new for one in seen.passes[0].seen if (new := changed(one)) is not None])
+
+
 def wrong(result: Result, draw: random.Random) -> Result:
     asked = result.request_offset or 0
     return draw.choice(
@@ -83,6 +98,7 @@ def test_both_checkers_find_the_same_rows_of_damaged_evidence(seed: int, tmp_pat
     plain, seen = usual(60, topics=60, seed=seed)
     rows = [one for one in (drawn(one, draw) for one in plain) if one.settings.event_time_ms is None]
     rows = [damaged(one, draw) if draw.random() < 0.5 else one for one in rows]
+    seen = other_commits(seen, draw)
     results = [wrong(one, draw) if draw.random() < 0.2 else one for one in trimmed(rows)]
     left_behind(tmp_path / "c", rows, seen, results)
     told = by_verify(tmp_path / "c")
