@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from retention_cli.archive.layout import Manifest, Source
+from retention_cli.archive.layout import ArchiveError, Manifest, Source
 from retention_cli.archive.positions import Positions, keep
+from retention_cli.archive.sealing import Keys
 from retention_cli.archive.store import Store
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
@@ -59,6 +60,8 @@ class Archiver(ABC):
     """The files of the policy's keys, the newest first."""
     _stores: dict[tuple[str, ...], Store] = field(default_factory=dict, init=False)
     _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict, init=False)
+    _sealed: dict[TopicPartition, frozenset[str]] = field(default_factory=dict, init=False)
+    """The ids of the keys that copies are encrypted with."""
 
     @abstractmethod
     def copy(
@@ -69,10 +72,29 @@ class Archiver(ABC):
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return the copied partitions whose log may have been replaced since, each with the reason (M2)."""
+        """Return the copied partitions whose log may have been replaced since, or whose key is gone, each with why."""
         marks = {tp: self._marks[tp] for tp in copied if tp in self._marks}
-        others = other_log(self.reader, marks, leaders)
-        return {tp: Reason("archive", f"{tp} was archived, and is held: {why}") for tp, why in others.items()}
+        why = self._locked(copied) | other_log(self.reader, marks, leaders)
+        return {tp: Reason("archive", f"{tp} was archived, and is held: {text}") for tp, text in why.items()}
+
+    def _locked(self, copied: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return the copies that today's key files do not decrypt: a file may have been replaced since they were made.
+
+        Another machine may also have encrypted them with another key under the same path.
+        """
+        sealed = {tp: ids for tp in copied if (ids := self._sealed.get(tp))}
+        if not sealed:
+            return {}
+        given, problem = frozenset[str](), "no file of archive.key has it"
+        try:
+            given = frozenset(Keys.read(self.keys).secrets)
+        except ArchiveError as error:
+            problem = str(error)
+        return {
+            tp: f"its copy is encrypted with the key of id {min(ids - given)}, and {problem}"
+            for tp, ids in sealed.items()
+            if ids - given
+        }
 
     def keep(self, url: str, positions: Positions) -> None:
         """Keep a topic's positions with its records.
@@ -101,7 +123,11 @@ class Archiver(ABC):
         return self._stores[place]
 
     def note(self, tp: TopicPartition, done: Archived, log_start: int) -> None:
-        """Keep the last segment's marks from the log start on: if they match, so does everything before them."""
+        """Keep the last segment's marks from the log start on: if they match, so does everything before them.
+
+        Keep the ids of all segments' keys, too.
+        """
+        self._sealed[tp] = frozenset(file.key for one in done.segments for file in one.files if file.key)
         last = max(done.segments, key=lambda one: one.end, default=None)
         self._marks[tp] = () if last is None else tuple(mark for mark in last.marks if mark[0] >= log_start)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from retention_cli.plan.target import Target
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
 from retention_cli.trim.journal import AuditJournal
 from retention_cli.trim.recheck import Recheck
+from tests.support.archives import SOURCE, sample, written
 from tests.support.evidence import observation
 
 TP = TopicPartition("orders", 0)
@@ -110,6 +113,72 @@ def test_log_that_differs_from_its_copy_holds() -> None:
     reason = Reason("archive", "the log was cut back")
     sorted_ = after(ArchivedFirst(Copier(copied(), reason)), target())
     assert (sorted_.ready, sorted_.held[TP].reasons) == ({}, (reason,))
+
+
+class Sealer(Archiver):
+    """Copies 30 records, encrypted with the policy's key of that moment."""
+
+    def copy(self, wanted, progress):  # noqa: ARG002
+        url = next(iter(wanted.values()))[0]
+        done = Archived(SOURCE, url, 0, 30, (written(self.store(url), sample()),))
+        self.note(TP, done, log_start=30)  # of no log: only the key is looked at
+        return {TP: done}
+
+
+def same(key: Path) -> tuple[Path, ...]:
+    return (key,)
+
+
+def replaced(key: Path) -> tuple[Path, ...]:
+    key.write_bytes(os.urandom(32))
+    return (key,)
+
+
+def lost(key: Path) -> tuple[Path, ...]:
+    key.unlink()
+    return (key,)
+
+
+def rotated(key: Path) -> tuple[Path, ...]:
+    newer = key.with_name("newer.key")
+    newer.write_bytes(os.urandom(32))
+    return (newer, key)
+
+
+def dropped(key: Path) -> tuple[Path, ...]:
+    return rotated(key)[:1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (same, None),
+        (rotated, None),
+        (replaced, "no file of archive.key has it"),
+        (dropped, "no file of archive.key has it"),
+        (lost, "can't be read"),
+        (lambda _key: (), "no file of archive.key has it"),
+    ],
+)
+def test_copy_that_no_key_file_decrypts_any_longer_releases_nothing(tmp_path: Path, change, said: str | None) -> None:
+    """The key may be replaced or lost between the copy and the delete: then the log has the only records to read."""
+
+    class Reader:
+        def epoch_ends(self, wanted, leaders):  # noqa: ARG002
+            return {}
+
+    key, url = tmp_path / "archive.key", str(tmp_path / "archive")
+    key.write_bytes(os.urandom(32))
+    gate = ArchivedFirst(Sealer(Reader(), SOURCE.cluster_id))  # type: ignore[arg-type]
+    wanted = {TP: target(30, start=0, topic_id=SOURCE.topic_id)}
+    seen = replace(fresh({"orders": url}), archive_keys=(str(key),))
+    gate.copy(gate.sort(wanted, seen).uncopied, silent)
+    sorted_ = gate.sort(wanted, replace(seen, archive_keys=tuple(map(str, change(key)))))
+    if said is None:
+        assert sorted_.ready == wanted
+    else:
+        assert sorted_.ready == {}
+        assert said in sorted_.held[TP].reasons[0].text
 
 
 @pytest.mark.parametrize(
