@@ -244,7 +244,7 @@ def _beside(name: str, kind: str = "tmp") -> str:
 def write_local(at: str, content: Any) -> None:
     """Write, sync and rename a file: after a power failure either the old or the new file exists, complete."""
     folder, name = os.path.split(at)
-    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    _make_folders(folder)
     beside = os.path.join(folder, _beside(name))  # noqa: PTH118
     try:
         with open(beside, "xb") as file:  # noqa: PTH123
@@ -258,6 +258,16 @@ def write_local(at: str, content: Any) -> None:
         raise
     _sweep(folder)
     sync_folder(folder)
+
+
+def _make_folders(folder: str) -> None:
+    """Create a folder and those above it: a file in it is lost in a power failure if the name of one of them is."""
+    if not os.path.isdir(folder or "."):  # noqa: PTH112
+        above = os.path.dirname(folder)  # noqa: PTH120
+        _make_folders(above)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)  # noqa: PTH102
+        sync_folder(above or ".")
 
 
 def _sweep(folder: str) -> None:

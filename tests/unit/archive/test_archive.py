@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -281,6 +282,21 @@ def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: pyte
         store.write("a/x", b"after")
     assert store.read("a/x") == b"before"
     assert store.files() == ["a/x"]
+
+
+def test_names_of_new_folders_are_on_disk_before_a_write_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was archived is deleted from the log next: a power failure must not lose the folders above it."""
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr("os.fsync", noted)
+    manifest = written(Store(str(tmp_path / "new" / "archive")), sample())
+    file = tmp_path / "new" / "archive" / manifest.path
+    assert synced >= {one.stat().st_ino for one in file.parents if one.is_relative_to(tmp_path)}
 
 
 def test_object_store_gets_complete_objects_without_renames() -> None:

@@ -180,6 +180,7 @@ store.Store(sys.argv[1]).write("day=x/1.parquet", b"theirs")
 
 
 def test_temporary_file_is_removed_once_it_is_a_day_old(tmp_path: Path) -> None:
+    (tmp_path / "day=x").mkdir()  # else the first fsync is the new folder's
     killed = subprocess.run([sys.executable, "-c", WRITING, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
     (left,) = tmp_path.rglob("*.tmp")
