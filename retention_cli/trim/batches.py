@@ -157,11 +157,10 @@ class Trimmer:
                     self.journal.result(number, known)
         except StateError as error:
             audit_problem = str(error)
-        try:
-            if self.recorder is not None and self.recorder.rechecks:
-                self.recorder.results(list(self._told.results(state.rows, state.planned)))
-        except StateError as error:  # the trim is done: report it, and that the evidence lacks its end
-            audit_problem = audit_problem or str(error)
+        if (unkept := self._keep_results()) is not None:
+            interrupted |= isinstance(unkept, KeyboardInterrupt)
+            audit_problem = audit_problem or str(unkept) or "interrupted before the results were written as evidence"
+            stopped_by = stopped_by or (None if isinstance(unkept, (StateError, KeyboardInterrupt)) else unkept)
         rows = [state.rows[one.tp] for one in self.plan.decisions]
         return TrimReport(
             self.run,
@@ -176,6 +175,15 @@ class Trimmer:
             sent=self._sent,
             stopped_by=stopped_by,
         )
+
+    def _keep_results(self) -> Exception | KeyboardInterrupt | None:
+        """Write what came of each partition as evidence; return what went wrong. The trim is done, and is reported."""
+        try:
+            if self.recorder is not None and self.recorder.rechecks:
+                self.recorder.results(list(self._told.results(self._state.rows, self._state.planned)))
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (what was deleted must be told whatever it is)
+            return error
+        return None
 
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
         """Recheck the waiting partitions, and trim as many of them as the recheck's time allows."""
