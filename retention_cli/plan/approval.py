@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from retention_cli.audit.lock import user_name
 from retention_cli.core.errors import Refusal
 from retention_cli.core.files import read_file
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed, check, key_id, sign, statement
 from retention_cli.core.strict_json import parse_json
@@ -195,6 +195,17 @@ def lacking(
     except Refusal as error:
         return Reason("approval", f"{why}: {error}")
     return None
+
+
+def unseen(more: TopicPartition | None, rules: ApproveRules | None, shown: Offered | None) -> Reason | None:
+    """Return why an approval does not cover a partition of which more would go than the plan's row says; None: it may.
+
+    A plan can be edited before it is approved, and be carried out in parts: so its totals alone don't bound it. Such a
+    trim needs no approval where it is small, but the audit log would count it as approved.
+    """
+    if more is None or rules is None or shown is None or not isinstance(shown.approval, Approval):
+        return None
+    return Reason("approval", f"the trim would delete more of {more} than the plan showed its approver: plan again")
 
 
 def approved(shown: Offered | None, rules: ApproveRules, now_ms: int, run: Amount | None = None) -> Approval:

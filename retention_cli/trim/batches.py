@@ -266,7 +266,8 @@ class Trimmer:
         run = state.done + total(Amount(one.records, one.size_bytes, one.unconsumed) for one in may_go)
         broken = self.rechecks.exceeded(run)
         if self.deleter is not None and run.records:
-            broken += self.rechecks.unapproved(run, state.asked)
+            more = next((tp for tp, one in targets.items() if one.records > state.planned[tp].records), None)
+            broken += self.rechecks.unapproved(run, state.asked, more=more)
         if not broken:
             return targets
         if not self._batches:

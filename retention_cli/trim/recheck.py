@@ -19,7 +19,7 @@ from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead, Observation, RecheckRead
-from retention_cli.plan.approval import Offered, lacking
+from retention_cli.plan.approval import Offered, lacking, unseen
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import ApproveRules, Limits
@@ -195,7 +195,10 @@ class Rechecks:
         """
         return over_limits(amount, self.past.under(self._limits), self._managed, self._limits)
 
-    def unapproved(self, *amounts: Amount) -> list[Reason]:
-        """Return why a run that trims one of these totals lacks the approval that today's policy asks for."""
+    def unapproved(self, *amounts: Amount, more: TopicPartition | None = None) -> list[Reason]:
+        """Return why a run that trims one of these totals lacks the approval that today's policy asks for.
+
+        ``more`` is a partition of which more would go than the plan's row says.
+        """
         lacks = (lacking(one, self.past.unapproved, self._approve, self.offered, self.clock_ms()) for one in amounts)
-        return list(filter(None, lacks))[:1]
+        return list(filter(None, (*lacks, unseen(more, self._approve, self.offered))))[:1]

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import kretain
 from retention_cli.audit.signature import is_signed
 from retention_cli.core.signing import Signed, check, private_key, public_key, sign, statement
+from retention_cli.plan.approval import requested
+from retention_cli.plan.load import read_plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.state import State
 from tests.support.trims import audit, read_topic
@@ -98,6 +100,22 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
+
+
+def test_edited_plan_in_parts_deletes_no_more_than_its_approver_saw(desk: Desk) -> None:
+    """Each row says 3 records, and 7 would go: of one partition that is less than the 9 that all rows say."""
+    desk.rule("{keys: [alice.pub, bob.pub], requesters: ci.pub}")
+    desk.save()
+    edit(desk.plan, lambda it: [row.update(log_start=4, records=3) for row in it["partitions"]])
+    signed = requested(read_plan(desk.plan), private_key((desk.folder / "ci.pem").read_bytes())).requester
+    assert signed is not None
+    edit(desk.plan, lambda it: it.update(requester={"key": signed.key, "signature": signed.signature}))
+    assert "9 records" in desk.approve().err
+    for above in ("", ", above: {records: 10}"):  # below it no approval is needed, but the log would have one
+        desk.rule(f"{{keys: [alice.pub, bob.pub], requesters: ci.pub{above}}}")
+        said = desk.trim(f"{desk.topic}:1", check=6).err
+        assert f"more of {desk.topic}-1 than the plan showed its approver: plan again" in said
+    assert desk.starts() == [0, 0, 0]
 
 
 def edited_plan(desk: Desk) -> None:
