@@ -293,12 +293,12 @@ class ClusterReader:
         return self._wire.run(log_dirs.read_log_dirs, self._wire, list(brokers))
 
     def search_records(
-        self, searches: Mapping[TopicPartition, records.Search], seconds: float
+        self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
-        """Read records where look-ups were ambiguous, for at most ``seconds``."""
+        """Read records where look-ups were ambiguous, for at most ``seconds``; see :func:`records.search_records`."""
         if (missing := self._unreadable()) is not None:
             return dict.fromkeys(searches, missing)
-        return records.search_records(self.settings, searches, time.monotonic() + seconds)
+        return records.search_records(self.settings, searches, time.monotonic() + seconds, uncommitted=uncommitted)
 
     def read_ranges(
         self,

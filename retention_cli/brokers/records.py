@@ -1,6 +1,7 @@
 """Read records with confluent-kafka's consumer, without a group: for ambiguous look-ups and for event times.
 
-Only committed data is read: no transaction markers, no aborted records, and none of open transactions.
+Only committed data is read, unless a search asks for more: no transaction markers, no aborted records, and none of
+open transactions.
 """
 
 from __future__ import annotations
@@ -161,12 +162,17 @@ def note_epoch(epochs: dict[int, int], message: Message) -> None:
 
 
 def search_records(
-    settings: ConnectionSettings, searches: Mapping[TopicPartition, Search], deadline: float
+    settings: ConnectionSettings,
+    searches: Mapping[TopicPartition, Search],
+    deadline: float,
+    *,
+    uncommitted: bool = False,
 ) -> dict[TopicPartition, Reached | RequestFailedError]:
     """Run one search per partition; return each result, or the error.
 
     If the very first data record is not older, the result is ``start`` itself: nothing before that record is data. A
-    search that the deadline ends returns what it had read until then, or an error if that is nothing.
+    search that the deadline ends returns what it had read until then, or an error if that is nothing. ``uncommitted``:
+    records of open and aborted transactions count, too.
     """
     count = dict.fromkeys(searches, 0)
     found: dict[TopicPartition, Reached | RequestFailedError] = {}
@@ -193,7 +199,8 @@ def search_records(
     # Up to a record behind the end: also what shows that there is none before it has a leader epoch to check (M1).
     ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
     late = RequestFailedError("no record could be read in time", retriable=True)
-    for tp, end in read_messages(settings, ranges, _A_FEW, _one_by_one(on_record), _until(deadline, late)).items():
+    fetching = {**_A_FEW, "isolation.level": "read_uncommitted"} if uncommitted else _A_FEW
+    for tp, end in read_messages(settings, ranges, fetching, _one_by_one(on_record), _until(deadline, late)).items():
         if tp in found:
             continue
         if end.error is None:

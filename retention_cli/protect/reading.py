@@ -191,10 +191,22 @@ def _position(told: GroupCommits | CommitsUnknown | None, group: str, tp: TopicP
 def _ages(
     reader: ClusterReader, unread: Mapping[TopicPartition, _Unread], now_ms: int
 ) -> dict[TopicPartition, Maybe[int]]:
-    """Return how old the first unread record of each partition is; a partition without one is left out."""
+    """Return how old the first unread record of each partition is; a partition without one is left out.
+
+    An open transaction hides the records from its first on, for all who read what is committed. A broker deletes them
+    all the same.
+    """
     searches = {tp: Search(one.offset, one.span.end, _ANY_TIME, _MOST_RECORDS) for tp, one in unread.items()}
     found: dict[TopicPartition, Maybe[int]] = {}
-    for tp, answer in (reader.search_records(searches, reader.timeout_s) if searches else {}).items():
+    answers = reader.search_records(searches, reader.timeout_s) if searches else {}
+    hidden = {
+        tp: replace(searches[tp], start=max(answer.offset, searches[tp].start))
+        for tp, answer in answers.items()
+        if isinstance(answer, Reached) and answer.record is None and answer.offset < searches[tp].end
+    }
+    if hidden:
+        answers |= reader.search_records(hidden, reader.timeout_s, uncommitted=True)
+    for tp, answer in answers.items():
         if isinstance(answer, Reached) and answer.timestamp is not None and answer.timestamp >= 0:
             found[tp] = max(0, now_ms - answer.timestamp)
         elif not isinstance(answer, Reached) or answer.record is not None:

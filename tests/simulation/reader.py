@@ -425,7 +425,7 @@ class SimReader(ClusterReader):
                 return None
 
     def search_records(
-        self, searches: Mapping[TopicPartition, records.Search], seconds: float
+        self, searches: Mapping[TopicPartition, records.Search], seconds: float, *, uncommitted: bool = False
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
         del seconds
         found: dict[TopicPartition, records.Reached | RequestFailedError] = {}

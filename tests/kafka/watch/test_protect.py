@@ -81,6 +81,24 @@ def test_protect_once_raises_what_would_expire_and_restores_it_when_the_group_ha
     assert world.cli("history", "--verify", check=0)
 
 
+def test_protect_raises_what_an_open_transaction_hides(electing: World) -> None:
+    """P2: nobody reads what is behind it, and a broker deletes it all the same."""
+    world = electing
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
+    topic = world.topic("hidden", retention_ms="60000")
+    world.produce(topic, 3)
+    world.commit("billing", topic, 3)
+    end = time.time_ns() // 1_000_000
+    producer = world.transaction(topic, [end - 50 * SECOND], end="open")
+    world.produce(topic, 5)
+    planned = protect(world, policy_of(world, topic), "--dry-run", every="5s")["retention.ms"]
+    assert (planned["action"], planned["group"]) == ("raise", "billing")
+    assert planned["new"] < 10 * 60 * SECOND  # its age is known: not up to max
+    producer.abort_transaction(30)
+    world.commit("billing", topic, world.ends(topic)[1])
+    assert protect(world, policy_of(world, topic), "--dry-run", every="5s")["retention.ms"]["action"] == "none"
+
+
 @pytest.mark.thorough
 def test_value_set_by_hand_counts_until_protect_is_told_to_resume(electing: World) -> None:
     """P6: then its value is the original."""
