@@ -82,7 +82,7 @@ def decide(
         return replace(base, reasons=record.reasons)
     ours = record is not None and record.topic_id == facts.topic_id and record.state != "restored"
     if ours and record is not None:
-        if record.state == "released" or live.own not in _expected(record):
+        if record.state == "released" or live.own not in expected(record):
             return _not_ours(base, record, live)
         base = replace(base, original=record.limit, action="keep")
     if facts.skip is not None:
@@ -94,7 +94,7 @@ def decide(
     return _bounded(base, facts, needs, terms, rooms)
 
 
-def _expected(record: Record) -> tuple[str | None, ...]:
+def expected(record: Record) -> tuple[str | None, ...]:
     """Return the topic's own values that kretain may have left. After a crash either may be live (P5)."""
     return (record.before, record.value) if record.state == "changing" else (record.value,)
 

@@ -73,8 +73,10 @@ class RaisedSettings:
                 _add(found, one.key.decode("utf-8", "replace"), one.value)
         return found
 
-    def write(self, writer: ClusterWriter, record: Record) -> None:
+    def write(self, writer: ClusterWriter, record: Record, *, made: bool = False) -> None:
         """Append a record, unless another kretain has written about the same setting since they were read.
+
+        ``made``: the change was made and read back, so this record stays the last word.
 
         Raises:
             MovedError: it has. Its record is the last one.
@@ -85,7 +87,7 @@ class RaisedSettings:
         at = writer.append(PROTECTED_TOPIC, key, text).offset
         self._ours.add(at)
         others = [one for one in self._messages()[0] if one.key == key and one.offset not in self._ours]
-        if others:
+        if others and not made:
             if others[-1].offset < at:  # that one came first: it is put back as the last word
                 writer.append(PROTECTED_TOPIC, key, others[-1].value)
             raise MovedError(f"another kretain is changing {record.setting} of topic {record.topic} now")

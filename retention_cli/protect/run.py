@@ -21,10 +21,10 @@ from retention_cli.core.state_dir import cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.memory.ledger import Ledger
 from retention_cli.policy.selection import Selection
-from retention_cli.protect.decision import decide_all
+from retention_cli.protect.decision import decide_all, expected
 from retention_cli.protect.memory import MovedError, RaisedSettings, Records, check_writable
 from retention_cli.protect.reading import Reading, read_protection
-from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, Terms
+from retention_cli.protect.value import CHANGES, Decision, Live, Record, Setting, State, Terms
 from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 Outcome = Literal["planned", "done", "failed"]
@@ -200,7 +200,8 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
             own = changes.own(topic, setting)
             if isinstance(one, Unknown):
                 one = Record(topic, topic_id, setting, "restored", own, None, own, own, job.run, 0, "")  # noqa: PLW2901
-            if how == "restore" and one.topic_id == topic_id and one.state in ("raised", "changing"):
+            ours = one.topic_id == topic_id and one.state in ("raised", "changing") and own in expected(one)
+            if how == "restore" and ours:
                 changes.change(one, own, one.original)
                 done.append(f"{setting} of topic {topic}: restored to {one.original or 'the default'}")
             elif one.state != "restored" or how == "resume":
@@ -257,13 +258,24 @@ class _Changes:
             )
         try:
             if one.action == "release":
-                self.note(known, "released", live.own, known.value)
+                self.release(known, live.own)
             else:
                 with self.job.permit():
                     self.change(known, live.own, known.original if one.action == "restore" else str(one.new))
         except (MovedError, RequestFailedError) as error:
             return replace(row, outcome="failed", problem=" ".join(str(error).split()))
         return replace(row, outcome="done")
+
+    def release(self, known: Record, value: str | None) -> None:
+        """Record that another client set a value, if it is still live: a kretain may have raised it meanwhile.
+
+        Raises:
+            RequestFailedError: it is not.
+            MovedError: another kretain is changing it.
+        """
+        if (now := self.own(known.topic, known.setting)) != value:
+            raise RequestFailedError(f"it is {now} by now: the next pass looks again", retriable=True)
+        self.note(known, "released", value, known.value)
 
     def change(self, known: Record, old: str | None, new: str | None) -> None:
         """Change a setting from its live value to a new one.
@@ -275,9 +287,14 @@ class _Changes:
         """
         topic, setting = known.topic, known.setting
         self.note(known, "changing", new, old)
+        problem = None
+        if self.job.reader.metadata([topic]).topic_ids.get(topic, "") != known.topic_id:
+            problem = f"topic {topic} was deleted or made again"
         if (now := self.own(topic, setting)) != old:
-            self.note(known, "restored" if known.state == "restored" else "released", now, old)
-            raise RequestFailedError(f"another client has just set it to {now}: left alone", retriable=False)
+            problem = f"another client has just set it to {now}: left alone"
+        if problem is not None:  # what was known before still is; the next pass decides whose value it is
+            self.note(known, known.state, known.value, known.before)
+            raise RequestFailedError(problem, retriable=False)
         self.say("protect", known, **{"from": old, "to": new, "original": known.original})
         failed = self.alterer.alter(topic, setting, new)
         if failed is None and (after := self.settled(topic, setting, new)) != new:
@@ -285,19 +302,13 @@ class _Changes:
         self.say("protected", known, outcome="done" if failed is None else "failed", reason=failed and str(failed))
         if failed is not None:
             raise failed
-        self.note(known, "restored" if new == known.original else "raised", new, old)
+        self.note(known, "restored" if new == known.original else "raised", new, old, made=True)
 
-    def note(
-        self,
-        known: Record,
-        state: Literal["changing", "raised", "restored", "released"],
-        value: str | None,
-        before: str | None,
-    ) -> None:
-        """Write a record to the cluster and the ledger."""
+    def note(self, known: Record, state: State, value: str | None, before: str | None, *, made: bool = False) -> None:
+        """Write a record to the cluster and the ledger; ``made``: of a change that was made and read back."""
         by, at_ms = f"{user_name()}@{socket.gethostname()}", self.job.clock_ms()
         record = replace(known, state=state, value=value, before=before, run=self.job.run, at_ms=at_ms, by=by)
-        self.memory.write(self.writer, record)
+        self.memory.write(self.writer, record, made=made)
 
     def say(self, event: str, known: Record, **more: Any) -> None:
         """Write a line of the audit log."""

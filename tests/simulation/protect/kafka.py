@@ -63,7 +63,7 @@ class Killed(BaseException):
 
 
 class ProtectKafka:
-    """The cluster. ``hook`` is called right before and after each append and each change of a setting."""
+    """The cluster. ``hook`` is called while a run reads, and right before and after each append and each change."""
 
     def __init__(self) -> None:
         self.now_ms = 1_800_000_000_000
@@ -202,6 +202,7 @@ class ProtectReader:
         return NotFound() if at is None else Found(at, one.stamps[at])
 
     def log_dirs(self, brokers: Sequence[int]) -> dict[int, list[LogDirState]]:
+        self._kafka.hook("read")
         replicas = [Replica(TopicPartition(name, 0), one.size, False) for name, one in self._kafka.topics.items()]
         usable = max(0, DISK - self._kafka.used)
         return {broker: [LogDirState("/data", DISK, usable, replicas)] for broker in brokers}

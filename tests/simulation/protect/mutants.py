@@ -35,7 +35,12 @@ MUTANTS: Final = (
     ),
     Mutant("P5: no record before the change", _RUN, 'self.note(known, "changing", new, old)', "pass"),
     Mutant("P5: what it replaced is forgotten", _DECISION, "(record.before, record.value)", "(record.value,)"),
-    Mutant("P5: another operator's record is overwritten", _MEMORY, "        if others:\n", "        if False:\n"),
+    Mutant(
+        "P5: another operator's record is overwritten",
+        _MEMORY,
+        "        if others and not made:\n",
+        "        if False:\n",
+    ),
     Mutant("P5: it is not put back", _MEMORY, "if others[-1].offset < at:", "if False:"),
     Mutant("P5: another topic's id counts", _DECISION, "record.topic_id == facts.topic_id and", "True and"),
     Mutant(
@@ -44,7 +49,7 @@ MUTANTS: Final = (
         'known.original if one.action == "restore"',
         'str(known.limit) if one.action == "restore"',
     ),
-    Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in _expected(record)", "or False"),
+    Mutant("P6: a value set by hand is overwritten", _DECISION, "or live.own not in expected(record)", "or False"),
     Mutant(
         "P6: it is not looked at again before the change",
         _RUN,

@@ -194,8 +194,8 @@ class ProtectWorld:
             self.kafka.hook = lambda _where: None
 
     def do_meet(self, operator: int, at: int) -> None:
-        """Another operator runs, or a person changes a setting, in the middle of a run."""
-        left, by_hand = 1 + at % 8, at % 3 == 0
+        """Another operator runs, or a person changes a setting or makes a topic again, in the middle of a run."""
+        left, by_hand, again = 1 + at % 8, at % 3 == 0, at % 5 == 1
 
         def hook(where: str) -> None:
             nonlocal left
@@ -205,7 +205,9 @@ class ProtectWorld:
                 if by_hand and where != "alter":  # no request can tell that it overwrites what has just been set
                     self.do_by_hand(0, operator)
                     self.do_by_hand(1, operator)
-                elif not by_hand and where in ("append", "appended"):
+                elif again and where != "alter":
+                    self.do_recreate(operator, 0)
+                elif not by_hand and where in ("read", "append", "appended"):
                     self.protect((operator + 1) % OPERATORS, alone=False)
                 self.counts["met"] += 1
 

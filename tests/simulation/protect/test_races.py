@@ -1,0 +1,91 @@
+"""Operators that run at the same time: whoever comes last, the originals are restored in the end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from retention_cli.protect.run import carry_out, plan_protection, resume
+from tests.simulation.protect.kafka import CHECK_MS
+from tests.simulation.protect.world import HOUR, ProtectWorld
+
+
+def lagging(world: ProtectWorld) -> None:
+    """Let topic b have unread records that will expire soon."""
+    world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
+    world.kafka.pass_time(50 * CHECK_MS)
+
+
+def value(world: ProtectWorld) -> str | None:
+    return world.kafka.topics["b"].own.get("retention.ms")
+
+
+def test_value_that_was_raised_while_a_run_read_is_not_taken_for_another_clients() -> None:
+    """P6: it read the setting before, and the record behind."""
+    with ProtectWorld() as world:
+        lagging(world)
+
+        def hook(where: str) -> None:
+            if where == "read":
+                world.kafka.hook = lambda _where: None
+                world.protect(1, alone=False)
+
+        world.kafka.hook = hook
+        world.protect(0, alone=False)
+        assert value(world) is not None
+        world.settle()
+
+
+def test_record_of_a_change_that_was_made_stays_the_last_word() -> None:
+    """P5: another operator writes while the setting is changed, and looks only later."""
+    with ProtectWorld() as world:
+        lagging(world)
+        first = plan_protection(world.job(0))
+        world.kafka.now_ms += 1_000
+        second = plan_protection(world.job(1))
+        wrote, made = threading.Event(), threading.Event()
+        main = threading.current_thread()
+        thread = threading.Thread(target=carry_out, args=(world.job(1), second))
+
+        def hook(where: str) -> None:
+            if threading.current_thread() is main:
+                if where == "altered":
+                    thread.start()
+                    wrote.wait(10)
+            elif where == "appended" and not wrote.is_set():
+                wrote.set()
+                made.wait(10)
+
+        world.kafka.hook = hook
+        carry_out(world.job(0), first)
+        made.set()
+        thread.join()
+        world.kafka.hook = lambda _where: None
+        assert value(world) is not None
+        world.settle()
+
+
+def test_topic_made_again_between_the_plan_and_the_change_is_left_alone() -> None:
+    """P1: kretain protect waits for an answer meanwhile."""
+    with ProtectWorld() as world:
+        lagging(world)
+        job = world.job(0)
+        planned = plan_protection(job)
+        world.begin("b")
+        made = carry_out(job, planned)
+        assert value(world) is None
+        assert [one.problem for one in made.failed] == ["topic b was deleted or made again"]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_value_set_by_hand_outlives_restore(seen: bool) -> None:
+    """P6: whether a pass has seen it or not."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.protect(0)
+        world.kafka.topics["b"].own["retention.ms"] = str(30 * HOUR)
+        if seen:
+            world.protect(0, alone=False)
+        resume(world.job(0), "b", "restore")
+        assert value(world) == str(30 * HOUR)
