@@ -22,7 +22,7 @@ from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5
-_NO_LIMIT: Final = frozenset({"-1", str((1 << 63) - 1)})
+NO_LIMIT: Final = frozenset({"-1", str((1 << 63) - 1)})
 _AHEAD: Final = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 _BEHIND: Final = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
 """The newer name first: before Kafka 3.6 one setting covered both directions."""
@@ -151,7 +151,7 @@ def _settings(
         found = [one for one in map(text, keys) if not isinstance(one, Unknown)]
         if not found:
             return number(keys[0])
-        limits = [int(one) for one in found if one not in _NO_LIMIT]
+        limits = [int(one) for one in found if one not in NO_LIMIT]
         return limits[0] if limits else None
 
     @or_unknown

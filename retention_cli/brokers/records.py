@@ -199,7 +199,7 @@ def search_records(
     # Up to a record behind the end: also what shows that there is none before it has a leader epoch to check (M1).
     ranges = {tp: Range(search.start, _NO_END) for tp, search in searches.items()}
     late = RequestFailedError("no record could be read in time", retriable=True)
-    fetching = {**_A_FEW, "isolation.level": "read_uncommitted"} if uncommitted else _A_FEW
+    fetching: Mapping[str, int | str] = {**_A_FEW, "isolation.level": "read_uncommitted"} if uncommitted else _A_FEW
     for tp, end in read_messages(settings, ranges, fetching, _one_by_one(on_record), _until(deadline, late)).items():
         if tp in found:
             continue
@@ -255,7 +255,7 @@ def _until(deadline: float | None, late: RequestFailedError) -> EndEarly:
 def read_messages(
     settings: ConnectionSettings,
     ranges: Mapping[TopicPartition, Range],
-    fetching: Mapping[str, int],
+    fetching: Mapping[str, int | str],
     on_records: OnRecords,
     end_early: EndEarly,
 ) -> dict[TopicPartition, Ended]:
@@ -279,7 +279,7 @@ def read_messages(
 
 
 @contextmanager
-def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Iterator[Any]:
+def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -> Iterator[Any]:
     """Yield a consumer of committed records without a group."""
     from confluent_kafka import Consumer, KafkaException
 

@@ -201,4 +201,6 @@ def _bytes_each(setting: Setting, facts: TopicFacts) -> float:
         if not isinstance(one.age_ms, Unknown) and not isinstance(one.tail_bytes, Unknown):
             rate += one.tail_bytes / max(_SOON_MS, one.age_ms)
             sizes += 0 if isinstance(one.size_bytes, Unknown) else one.size_bytes
+    if not sizes and any(isinstance(one.age_ms, Unknown) for one in facts.unread):  # as if it were full
+        rate, sizes = size / max(_SOON_MS, facts.live[setting].limit or 0), size
     return rate * (size / sizes if sizes else 1.0) / max(1, facts.partitions)

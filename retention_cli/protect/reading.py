@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.advise.reading import read_settings
+from retention_cli.advise.reading import NO_LIMIT, read_settings
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found
@@ -53,12 +53,16 @@ class _Unread:
 
 
 def live_of(settings: TopicSettings, own: Mapping[str, str | None]) -> dict[Setting, Live] | Unknown:
-    """Return both settings, unknown if either is."""
+    """Return both settings, unknown if either is.
+
+    Both are read one after the other: of a topic's own value, what it comes to is its own number.
+    """
     found: dict[Setting, Live] = {}
     for key, limit in zip(SETTINGS, (settings.retention_ms, settings.retention_bytes), strict=True):
         if isinstance(limit, Unknown):
             return limit
-        found[key] = Live(own.get(key), limit)
+        value = own.get(key)
+        found[key] = Live(value, limit if value is None else None if value in NO_LIMIT else int(value))
     return found
 
 

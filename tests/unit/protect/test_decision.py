@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.advise.facts import TopicSettings
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.settings import UntilConsumed
 from retention_cli.protect.decision import Rooms, decide
+from retention_cli.protect.reading import live_of
 from retention_cli.protect.value import Decision, Live, Part, Record, Setting, Terms, TopicFacts
 
 MINUTE = 60_000
@@ -137,6 +139,28 @@ def test_raised_value_is_lowered_as_far_as_its_disk_needs() -> None:
     one = decided(facts(2 * DAY, **at(3 * DAY)), raised(str(3 * DAY)), -GIB // 4)
     assert one.action == "lower"
     assert one.new == pytest.approx(2.5 * DAY, abs=2)
+
+
+def test_unknown_age_lowers_no_further_and_raises_no_further_than_the_disk_allows() -> None:
+    """P3, P4: the topic's rate is then its size over its retention, not nothing."""
+    one = decided(facts(UNKNOWN, **at(3 * DAY)), raised(str(3 * DAY)), -GIB // 4)
+    assert one.action == "lower"
+    assert one.new == pytest.approx(3 * DAY - 3 * DAY / 8, abs=2)
+    one = decided(facts(UNKNOWN), None, GIB // 4)
+    assert one.action == "raise"
+    assert one.new == pytest.approx(DAY + DAY / 8, abs=2)
+
+
+def test_setting_that_is_changed_while_it_is_read_counts_as_its_own_value_says() -> None:
+    """P4: else a value of a month that has just been set would be lowered."""
+    settings = TopicSettings(
+        **{one.name: UNKNOWN for one in fields(TopicSettings)} | {"retention_ms": DAY, "retention_bytes": None}
+    )
+    live = live_of(settings, {"retention.ms": str(30 * DAY), "retention.bytes": None})
+    assert live == {"retention.ms": Live(str(30 * DAY), 30 * DAY), "retention.bytes": Live(None, None)}
+    live = live_of(settings, {"retention.ms": "-1"})
+    assert isinstance(live, dict)
+    assert live["retention.ms"] == Live("-1", None)
 
 
 def test_topics_share_the_room_of_a_disk() -> None:
