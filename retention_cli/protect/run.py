@@ -262,9 +262,26 @@ class _Changes:
             else:
                 with self.job.permit():
                     self.change(known, live.own, known.original if one.action == "restore" else str(one.new))
+                    if one.action == "restore":
+                        self.keep_if_less(known, live.own)
         except (MovedError, RequestFailedError) as error:
             return replace(row, outcome="failed", problem=" ".join(str(error).split()))
         return replace(row, outcome="done")
+
+    def keep_if_less(self, known: Record, value: str | None) -> None:
+        """Set a value again if the default that counts without it has become shorter since it was raised.
+
+        Raises:
+            RequestFailedError: it has. The next pass decides with the new default.
+        """
+        if known.original is not None or known.limit is None or value is None:
+            return
+        values = self.job.reader.topic_values([known.topic], [known.setting])[known.topic]
+        now = None if isinstance(values, RequestFailedError) else values.get(known.setting)
+        if now is not None and 0 <= int(now) < known.limit:
+            self.change(replace(known, limit=int(now)), None, value)
+            text = f"the default is {now} by now, less than before: {value} stays until the next pass has decided"
+            raise RequestFailedError(text, retriable=True)
 
     def release(self, known: Record, value: str | None) -> None:
         """Record that another client set a value, if it is still live: a kretain may have raised it meanwhile.

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from retention_cli.protect.run import carry_out, plan_protection, resume
-from tests.simulation.protect.kafka import CHECK_MS
+from tests.simulation.protect.kafka import CHECK_MS, LIMITS
 from tests.simulation.protect.world import HOUR, ProtectWorld
 
 
@@ -89,3 +89,21 @@ def test_value_set_by_hand_outlives_restore(seen: bool) -> None:
             world.protect(0, alone=False)
         resume(world.job(0), "b", "restore")
         assert value(world) == str(30 * HOUR)
+
+
+def test_value_is_not_removed_for_a_default_that_has_become_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P2: the default was an hour when it was raised, and is five minutes by now."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.protect(0)
+        raised = value(world)
+        world.kafka.topics["b"].stamps += [world.kafka.now_ms] * 10
+        world.kafka.groups.setdefault("g", {})["b"] = 10
+        world.kafka.pass_time(10 * CHECK_MS)
+        monkeypatch.setitem(LIMITS, "retention.ms", "300000")
+        world.protect(0)
+        assert value(world) == raised
+        world.protect(0)
+        assert world.kafka.topics["b"].start <= 10
+        world.settle()
+        assert value(world) is None

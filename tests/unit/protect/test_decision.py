@@ -153,9 +153,8 @@ def test_unknown_age_lowers_no_further_and_raises_no_further_than_the_disk_allow
 
 def test_setting_that_is_changed_while_it_is_read_counts_as_its_own_value_says() -> None:
     """P4: else a value of a month that has just been set would be lowered."""
-    settings = TopicSettings(
-        **{one.name: UNKNOWN for one in fields(TopicSettings)} | {"retention_ms": DAY, "retention_bytes": None}
-    )
+    values: dict[str, Any] = {one.name: UNKNOWN for one in fields(TopicSettings)}
+    settings = TopicSettings(**values | {"retention_ms": DAY, "retention_bytes": None})
     live = live_of(settings, {"retention.ms": str(30 * DAY), "retention.bytes": None})
     assert live == {"retention.ms": Live(str(30 * DAY), 30 * DAY), "retention.bytes": Live(None, None)}
     live = live_of(settings, {"retention.ms": "-1"})
