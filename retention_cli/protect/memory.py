@@ -17,7 +17,7 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.model import Unknown
 from retention_cli.memory.ledger import Ledger
 from retention_cli.protect.value import SETTINGS, Record, Setting
-from retention_cli.state.own_topics import PROTECTED_TOPIC, Stored, look_at, read_stored
+from retention_cli.state.own_topics import PROTECTED_TOPIC, Stored, look_at, read_stored, wrong_settings
 
 Records = dict[tuple[str, Setting], Record | Unknown]
 _RECORD: Final = TypeAdapter(Record)
@@ -86,7 +86,11 @@ class RaisedSettings:
         key = record.key.encode()
         at = writer.append(PROTECTED_TOPIC, key, text).offset
         self._ours.add(at)
-        others = [one for one in self._messages()[0] if one.key == key and one.offset not in self._ours]
+        messages, _end = self._messages()
+        if all(one.offset != at for one in messages):
+            text = "an open transaction hides it, or the topic was made again"
+            raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {text}", retriable=True)
+        others = [one for one in messages if one.key == key and one.offset not in self._ours]
         if others and not made:
             if others[-1].offset < at:  # that one came first: it is put back as the last word
                 writer.append(PROTECTED_TOPIC, key, others[-1].value)
@@ -104,12 +108,16 @@ class RaisedSettings:
 
 
 def check_writable(reader: ClusterReader) -> None:
-    """Check that records can be written.
+    """Check that records can be written, and stay: settings that may not be read don't matter.
 
     Raises:
         MissingApiError: the cluster does not offer what that needs.
+        BrokerError: the topic deletes its records.
     """
     reader.check_offers(WRITE, "no setting can be changed, as that could not be remembered")
+    config = reader.topic_configs([PROTECTED_TOPIC])[PROTECTED_TOPIC]
+    if not isinstance(config, RequestFailedError) and (problem := wrong_settings(PROTECTED_TOPIC, config)) is not None:
+        raise BrokerError(f"no setting can be changed, as that would be forgotten: {problem}")
 
 
 def _add(found: Records, key: str, value: bytes | str) -> None:

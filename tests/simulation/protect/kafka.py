@@ -14,6 +14,7 @@ from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.records import Range, Reached
+from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import Appended
 from retention_cli.core.model import TopicPartition
 from retention_cli.state.own_topics import PROTECTED_TOPIC
@@ -74,6 +75,8 @@ class ProtectKafka:
         self.messages: list[tuple[bytes, bytes | None]] = []
         self.others = 0
         self.refused = 0
+        self.cleanup = "compact"
+        self.hidden = 0
         self.hook: Callable[[str], None] = lambda _where: None
         self.altered: list[tuple[str, str, str | None]] = []
 
@@ -143,6 +146,9 @@ class ProtectReader:
     def check_offers(self, *_: object) -> None:
         pass
 
+    def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig]:
+        return {name: TopicConfig(frozenset({self._kafka.cleanup}), -1, "LogAppendTime") for name in topics}
+
     def brokers(self) -> list[int]:
         return [1]
 
@@ -181,7 +187,7 @@ class ProtectReader:
 
     def _range(self, name: str) -> Range:
         if name == PROTECTED_TOPIC:
-            return Range(0, len(self._kafka.messages))
+            return Range(0, len(self._kafka.messages) - self._kafka.hidden)
         one = self._kafka.topics[name]
         return Range(one.start, len(one.stamps))
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.protect.run import carry_out, plan_protection, resume
 from tests.simulation.protect.kafka import CHECK_MS, LIMITS
 from tests.simulation.protect.world import HOUR, ProtectWorld
@@ -106,4 +107,17 @@ def test_value_is_not_removed_for_a_default_that_has_become_too_short(monkeypatc
         world.protect(0)
         assert world.kafka.topics["b"].start <= 10
         world.settle()
+        assert value(world) is None
+
+
+def test_nothing_is_raised_that_would_be_forgotten() -> None:
+    """P5: the topic of records deletes them, or an open transaction there hides what is written."""
+    with ProtectWorld() as world:
+        lagging(world)
+        world.kafka.cleanup = "delete"
+        with pytest.raises(BrokerError, match=r"--add-config cleanup\.policy=compact"):
+            world.protect(0)
+        world.kafka.cleanup, world.kafka.hidden = "compact", 1
+        job = world.job(0)
+        assert "can't be read" in str(carry_out(job, plan_protection(job)).failed[0].problem)
         assert value(world) is None
