@@ -88,8 +88,8 @@ class RaisedSettings:
         self._ours.add(at)
         messages, _end = self._messages()
         if all(one.offset != at for one in messages):
-            text = "an open transaction hides it, or the topic was made again"
-            raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {text}", retriable=True)
+            why = "an open transaction hides it, or the topic was made again"
+            raise RequestFailedError(f"what was written to {PROTECTED_TOPIC} can't be read: {why}", retriable=True)
         others = [one for one in messages if one.key == key and one.offset not in self._ours]
         if others and not made:
             if others[-1].offset < at:  # that one came first: it is put back as the last word
