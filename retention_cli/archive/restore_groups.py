@@ -29,6 +29,7 @@ _OTHER_LOG: Final = "its position is in a log that was lost: continues where the
 _GAP: Final = "the archive lacks its next record: continues behind the gap"
 _ALL_READ: Final = "had read all of it: continues with what is written next"
 _NOTHING: Final = "nothing of it was archived: continues with what is written next"
+_OTHERS: Final = "the target has other records before that: continues with the first of those"
 _LEFT: Final = {
     "gone": "was gone by then, and kretain only remembered it: name it with --group",
     "streams": "is a streams group: its state and internal topics are not in the archive",
@@ -116,7 +117,7 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
         stood = [(one.name, one.offsets.get(number)) for one in plan.chosen]
         wanted = {position or 0 for _name, position in stood}
         found = Continuation(wanted, epochs[number] if number < len(epochs) else None, job.starts[number])
-        _read_back(reader, store, job, number, found, on_records)
+        others = _read_back(reader, store, job, number, found, on_records)
         offsets, covered = found.ended(), [(piece.start, piece.end) for piece in job.pieces.get(number, ())]
         for name, position in stood:
             if position is None:
@@ -127,7 +128,10 @@ def mapped(reader: ClusterReader, store: Store, job: Job, plan: GroupPlan, progr
                 note = _GAP
             else:
                 note = "" if position in found.found else _ALL_READ if covered else _NOTHING
-            rows.append(GroupRow(name, number, position, offsets[position or 0], note))
+            offset = offsets[position or 0]
+            if others is not None and others < offset:
+                offset, note = others, _OTHERS
+            rows.append(GroupRow(name, number, position, offset, note))
     done = GroupPlan(plan.positions, plan.chosen, plan.left, tuple(sorted(rows, key=lambda row: row.group)))
     check_free(reader, job, done)
     return done
@@ -198,21 +202,30 @@ def reset(reader: ClusterReader, resetter: GroupResetter, job: Job, plan: GroupP
 
 def _read_back(
     reader: ClusterReader, store: Store, job: Job, number: int, found: Continuation, on_records: Callable[[int], None]
-) -> None:
-    """Tell where each restored record of a partition is: the archive's records, in order, among the target's."""
+) -> int | None:
+    """Tell where each restored record of a partition is: the archive's records, in order, among the target's.
+
+    Return the first of the target's other records among or before them, which no group may skip, None if there is none.
+    With ``--since`` alone, those before are what it leaves out.
+    """
     pieces = job.pieces.get(number, [])
     archived: Iterator[Record] = (
         record for piece in pieces for record in restored_records(store, job.wanted, piece, piece.start)
     )
     waiting = next(archived, None)
     if waiting is None:
-        return
+        return None
     tp = TopicPartition(job.wanted.target, number)
     seen = 0
+    others: int | None = None
+    counts = job.wanted.since_ms is None or job.wanted.append
 
     def take(record: Record) -> None:
-        nonlocal waiting, seen
-        if waiting is None or _content(record) != _content(waiting):
+        nonlocal waiting, seen, others
+        if waiting is None:
+            return
+        if _content(record) != _content(waiting):
+            others = record.offset if others is None and counts else others
             return
         found.add(waiting.offset, waiting.leader_epoch, record.offset)
         waiting = next(archived, None)
@@ -220,16 +233,20 @@ def _read_back(
         if seen % 10_000 == 0:
             on_records(10_000)
 
+    def missing() -> Record | None:
+        return waiting
+
     place = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[number]}
     span = reader.extents(place, "last-stable")[tp]
     reached = span if isinstance(span, RequestFailedError) else reader.read_whole(tp, span, take)
     if isinstance(reached, RequestFailedError):
         raise BrokerError(f"{tp}: what was restored can't be read back: {reached}")
-    if waiting is not None:
+    if (first := missing()) is not None:
         raise RestoreRefusedError(
-            f"{tp} does not have the record of archived offset {waiting.offset:,}: restore into an empty topic first, "
+            f"{tp} does not have the record of archived offset {first.offset:,}: restore into an empty topic first, "
             f"with retention.ms=-1 and without compaction; no group was reset"
         )
+    return others
 
 
 def _content(one: Record) -> tuple[object, ...]:

@@ -196,6 +196,19 @@ def test_groups_alone_are_reset_where_the_records_are_there_and_only_there(
     assert positions_in(world, f"{name}-g", other, 1) == {}
 
 
+def test_group_does_not_skip_records_that_the_target_had_before(
+    world: World, trimmed: tuple[str, list[tuple[int, Whole]]], place: Path
+) -> None:
+    """With --append they lie before what is restored, and it has read none of them."""
+    name, _log = trimmed
+    target = world.topic("more", retention_ms="-1")
+    produce(world, target, [(1, b"live", b"live", ())] * 5)
+    arguments = ("restore", name, "--from", str(place), "--to", target, "--append", "--groups", "-o", "json", "--yes")
+    rows = world.cli(*arguments, check=0).json()["groups"]["rows"]
+    assert {row["offset"] for row in rows} == {0}
+    assert read_next(world, f"{name}-h", target, "classic", 1) == {0: (1, b"live", b"live", ())}
+
+
 def test_until_restores_to_a_point_in_time_with_the_positions_of_then(
     world: World, trimmed: tuple[str, list[tuple[int, Whole]]], place: Path
 ) -> None:
