@@ -50,8 +50,16 @@ ARGUMENTS = {
     "policy list": "-p {live}",
     "cluster init": "--yes",
     "doctor": "",
+    "protect": "-p {kept} --dry-run",
+    "verify": "{run} --state-dir {state}",
+    "replay": "-p {policy} --state-dir {state}",
 }
-ALONE = frozenset({"archive list", "archive verify", "archive compact", "show", "segments scan", "segments show"})
+ALONE = frozenset(
+    {
+        *("archive list", "archive verify", "archive compact", "show", "segments scan", "segments show"),
+        *("verify", "replay"),
+    }
+)
 """Commands that ask no cluster."""
 
 
@@ -76,16 +84,24 @@ def told(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> tupl
     world = World(kafka.bootstrap, folder / "state")
     renew_state_topic(kafka.bootstrap)
     make_kretain_topics(kafka.bootstrap)
+    world.cli("cluster", "init", "--protect", "--yes", check=0)
     topic = world.filled(OLD, {"a": 4}, stem="every")
     rules = f"  - match: {topic}\n    retention.commitoffset.enable: true\n    retention.commitoffset.hours: 1\n"
-    names = {key: str(folder / value) for key, value in (("policy", "policy.yaml"), ("live", "live.yaml"))}
+    names = {
+        key: str(folder / value)
+        for key, value in (("policy", "policy.yaml"), ("live", "live.yaml"), ("kept", "kept.yaml"))
+    }
     Path(names["policy"]).write_text(f"version: 1\ntopics:\n{rules}    archive: {folder}/archive\n")
     Path(names["live"]).write_text(f"version: 1\ntopics:\n{rules}    retention.ms: cluster\n")
+    kept = f"retention.until.consumed: {{groups: [{topic}-a], max: 2d}}"
+    Path(names["kept"]).write_text(f"version: 1\ntopics:\n{rules}    {kept}\n")
     (folder / "config.yaml").write_text(f"contexts: {{here: {{bootstrap-server: '{world.bootstrap}'}}}}\n")
     names |= {"topic": topic, "archive": f"{folder}/archive", "plan": f"{folder}/plan.json", "folder": str(folder)}
     names["target"] = world.topic("again")
     names |= {"logs": str(kafka.node(1).log_dirs[0]), "inventory": f"{folder}/seen.parquet"}
     world.cli("trim", "-p", names["policy"], "--yes", check=0)
+    (log,) = world.state_dir.glob("*/audit.jsonl")
+    names |= {"run": json.loads(log.read_text().splitlines()[0])["run"], "state": str(world.state_dir)}
     world.commit(f"{topic}-a", topic, 7)
     world.cli("plan", "-p", names["policy"], "--out", names["plan"], check=0)
     run_cli("segments", "scan", names["logs"], "--out", names["inventory"])

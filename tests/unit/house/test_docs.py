@@ -187,7 +187,6 @@ def test_every_block_in_docs_has_a_known_language() -> None:
         "properties",
         "sql",
         "python",
-        "sql",
     }
 
 
