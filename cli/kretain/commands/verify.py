@@ -35,7 +35,7 @@ def verify(
     ] = None,
     output: OutputOption = "table",
 ) -> Exit:
-    """Prove from its evidence that a trim deleted only what was allowed.
+    """Prove that a trim deleted only what was allowed.
 
     Decides every partition again from the facts that the trim rested on, and compares all of it with the audit log.
     Needs no cluster and no policy file. Exits with 1 if anything differs, and names the file, the line or the row.
