@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "profile": ("Look", "profile", "Draw a topic's records over time: rates, order, future times."),
     "groups": ("Look", "groups", "List consumer groups, and which of them count."),
     "history": ("Look", "history", "Show past trims from the audit log."),
-    "verify": ("Look", "verify", "Prove from its evidence that a trim deleted only what was allowed."),
+    "verify": ("Look", "verify", "Prove that a trim deleted only what was allowed."),
     "replay": ("Look", "replay", "Decide recorded runs again under another policy."),
     "report": ("Look", "report", "Write an HTML page of a plan or of past trims."),
     "ledger": ("Look", "ledger", "Show and prune what kretain remembers."),
