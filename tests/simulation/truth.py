@@ -24,7 +24,8 @@ AHEAD_MS = HOUR
 class Seen(NamedTuple):
     """A group's commit as a pass counted it: when, what, in which life of the log, and what it had read by then.
 
-    ``at`` is its number among the answers of its pass (:attr:`Reading.answers`).
+    ``epoch`` is the log's last leader epoch then: a log where that ends no earlier is the same below the commit, also
+    if a replica has brought back what an election had lost. ``at`` is its number among the answers of its pass (:attr:`Reading.answers`).
     """
 
     when_ms: int
@@ -34,6 +35,7 @@ class Seen(NamedTuple):
     stale: bool = False
     looked_right: bool = False
     at: int = 0
+    epoch: int = 0
 
 
 @dataclass
@@ -209,9 +211,12 @@ class Truth:
         """Return how often the log has lost records: others may stand there since."""
         return len(self.cuts.get(tp, ()))
 
-    def _uncut(self, tp: Tp, offset: int, life: int) -> bool:
-        """Return whether the log was cut nowhere below an offset since it was in that life."""
-        return all(cut >= offset for cut in self.cuts.get(tp, [])[life:])
+    def _uncut(self, tp: Tp, log: Partition, seen: Seen) -> bool:
+        """Return whether the log below a commit is the one that it was when the commit was seen."""
+        offset, end = seen.commit[0], log.log.epoch_end(seen.epoch)
+        return all(cut >= offset for cut in self.cuts.get(tp, [])[seen.life :]) or (
+            end is not None and end.epoch == seen.epoch and end.start >= offset
+        )
 
     def _says_too_much(self, group: str, tp: Tp, log: Partition) -> bool:
         """Return whether records lie below a commit that the group has never read."""
@@ -237,7 +242,8 @@ class Truth:
                 at, known = reading.answers, reading.seen.get(key)
                 if known is not None and known.commit == commit:
                     at = known.at
-                seen = Seen(self.kafka.now_ms, commit, self.life_of(tp), done, stale, looked_right, at)
+                epoch = log.log.records[-1].epoch if log.log.records else log.epoch
+                seen = Seen(self.kafka.now_ms, commit, self.life_of(tp), done, stale, looked_right, at, epoch)
                 reading.seen[key] = reading.memory.glimpsed[*key, commit] = seen
 
     def passed(self, reading: Reading, topics: Iterable[str], only: Collection[Tp] | None = None) -> None:
@@ -273,7 +279,7 @@ class Truth:
             memory.last[group, tp] = topic_id, seen.commit
             if seen.stale and looks_right(reading, key, log, seen.commit):  # H has grown since it was read
                 counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
-                if counted is None or counted.commit != seen.commit or self._uncut(tp, seen.commit[0], counted.life):
+                if counted is None or counted.commit != seen.commit or self._uncut(tp, log, counted):
                     memory.counted[key] = reading.seen[key] = seen._replace(looked_right=True)
                     memory.saved[key] = self.number
             elif refused not in memory.refused and not seen.stale:
@@ -294,7 +300,7 @@ class Truth:
         if not looks_right(reading, (group, topic_id, tp[1]), log, commit):
             return False
         seen = reading.memory.counted.get((group, topic_id, tp[1]))
-        return seen is None or seen.commit != commit or self._uncut(tp, commit[0], seen.life)
+        return seen is None or seen.commit != commit or self._uncut(tp, log, seen)
 
 
 def told(header: bytes | None) -> int | None:
