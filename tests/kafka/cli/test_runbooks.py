@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -392,22 +391,22 @@ def test_evidence_runbook_tells_who_deleted_what_by_which_rule_and_undo_brings_i
     before = archiving.whole(here, topic)
     here.cli("trim", "-p", str(books.policy), "--yes", check=0)
     assert here.ends(topic)[0] == 400
-    look = partial(books.run, "who-deleted", KRETAIN_BOOTSTRAP_SERVER="localhost:1")
-    said = look(topic, "--partition", "0", "--offset", "250").out
+    away = {"KRETAIN_BOOTSTRAP_SERVER": "localhost:1"}
+    said = books.run("who-deleted", topic, "--partition", "0", "--offset", "250", **away).out
     assert "proven" in said
     (row,) = (line for line in said.splitlines() if "forced-age" in line)
     assert re.search(rf"group:{topic}-slow\W+120\W+280\b", row)
     digest = hashlib.sha256(books.policy.read_bytes()).hexdigest()
     assert digest in said
     assert f'"user": "{getpass.getuser()}"' in said
-    assert "forced-age" not in look(topic, "--partition", "0", "--offset", "400").out
+    assert "forced-age" not in books.run("who-deleted", topic, "--partition", "0", "--offset", "400", **away).out
     target = here.topic("brought-back")
     books.run("undo", topic, "--to", target, "--yes")
     assert archiving.whole(here, target) == before
     (facts,) = here.state_dir.glob("*/evidence/*/001-facts.parquet")
     facts.write_bytes(facts.read_bytes()[:-9])
-    assert "3. By which rule" not in look(topic, check=1).out
-    assert "No run of kretain" in look(target, check=1).out
+    assert "3. By which rule" not in books.run("who-deleted", topic, check=1, **away).out
+    assert "No run of kretain" in books.run("who-deleted", target, check=1, **away).out
 
 
 # -- undo ------------------------------------------------------------------------------------------

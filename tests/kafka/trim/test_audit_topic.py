@@ -78,8 +78,8 @@ def test_audit_topic_has_each_line_once_in_order_keyed_by_run(world: World, topi
     assert [one.audit_unshipped for one in names] == [None] * 3
     found = messages(world, copy)
     assert [value for _key, value in found] == lines_of(world), "what was there before the topic, too"
-    assert len(found) == 16
-    assert [key.decode() for key, _value in found[4::4]] == [one.run for one in names]
+    assert len(found) == 24, "six lines a run"
+    assert [key.decode() for key, _value in found[6::6]] == [one.run for one in names]
     assert all(json.loads(value)["run"].encode() == key for key, value in found)
     chain = Chain()
     for number, (_key, value) in enumerate(found, start=1):
@@ -110,7 +110,7 @@ def test_undelivered_audit_lines_follow_with_the_next_trim(
     monkeypatch.setattr(shipping, "ClusterWriter", lambda settings, topics, _s: honest(settings, topics, 3.0))
     why = trim(world, topic, 4, copy).audit_unshipped or ""
     assert f"topic {copy} could not be written to" in why
-    assert world.ends(copy)[1] == 4
+    assert world.ends(copy)[1] == 6
     assert why.endswith("the next trim sends the lines that it lacks")
     world.configure(copy, {"max.message.bytes": "1000000"})
     monkeypatch.undo()

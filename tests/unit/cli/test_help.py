@@ -152,7 +152,10 @@ def test_every_option_has_a_variable_unless_it_deletes() -> None:
     assert {long: sorted(path for path, one in found if one == long) for long in of} == of, (
         "a name that means different things to commands"
     )
-    own = {("restore", "--group"), ("restore", "--groups")}  # they reset groups: no other command's variable may
+    own = {
+        *(("restore", "--group"), ("restore", "--groups")),  # they reset groups: no other command's variable may
+        *(("explain", "--run"), ("explain", "--evidence"), ("plan", "--evidence"), ("replay", "--evidence")),
+    }
     assert found == {
         (path, long): None
         if long in FLAG_ONLY
