@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,11 @@ ROWS_A_GROUP: Final = 20_000
 def facts_name(recheck: int) -> str:
     """Return the name of a recheck's file; names sort as rechecks do."""
     return f"{recheck:03d}-facts.parquet"
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a file of this name is evidence: others are being written, or do not belong here."""
+    return name.endswith(".parquet") and not name.startswith(".")
 
 
 def content_of(table: Any) -> bytes:
@@ -112,7 +118,7 @@ def read(path: Path) -> Evidence:
         MissingPartError: pyarrow is not installed.
     """
     try:
-        names = sorted(one.name for one in path.iterdir() if one.suffix == ".parquet" and not one.name.startswith("."))
+        names = sorted(one.name for one in path.iterdir() if is_file_name(one.name))
     except OSError as error:
         raise EvidenceError(f"{path} can't be read: {error.strerror}") from None
     contents = {}
@@ -136,26 +142,38 @@ def evidence_in(run: str, contents: Mapping[str, bytes]) -> Evidence:
     return Evidence(run, [one for one in parts if one.name != RESULTS_NAME], results[0] if results else None)
 
 
+@contextmanager
+def _opened(name: str, content: bytes, coded: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a file of evidence; texts of the columns ``coded`` stay coded.
+
+    Raises:
+        EvidenceError: it is no evidence, or damaged, as far as it is read inside.
+    """
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(
+            pa.BufferReader(content), read_dictionary=list(coded), page_checksum_verification=True
+        ) as file:
+            yield file
+    except (OSError, pa.ArrowException, ValueError, KeyError, RecursionError) as error:
+        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
+
+
 def groups_of(name: str, content: bytes, columns: Mapping[str, Kind], lists: Sequence[str] = ()) -> Iterator[Any]:
     """Yield a file's row groups, one at a time, with these columns alone. Texts that repeat stay coded.
 
     Raises:
         EvidenceError: it is no evidence, or damaged.
     """
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    pa = arrow()
     coded = [one for one, kind in columns.items() if kind.type == "string"]
-    try:
-        with parquet.ParquetFile(
-            pa.BufferReader(content), read_dictionary=coded, page_checksum_verification=True
-        ) as file:
-            wanted = schema_of(columns, {one: LISTS[one] for one in lists}, {})
-            for one in coded:
-                at = wanted.get_field_index(one)
-                wanted = wanted.set(at, pa.field(one, pa.dictionary(pa.int32(), pa.string())))
-            for number in range(file.num_row_groups):
-                yield file.read_row_group(number, columns=wanted.names).select(wanted.names).cast(wanted)
-    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
+    wanted = schema_of(columns, {one: LISTS[one] for one in lists}, {})
+    for one in coded:
+        at = wanted.get_field_index(one)
+        wanted = wanted.set(at, pa.field(one, pa.dictionary(pa.int32(), pa.string())))
+    with _opened(name, content, coded) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number, columns=wanted.names).select(wanted.names).cast(wanted)
 
 
 def part_of(name: str, content: bytes) -> Part:
@@ -164,15 +182,11 @@ def part_of(name: str, content: bytes) -> Part:
     Raises:
         EvidenceError: it is none, or damaged.
     """
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
-    try:
-        with parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
-            table = file.read()
+    wanted = schema_of(*((RESULTS, {}) if name == RESULTS_NAME else (FACTS, LISTS)), {})
+    with _opened(name, content) as file:
+        table = file.read()
         head = json.loads((table.schema.metadata or {}).get(KEY.encode(), b"null"))
-        wanted = schema_of(*((RESULTS, {}) if name == RESULTS_NAME else (FACTS, LISTS)), {})
         table = table.select(wanted.names).cast(wanted)
-    except (OSError, pa.ArrowException, ValueError, KeyError, RecursionError) as error:
-        raise EvidenceError(f"{name} is damaged, or no evidence: {parquet_problem(error)}") from None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise EvidenceError(f"{name} is no {FORMAT}: its metadata has no such {KEY}")
     return Part(name, head, table, digest_of(content))

@@ -1,7 +1,7 @@
 """Evidence as Parquet: typed columns for what nearly every partition has, JSON for what is odd about a few. Pure.
 
 A fact that is unknown, or has notes, or is rare, is in ``more``: a JSON object by the fact's name. Every other fact is
-in a column of its own, which SQL can use as it is (docs/evidence.md). Both together give the very facts back.
+in a column of its own, for SQL (docs/evidence.md). Both together give the same facts back.
 """
 
 from __future__ import annotations

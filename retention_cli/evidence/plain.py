@@ -1,7 +1,7 @@
 """Check plain R1 rows by columns: derived from :mod:`.checks`, and only for rows that cannot be anything else. Pure.
 
 A row is plain if R1 alone is on, every fact is known and has no notes, and all commits are in the current leader epoch
-or in none. Whatever is not plainly right is left to :mod:`.checks`, which says what is wrong, if anything is.
+or in none. All other rows, and those that look wrong, are left to :mod:`.checks`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from retention_cli.decide.triggers import TRIGGERS
 from retention_cli.decide.triggers.consumed import forced_retention_conflict, live_retention
 from retention_cli.evidence.files import Part
 from retention_cli.evidence.format import from_json
-from retention_cli.evidence.value import KINDS, ReadTimes
+from retention_cli.evidence.value import KINDS, Numbers, ReadTimes
 from retention_cli.policy.settings import Settings
 
-Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _BIG: Final = 2**31
 _NONE: Final = -1

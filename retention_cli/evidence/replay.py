@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.store import Store
@@ -23,11 +22,11 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.evidence.anew import Deciding, identity
-from retention_cli.evidence.files import RESULTS_NAME, groups_of
+from retention_cli.evidence.files import RESULTS_NAME, groups_of, is_file_name
 from retention_cli.evidence.format import FACTS, RESULTS, rows_of
-from retention_cli.evidence.plain import numbers
-from retention_cli.evidence.value import Row
+from retention_cli.evidence.plain import Mask, numbers
+from retention_cli.evidence.redecide import Deciding, identity
+from retention_cli.evidence.value import Numbers, Row
 from retention_cli.evidence.writer import FOLDER
 from retention_cli.policy.model import Policy
 
@@ -36,8 +35,6 @@ _NO_EVIDENCE: Final = (
     "no evidence of runs in that time; a trim leaves some, and kretain plan --evidence. If the policy's evidence is a "
     "URL, give --evidence with the cluster's folder there"
 )
-Bools = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
 
 class Recorded(NamedTuple):
@@ -84,7 +81,7 @@ def recorded(
             store = Store(place)
             for path in store.files():
                 run, _, name = path.rpartition("/")
-                if run and "/" not in run and name.endswith(".parquet") and not name.startswith("."):
+                if run and "/" not in run and is_file_name(name):
                     found.setdefault((run, cluster), (store, []))[1].append(path)
         except ArchiveError as error:
             raise StateError(f"evidence: {error}") from None
@@ -165,7 +162,7 @@ class Difference(NamedTuple):
 class Replayed:
     """A policy's replay over runs.
 
-    ``decisions`` were made anew, ``plain`` of them by columns. ``totals`` has the sums over :class:`Difference`, and
+    ``decisions`` were made again, ``plain`` of them by columns. ``totals`` has the sums over :class:`Difference`, and
     ``partitions``, ``held`` and ``lacking`` count partitions. Of ``unsized`` ones no size is known: days lack them.
     """
 
@@ -240,7 +237,7 @@ class _Logs:
         self.unread: dict[int, tuple[str, str | None]] = {}
 
     def _number(self, cluster: str, about: str) -> int:
-        """Return a topic's number. One that was created anew is another, and what it was before is gone."""
+        """Return a topic's number. A topic that was created again is another one, and what it was before is gone."""
         topic, topic_id = identity(about)
         if (number := self.numbers.get((cluster, topic, topic_id))) is None:
             number = self.numbers[cluster, topic, topic_id] = len(self.names)
@@ -250,10 +247,10 @@ class _Logs:
             self.current[cluster, topic] = number
         return number
 
-    def _there(self, keys: Numbers) -> Bools:
+    def _there(self, keys: Numbers) -> Mask:
         """Return which keys are in the columns: numpy's own isin and unique take many times as long."""
         at = np.searchsorted(self.keys, keys)
-        found: Bools = np.append(self.keys, -1)[at] == keys
+        found: Mask = np.append(self.keys, -1)[at] == keys
         return found
 
     def _places(self, keys: Numbers) -> Numbers:
@@ -322,7 +319,7 @@ class _Logs:
     def compare(self, run: int) -> None:
         """Count what a run, now complete, and the policy have deleted."""
         of = self.of
-        this: Bools = (of["run"] == run) & (of["real"] >= 0)
+        this: Mask = (of["run"] == run) & (of["real"] >= 0)
         real, new, real_was, new_was = of["real"], of["new"], of["real_was"], of["new_was"]
         for name, to, since in (
             ("earlier", new, np.maximum(new_was, real)),

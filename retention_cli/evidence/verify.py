@@ -27,7 +27,7 @@ from retention_cli.evidence.checks import (
     wrong_request,
     wrong_times,
 )
-from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_name, part_of
+from retention_cli.evidence.files import RESULTS_NAME, Part, digest_of, facts_name, is_file_name, part_of
 from retention_cli.evidence.format import EvidenceError, results_of, rows_of
 from retention_cli.evidence.value import Result, Row
 from retention_cli.evidence.writer import FOLDER
@@ -173,7 +173,7 @@ def _contents(verdict: Verdict, run: Run | None, store: Store) -> dict[str, byte
     try:
         for path in store.files(verdict.run):
             name = path.rpartition("/")[2]
-            if name.endswith(".parquet") and not name.startswith("."):
+            if is_file_name(name):
                 contents[name] = store.read(path)
     except ArchiveError as error:
         verdict.tell(f"{verdict.run}/", str(error))

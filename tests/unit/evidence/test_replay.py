@@ -16,9 +16,9 @@ from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, 
 from retention_cli.core.state_dir import StateError
 from retention_cli.core.units import timestamp
 from retention_cli.decide.decision import decide
-from retention_cli.evidence.anew import Deciding, decide_anew
 from retention_cli.evidence.files import FORMAT, content_of, facts_name, groups_of
 from retention_cli.evidence.format import FACTS, facts_table, results_table
+from retention_cli.evidence.redecide import Deciding, redecide
 from retention_cli.evidence.replay import Difference, Replayed, recorded, replay, rows_about
 from retention_cli.evidence.value import Commits, Planned, ReadTimes, Result, Row, Said
 from retention_cli.evidence.verify import verify_runs
@@ -100,7 +100,7 @@ def test_decision_anew_is_exact_or_holds(
     after_hours: int, floor: int | Unknown, lookups: Mapping[int, int], wanted: tuple[str, int | None]
 ) -> None:
     one = row(10, 100, floor, lookups)
-    found = decide_anew(one, replace(R1, consumed_after_ms=after_hours * HOUR), DiskRules())
+    found = redecide(one, replace(R1, consumed_after_ms=after_hours * HOUR), DiskRules())
     assert (found.action, found.trim_to) == wanted
 
 
@@ -116,7 +116,7 @@ def test_fact_that_old_settings_shaped_is_unknown_under_others(
 ) -> None:
     del name
     one = row(10, 100, 70, {DAY: 50})
-    found, wanted = decide_anew(one, new, DiskRules()), decide(less(one.facts), new, NOW)
+    found, wanted = redecide(one, new, DiskRules()), decide(less(one.facts), new, NOW)
     assert (found.action, found.trim_to) == (wanted.action, wanted.trim_to) == ("hold", None)
     assert {reason.code for reason in found.reasons} == {"evidence"}
 
@@ -126,7 +126,7 @@ def test_decision_anew_is_that_of_a_reading_for_the_new_policy_or_holds_more(
     log: Log, old: Settings, new: Settings
 ) -> None:
     one = row(0, 1, 0, {})._replace(facts=log.facts(old), settings=old)
-    found, truth = decide_anew(one, new, DiskRules()), decide(log.facts(new), new, NOW)
+    found, truth = redecide(one, new, DiskRules()), decide(log.facts(new), new, NOW)
     if any(reason.code == "evidence" for reason in found.reasons):
         assert (found.trim_to or -1) <= (truth.trim_to or -1)
     else:
@@ -156,7 +156,7 @@ def test_columns_and_rows_agree(some: list[Row], hours: int) -> None:
     found = Deciding(under, lambda _why, _amount: None).decide(table(some))
     new = under.settings_for("orders")
     assert new is not None
-    single = [decide_anew(one, new, DiskRules()) for one in some]
+    single = [redecide(one, new, DiskRules()) for one in some]
     assert found.target.tolist() == [-1 if one.trim_to is None else one.trim_to for one in single]
     assert found.held.tolist() == [one.action == "hold" for one in single]
 
@@ -306,5 +306,5 @@ def test_disk_ceiling_holds_what_other_rules_keep() -> None:
     found = Deciding(under, lambda _why, _amount: None).decide(table(some))
     new = under.settings_for("orders")
     assert new is not None
-    assert found.held.tolist() == [decide_anew(one, new, under.disks).action == "hold" for one in some]
+    assert found.held.tolist() == [redecide(one, new, under.disks).action == "hold" for one in some]
     assert np.array_equal(found.target, [-1 if one.said.trim_to is None else one.said.trim_to for one in some])

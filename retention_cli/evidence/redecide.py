@@ -1,4 +1,4 @@
-"""Decide recorded rows anew, under another policy: by columns where R1 alone is on, else row by row. Pure.
+"""Decide recorded rows again, under another policy: by columns where R1 alone is on, else row by row. Pure.
 
 Facts are those of the evidence. One that the recorded policy did not ask for, or asked for otherwise, is unknown, and
 holds. If a look-up for the new cutoff is missing, its answer lies between those for an earlier and a later cutoff: if
@@ -27,8 +27,8 @@ from retention_cli.core.model import (
 from retention_cli.decide.decision import decide, held_by_disks
 from retention_cli.decide.lookups import Lookups
 from retention_cli.evidence.format import from_json, rows_of
-from retention_cli.evidence.plain import Mask, Numbers, numbers, only_consumed
-from retention_cli.evidence.value import Row
+from retention_cli.evidence.plain import Mask, numbers, only_consumed
+from retention_cli.evidence.value import Numbers, Row
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 
@@ -50,7 +50,7 @@ _SLOW: Final = -1
 _UNMANAGED: Final = -2
 
 
-def decide_anew(row: Row, settings: Settings, rules: DiskRules) -> Decision:
+def redecide(row: Row, settings: Settings, rules: DiskRules) -> Decision:
     """Return the decision for a recorded row under other settings, at the time of its recheck."""
     facts, now_ms = _as_known(row, settings, rules), row.now_ms
     wanted = Lookups(facts.topic, settings, now_ms).of(facts)
@@ -113,10 +113,10 @@ def _events(settings: Settings) -> tuple[object, ...]:
     return settings.event_source, settings.ignore_future, settings.skip_unreadable, settings.max_ahead_ms
 
 
-class Anew(NamedTuple):
+class Redecided(NamedTuple):
     """Decisions by row: where the new log start would be (−1: nothing to trim), what is held, and for lack of evidence.
 
-    ``plain`` rows were decided by columns. ``told`` is called with each held row's number and reasons.
+    ``plain`` rows were decided by columns.
     """
 
     target: Numbers
@@ -145,7 +145,7 @@ class Deciding:
             self._settings[topic] = self._policy.settings_for(topic)
         return self._settings[topic]
 
-    def decide(self, table: Any) -> Anew:
+    def decide(self, table: Any) -> Redecided:
         """Return what the policy decides for each row of a recheck's table."""
         after_ms = self._kinds(table)
         start, end, stable, floor = (numbers(table, name) for name in _OFFSETS)
@@ -174,13 +174,13 @@ class Deciding:
             settings = self.settings_for(row.facts.topic.name)
             if settings is None:
                 continue
-            found = decide_anew(row, settings, self._policy.disks)
+            found = redecide(row, settings, self._policy.disks)
             target[n] = -1 if found.trim_to is None else found.trim_to
             if found.action == "hold":
                 held[n] = True
                 lacking[n] = any(reason.code == _CODE for reason in found.reasons)
                 self._told(found.reasons, 1)
-        return Anew(target, held, lacking, int(good.sum()))
+        return Redecided(target, held, lacking, int(good.sum()))
 
     def _kinds(self, table: Any) -> Numbers:
         """Return R1's T (ms) by row: −1 where something else may decide, −2 where the policy does not manage it."""
