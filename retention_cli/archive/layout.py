@@ -253,7 +253,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:
-    """Return the checksum of a JSON document, whatever the order and the spaces in its text."""
+    """Return the checksum of a JSON document: neither order nor spaces in its text count."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"blake2b:{hashlib.blake2b(text.encode(), digest_size=32).hexdigest()}"
 

@@ -122,7 +122,7 @@ def _read(store: Store, path: str) -> Positions:
 class Continuation:
     """Finds, for positions in an archived log, the offsets at which to continue in the restored one. Pure.
 
-    A position continues with the first restored record at or behind it, whatever was left out before that. If records
+    A position continues with the first restored record at or behind it, even if others were left out before. If records
     before it are of a leader epoch above ``epoch``, the position is another log's, and it continues with the first of
     those: it never skips a record that may be unread (M1).
 

@@ -71,7 +71,7 @@ class Keys:
         return f"blake2b-keyed:{digest.hexdigest()}"
 
     def sealed(self, path: str, content: Any) -> Any:
-        """Return the bytes to write for a file at this path: its content as it is, without keys."""
+        """Return the bytes to write for a file at this path. Without keys that is the content itself."""
         if not self.newest:
             return content
         header, nonce = _MAGIC + bytes.fromhex(self.newest), os.urandom(_NONCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,6 +29,7 @@ from retention_cli.state.own_topics import PROTECTED_TOPIC
 
 Outcome = Literal["planned", "done", "failed"]
 Resume = Literal["resume", "restore"]
+LiveSettings = Mapping[tuple[str, Setting], Live]
 _LOCK_S: Final = 30.0
 """How long to wait for a trim of this cluster to end."""
 _LEARNS_S: Final = 5.0
@@ -118,6 +119,11 @@ class Planned:
     records: Records
     memory: RaisedSettings
 
+    @property
+    def live(self) -> LiveSettings:
+        """Each setting as it was read."""
+        return {(one.topic, key): value for one in self.reading.topics for key, value in one.live.items()}
+
 
 def plan_protection(job: ProtectJob) -> Planned:
     """Read and decide. Changes nothing.
@@ -161,7 +167,7 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
     made = planned.protection
     if not made.changes and not _unsettled(planned):
         return made
-    with _Changes.begun(job, planned) as changes:
+    with _Changes.begun(job, made.cluster_id, planned.memory, planned.records, planned.live) as changes:
         changes.settle(_unsettled(planned))
         rows = [changes.make(row) for row in made.rows]
     return replace(made, rows=rows)
@@ -169,13 +175,14 @@ def carry_out(job: ProtectJob, planned: Planned) -> Protection:
 
 def _unsettled(planned: Planned) -> list[Record]:
     """Return the changes that were made and, after a crash, not recorded as made."""
-    live = {(one.topic, one.topic_id, key): value for one in planned.reading.topics for key, value in one.live.items()}
+    live, ids = planned.live, {one.topic: one.topic_id for one in planned.reading.topics}
     return [
         one
         for one in planned.records.values()
         if not isinstance(one, Unknown)
         and one.state == "changing"
-        and (now := live.get((one.topic, one.topic_id, one.setting))) is not None
+        and ids.get(one.topic) == one.topic_id
+        and (now := live.get((one.topic, one.setting))) is not None
         and now.own == one.value
     ]
 
@@ -193,9 +200,7 @@ def resume(job: ProtectJob, topic: str, how: Resume) -> list[str]:
         raise BrokerError(f"kretain has raised no setting of topic {topic}")
     topic_id = metadata.topic_ids.get(topic, "")
     done = []
-    reading = Reading(metadata.cluster_id, (), None, metadata.topic_ids)  # type: ignore[arg-type]
-    nothing = Protection(metadata.cluster_id, job.reader.settings.bootstrap, ())
-    with _Changes.begun(job, Planned(nothing, reading, {}, memory)) as changes:
+    with _Changes.begun(job, metadata.cluster_id, memory, {}, {}) as changes:
         for setting, one in found:
             own = changes.own(topic, setting)
             if isinstance(one, Unknown):
@@ -220,21 +225,22 @@ class _Changes:
     alterer: ConfigAlterer
     writer: ClusterWriter
     log: AuditLog
-    live: Mapping[tuple[str, Setting], Live] = field(default_factory=dict)
+    live: LiveSettings
 
     @classmethod
     @contextmanager
-    def begun(cls, job: ProtectJob, planned: Planned) -> Iterator[_Changes]:
-        reader, folder = job.reader, cluster_folder(job.state_dir, planned.reading.cluster_id)
+    def begun(
+        cls, job: ProtectJob, cluster_id: str, memory: RaisedSettings, records: Records, live: LiveSettings
+    ) -> Iterator[_Changes]:
+        reader, folder = job.reader, cluster_folder(job.state_dir, cluster_id)
         check_writable(reader)
-        live = {(one.topic, key): value for one in planned.reading.topics for key, value in one.live.items()}
         with (
             trim_lock(folder, timestamp(job.clock_ms()), _LOCK_S),
             job.writer_for(reader) as writer,
         ):
             log = AuditLog(folder)
             log.rotate(job.selection.policy.audit.max_bytes)
-            yield cls(job, planned.memory, planned.records, job.alterer_for(reader), writer, log, live)
+            yield cls(job, memory, records, job.alterer_for(reader), writer, log, live)
 
     def settle(self, records: Sequence[Record]) -> None:
         """Record changes that a crash left open as made."""
