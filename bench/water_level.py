@@ -29,7 +29,7 @@ from retention_cli.disks.pending_deletes import Leaving
 from retention_cli.policy.settings import DiskRules
 
 EACH, REPLICAS, BROKERS, DIRS, TOPICS = 25, 3, 10, 10, 2_000
-CPU_S, PEAK_MIB = 40.0, 2.6 * 1024
+CPU_S, PEAK_MIB = 80.0, 4.6 * 1024
 _FIGURES = (
     *("total_bytes", "usable_bytes", "topics", "partitions", "segments", "bytes", "log_bytes", "pending_bytes"),
     *("future_bytes", "stray_bytes", "ignored", "unread"),
@@ -45,7 +45,8 @@ def write(folder: Path, segments: int) -> None:
     names, ids = (pa.array([form.format(n) for n in range(TOPICS)]) for form in ("topic-{:05d}", "id-{:05d}"))
     for broker in range(BROKERS):
         dirs = [
-            {"path": f"/data/{n}", "device": f"{broker}:{n}", **dict.fromkeys(_FIGURES, 1 << 50)} for n in range(DIRS)
+            {"path": f"/data/{n}", "device": f"{broker}:{n}", "directory_id": None, **dict.fromkeys(_FIGURES, 1 << 50)}
+            for n in range(DIRS)
         ]
         about = {"format": FORMAT, "broker": broker, "cluster": {"id": "c"}, "scanned_at": "2027-01-15T08:00:00Z"}
         said = json.dumps({**about, "dirs": dirs, "incomplete": []}).encode()

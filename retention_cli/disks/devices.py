@@ -189,12 +189,7 @@ class _Volume(NamedTuple):
 
 def devices_in(files: Sequence[InventoryFile]) -> Devices:
     """Return the devices in an inventory's files."""
-    return {
-        (file.broker, str(one.get("path"))): str(one["device"])
-        for file in files
-        for one in file.dirs
-        if one.get("device") is not None
-    }
+    return {(file.broker, one.path): one.device for file in files for one in file.dirs}
 
 
 def _grouped(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -10,12 +11,11 @@ from typing import Any, Final, Self
 import numpy as np
 
 from retention_cli.core.codes import Code
-from retention_cli.core.extras import arrow
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.disks.ceiling import DiskSegments
 from retention_cli.disks.disk import Disk
-from retention_cli.disks.inventory.format import Inventory, InventoryError, ScannedReplica
-from retention_cli.disks.segments import NO_END, SLAB, UNDATED, Flags, Ints, Segments, add_up, slabs, wholly_below
+from retention_cli.disks.inventory.format import Inventory, ScannedReplica, codes, first_rows, replicas_at
+from retention_cli.disks.segments import NO_END, UNDATED, Flags, Ints, Segments, add_up, wholly_below
 from retention_cli.disks.water_level import water_level
 from retention_cli.policy.settings import Settings
 
@@ -27,8 +27,6 @@ READ: Final = (
 MOST_OFFSETS: Final = 2**31
 """No segment has more offsets, as they are relative in 32 bits. Multiplied by its bytes they fit in 64 bits."""
 _NO_EPOCH: Final = -1
-_SPARSE: Final = 4
-"""If there are more than this many possible partition numbers per row, partitions are numbered by sorting."""
 _FAR: Final = 2**63 - 2
 
 
@@ -40,33 +38,33 @@ class InventoryView:
 
     Args:
         inventory: the inventory, with at least the columns in :data:`READ`. Its table is not kept.
-        column: returns a column once, in place of the table, so that it can go before the next one is read.
-
-    Raises:
-        InventoryError: a row lacks a required value.
     """
 
-    def __init__(self, inventory: Inventory, column: Callable[[str], Any] | None = None) -> None:
-        column = column or inventory.table.column
+    def __init__(self, inventory: Inventory) -> None:
+        table = inventory.table
         self.inventory = replace(inventory, table=None)
-        topics, topic = _words(column("topic"))
-        partition, self.partitions = _partitions(topics, topic, _whole(column, "partition").astype(np.int32))
-        del topic
-        self.dirs, disk = _dirs(column)
-        self.segments = Segments(
-            disk,
-            partition,
-            _whole(column, "base_offset"),
-            _whole(column, "next_offset", NO_END),
-            _whole(column, "bytes"),
-            _whole(column, "largest_timestamp", UNDATED),
-            _whole(column, "active").astype(np.bool_),
-        )
-        self._log_bytes = _whole(column, "log_bytes")
-        self._epochs = _whole(column, "leader_epoch", _NO_EPOCH).astype(np.int32, copy=False)
-        ids, self._ids = _words(column("topic_id"))
-        self._id_numbers = {word: number for number, word in enumerate(ids) if word is not None}
+        self._first = first_rows(table)
+        replicas = replicas_at(table, self._first)
+        self.dirs = sorted({(broker, path) for broker, path, _, _ in replicas})
+        self.partitions = sorted({TopicPartition(topic, number) for _, _, topic, number in replicas})
         self._numbers = {tp: number for number, tp in enumerate(self.partitions)}
+        dirs = {one: number for number, one in enumerate(self.dirs)}
+        disk = [dirs[broker, path] for broker, path, _, _ in replicas]
+        partition = [self._numbers[TopicPartition(topic, number)] for _, _, topic, number in replicas]
+        rows = np.diff(self._first, append=len(table))
+        self.segments = Segments(
+            np.repeat(np.array(disk, dtype=np.int32), rows),
+            np.repeat(np.array(partition, dtype=np.int32), rows),
+            _numbers(table["base_offset"]),
+            _numbers(table["next_offset"], NO_END),
+            _numbers(table["bytes"]),
+            _numbers(table["largest_timestamp"], UNDATED),
+            table["active"].to_numpy(),
+        )
+        self._log_bytes = _numbers(table["log_bytes"])
+        self._epochs = _numbers(table["leader_epoch"], _NO_EPOCH)
+        ids, self._ids = codes(table["topic_id"])
+        self._id_numbers = {topic_id: number for number, topic_id in enumerate(ids)}
 
     def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:
         """Return this inventory with the doubted replicas marked as incomplete, with the reasons (R6)."""
@@ -83,45 +81,36 @@ class InventoryView:
         }
 
     def replicas(self, log_starts: Mapping[TopicPartition, int]) -> Iterator[ScannedReplica]:
-        """Yield a summary of each replica. Its rows must be consecutive.
+        """Yield a summary of each replica.
 
         Args:
             log_starts: S of partitions, where it is known.
         """
-        s, names = self.segments, self.partitions
-        if not len(s):
-            return
-        begins = np.ones(len(s), dtype=np.bool_)
-        begins[1:] = (s.disk[1:] != s.disk[:-1]) | (s.partition[1:] != s.partition[:-1])
-        first = np.append(np.flatnonzero(begins), len(s))
-        starts = self._by_number(log_starts)
-        ids = {number: word for word, number in self._id_numbers.items()}
-        for some in replica_slabs(first):
-            rows, at = slice(first[some.start], first[some.stop]), first[some] - first[some.start]
-            here, log_bytes = s.take(rows), self._log_bytes[rows]
-            live = ~here.active & (here.next_offset > starts[here.partition])
-            indexes = np.maximum(here.size_bytes - log_bytes, 0)
-            columns = (
-                here.disk[at],
-                here.partition[at],
-                np.minimum.reduceat(self._ids[rows], at),
-                np.maximum.reduceat(self._ids[rows], at),
-                np.add.reduceat(here.active.astype(np.int64), at),
-                np.maximum.reduceat(np.where(here.active, here.base_offset, -1), at),
-                np.minimum.reduceat(here.base_offset, at),
-                np.maximum.reduceat(here.base_offset, at),
-                np.maximum.reduceat(np.where(here.next_offset == NO_END, -1, here.next_offset), at),
-                np.add.reduceat(log_bytes, at),
-                np.add.reduceat(np.where(live, log_bytes, 0), at),
-                np.add.reduceat(np.where(here.active, np.minimum(log_bytes, here.size_bytes), 0), at),  # preallocated
-                np.add.reduceat(indexes, at),
-                np.add.reduceat(np.where(here.active | live, 0, indexes), at),
-                np.maximum.reduceat(self._epochs[rows], at),
-            )
-            for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):
-                topic_id, (broker, path) = ids.get(low) if low == high else None, self.dirs[disk]
-                one = ScannedReplica(broker, path, names[partition], topic_id, *numbers)
-                yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
+        s, at, log_bytes = self.segments, self._first, self._log_bytes
+        ids = {number: topic_id for topic_id, number in self._id_numbers.items()}
+        live = ~s.active & (s.next_offset > self._by_number(log_starts)[s.partition])
+        indexes = np.maximum(s.size_bytes - log_bytes, 0)
+        columns = (
+            s.disk[at],
+            s.partition[at],
+            np.minimum.reduceat(self._ids, at),
+            np.maximum.reduceat(self._ids, at),
+            np.add.reduceat(s.active.astype(np.int64), at),
+            np.maximum.reduceat(np.where(s.active, s.base_offset, -1), at),
+            np.minimum.reduceat(s.base_offset, at),
+            np.maximum.reduceat(s.base_offset, at),
+            np.maximum.reduceat(np.where(s.next_offset == NO_END, -1, s.next_offset), at),
+            np.add.reduceat(log_bytes, at),
+            np.add.reduceat(np.where(live, log_bytes, 0), at),
+            np.add.reduceat(np.where(s.active, np.minimum(log_bytes, s.size_bytes), 0), at),  # preallocated
+            np.add.reduceat(indexes, at),
+            np.add.reduceat(np.where(s.active | live, 0, indexes), at),
+            np.maximum.reduceat(self._epochs, at),
+        )
+        for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):
+            topic_id, (broker, path) = ids.get(low) if low == high else None, self.dirs[disk]
+            one = ScannedReplica(broker, path, self.partitions[partition], topic_id, *numbers)
+            yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
 
     def on_disks(
         self, disks: Sequence[Disk], log_starts: Mapping[TopicPartition, int], ids: Mapping[TopicPartition, str]
@@ -136,13 +125,12 @@ class InventoryView:
         numbers = {(disk.broker, path): n for n, disk in enumerate(disks) for path in disk.dirs}
         disk_of = np.array([numbers.get(one, len(disks)) for one in self.dirs], dtype=np.int32)
         ours, segments = self._ours(ids), self.segments
-        segments = replace(segments, disk=disk_of[segments.disk] if len(segments) else segments.disk)
-        if not ours.all():
-            segments = replace(segments, next_offset=np.where(ours, segments.next_offset, NO_END))
+        following = np.where(ours, segments.next_offset, NO_END)
+        segments = replace(segments, disk=disk_of[segments.disk], next_offset=following)
         below = wholly_below(segments, self._by_number(log_starts))
         dead = self._dead_bytes(segments, below, disks)
-        if below.any():  # they are wholly below every bound, and counted already
-            segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
+        # what is wholly below every bound is counted already
+        segments = replace(segments, size_bytes=np.where(below, 0, segments.size_bytes))
         return DiskSegments(segments, self.partitions, dead, {*self.inventory.scanned_dirs, *self.dirs})
 
     def _dead_bytes(self, segments: Segments, dead: Flags, disks: Sequence[Disk]) -> Ints:
@@ -151,22 +139,17 @@ class InventoryView:
         A broker sweeps them within minutes, so those of an old inventory no longer exist. A replica whose current size
         is that of its live segments has none left.
         """
-        count = max(1, len(self.partitions))
-        holding, at = np.unique(
-            segments.disk[dead].astype(np.int64) * count + segments.partition[dead], return_inverse=True
-        )
-        below, above = add_up(self._log_bytes[dead], at, len(holding)), np.zeros(len(holding), dtype=np.int64)
-        for some in slabs(len(segments)) if len(holding) else ():
-            key = segments.disk[some].astype(np.int64) * count + segments.partition[some]
-            place = np.minimum(np.searchsorted(holding, key), len(holding) - 1)
-            alive = (holding[place] == key) & ~dead[some]
-            above += add_up(self._log_bytes[some][alive], place[alive], len(holding))
         total = np.zeros(len(disks) + 1, dtype=np.int64)
-        for key, gone, live in zip(holding.tolist(), below.tolist(), above.tolist(), strict=True):
-            disk, partition = divmod(key, count)
-            if disk < len(disks):
+        dead_bytes, live_bytes = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        for found, which in ((dead_bytes, dead), (live_bytes, ~dead)):
+            sums = np.add.reduceat(np.where(which, self._log_bytes, 0), self._first)
+            on, of = segments.disk[self._first], segments.partition[self._first]
+            for disk, partition, size_bytes in zip(on.tolist(), of.tolist(), sums.tolist(), strict=True):
+                found[disk, partition] += size_bytes
+        for (disk, partition), gone in dead_bytes.items():
+            if gone and disk < len(disks):
                 size_bytes = disks[disk].replicas.get(self.partitions[partition], 0)
-                total[disk] += min(gone, max(0, size_bytes - live))
+                total[disk] += min(gone, max(0, size_bytes - live_bytes[disk, partition]))
         return total
 
     def bases(
@@ -253,10 +236,8 @@ class InventoryView:
         """
         leader = self._by_number(leaders, -1)
         brokers = np.array([broker for broker, _ in self.dirs], dtype=np.int64)
-        s, rows = self.segments, self._ours(ids)
-        for some in slabs(len(s)):
-            rows[some] &= leader[s.partition[some]] == brokers[s.disk[some]]
-        own = replace(s, size_bytes=self._log_bytes).take(np.flatnonzero(rows))
+        s = self.segments
+        own = replace(s, size_bytes=self._log_bytes).take(self._ours(ids) & (leader[s.partition] == brokers[s.disk]))
         held = {self.partitions[number] for number in np.unique(own.partition).tolist()}
         missing = {tp: why for tp, one in leaders.items() if (why := self._missing(tp, one, held=tp in held))}
         return own, missing
@@ -275,84 +256,18 @@ class InventoryView:
     def _ours(self, ids: Mapping[TopicPartition, str]) -> Flags:
         """Return a mask of the rows whose topic id is the current topic's. A row without an id is not in it."""
         wanted = self._by_number({tp: self._id_numbers.get(topic_id) for tp, topic_id in ids.items()}, -2)
-        ours: Flags = wanted.astype(np.int32)[self.segments.partition] == self._ids
+        ours: Flags = wanted[self.segments.partition] == self._ids
         return ours
-
-
-def replica_slabs(first: Ints) -> Iterator[slice]:
-    """Yield stretches of replicas, given the first row of each and the number of all rows, that have a slab each."""
-    count, low = len(first) - 1, 0
-    while low < count:
-        high = max(low + 1, int(np.searchsorted(first, first[low] + SLAB, side="right")) - 1)
-        yield slice(low, high)
-        low = high
 
 
 def _or_none(value: int | None) -> int:
     return -1 if value is None else value
 
 
-# -- encoding ----------------------------------------------------------------------------------------------------------
-
-
-def _whole(column: Callable[[str], Any], name: str, instead: int | None = None) -> Ints:
+def _numbers(column: Any, instead: int | None = None) -> Ints:
     """Return a column's numbers, with ``instead`` for nulls."""
-    values = column(name)
-    if values.null_count:
-        if instead is None:
-            raise InventoryError(f"the inventory's column {name} has {values.null_count:,} rows without a value")
-        values = arrow("pyarrow.compute").fill_null(values, instead)
-    numbers: Ints = values.to_numpy()
+    numbers: Ints = (column if instead is None else column.fill_null(instead)).to_numpy()
     return numbers
-
-
-def _words(column: Any) -> tuple[list[Any], Ints]:
-    """Return a column's distinct texts, sorted, and each row's number among them; -1 for null."""
-    if not arrow().types.is_dictionary(column.type):
-        column = column.cast(arrow().string()).dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks()
-    if hasattr(whole, "chunks"):  # older pyarrow returns a chunked array of one chunk
-        whole = whole.chunk(0) if whole.num_chunks else arrow().array([], column.type)
-    found = whole.dictionary.to_pylist()
-    order = sorted(range(len(found)), key=found.__getitem__)
-    ranks = np.full(len(found) + 1, -1, dtype=np.int32)  # the last one is that of null
-    ranks[order] = np.arange(len(found), dtype=np.int32)
-    return [found[n] for n in order], ranks[whole.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)]
-
-
-def _dirs(column: Callable[[str], Any]) -> tuple[list[tuple[int, str]], Ints]:
-    """Return the log dirs as (broker, path), sorted, and each row's number among them."""
-    paths, path = _words(column("dir"))
-    broker, count = _whole(column, "broker"), max(1, len(paths))
-    used, numbers = _numbered(len(path), lambda some: broker[some].astype(np.int64) * count + path[some])
-    return [(one // count, paths[one % count]) for one in used], numbers
-
-
-def _numbered(count: int, key_of: Callable[[slice], Ints]) -> tuple[list[int], Ints]:
-    """Return the distinct keys of so many rows, sorted, and each row's number among them."""
-    keys = np.unique(np.concatenate([np.empty(0, np.int64), *(np.unique(key_of(some)) for some in slabs(count))]))
-    found = np.empty(count, dtype=np.int32)
-    for some in slabs(count):
-        found[some] = np.searchsorted(keys, key_of(some))
-    return keys.tolist(), found
-
-
-def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:
-    """Number the partitions in the order of (topic, partition), without sorting if partition numbers are dense."""
-    if not len(topic):
-        return np.empty(0, dtype=np.int32), []
-    width = np.zeros(len(topics), dtype=np.int64)
-    for some in slabs(len(topic)):
-        np.maximum.at(width, topic[some], index[some].astype(np.int64) + 1)
-    shelf = np.cumsum(width) - width
-    if int(width.sum()) > _SPARSE * len(topic):
-        used, numbers = _numbered(len(topic), lambda some: topic[some].astype(np.int64) << 32 | index[some])
-        return numbers, [TopicPartition(topics[one >> 32], one & 0xFFFFFFFF) for one in used]
-    numbers = np.empty(len(topic), dtype=np.int32)
-    for some in slabs(len(topic)):
-        numbers[some] = shelf[topic[some]] + index[some]
-    names = [TopicPartition(name, n) for name, count in zip(topics, width.tolist(), strict=True) for n in range(count)]
-    return numbers, names
 
 
 # -- sizes (R5), over the segments of leader replicas ------------------------------------------------------------------

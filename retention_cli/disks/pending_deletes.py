@@ -97,13 +97,13 @@ def stays_by_scan(
     for file in files:
         if file.broker != disk.broker or not -_AHEAD_MS <= now_ms - file.scanned_at_ms <= SAYS_FOR_MS:
             continue
-        rows = {str(one.get("path")): one for one in file.dirs}
+        rows = {one.path: one for one in file.dirs}
         found = [rows[path] for path in disk.dirs if path in rows]
-        if len(found) < len(disk.dirs) or any(one["total_bytes"] != room.total_bytes or one["unread"] for one in found):
+        if len(found) < len(disk.dirs) or any(one.total_bytes != room.total_bytes or one.unread for one in found):
             continue
-        used = min(one["total_bytes"] - one["usable_bytes"] for one in found)
+        used = min(one.total_bytes - one.usable_bytes for one in found)
         used -= setting_for(reserved, disk.broker, disk.dirs) or 0
-        others = int(max(0, used - sum(one[key] for one in found for key in _EXPLAINED)))
+        others = max(0, used - sum(getattr(one, key) for one in found for key in _EXPLAINED))
         since = [one for one in looks if one.wall_ms >= file.scanned_at_ms and one.total_bytes == room.total_bytes]
         return Scanned(min([others, *(one.used_bytes for one in since)]), file.scanned_at_ms)
     return None

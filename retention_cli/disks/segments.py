@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -46,56 +45,20 @@ class Segments:
         """Return some of the rows."""
         return Segments(*(getattr(self, name)[which] for name in Segments.__slots__))
 
-    def check(self, partitions: int, disks: int) -> None:
-        """Check that the columns are possible: a wrong number would count bytes that don't exist.
-
-        Raises:
-            ValueError: unequal lengths, a disk or partition out of range, a negative size, a segment that ends
-                before it begins.
-        """
-        lengths = {field.name: len(getattr(self, field.name)) for field in fields(self)}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of unequal length: {lengths}")
-        if not len(self):
-            return
-        for name, column, end in (("disk", self.disk, disks), ("partition", self.partition, partitions)):
-            if int(column.min()) < 0 or int(column.max()) >= end:
-                raise ValueError(f"a {name} that is not from 0 to {end - 1}")
-        if int(self.size_bytes.min()) < 0:
-            raise ValueError("a segment of negative size")
-        if any(bool((self.next_offset[some] < self.base_offset[some]).any()) for some in slabs(len(self))):
-            raise ValueError("a segment that ends before it begins")
-
-
-SLAB: Final = 1 << 20
-"""So many rows are a slab."""
-
-
-def slabs(count: int) -> Iterator[slice]:
-    """Yield stretches of so many rows: what is computed of one at a time is in memory for some rows, not for all."""
-    return (slice(first, first + SLAB) for first in range(0, count, SLAB))
-
 
 def add_up(size_bytes: Ints, groups: Ints, count: int) -> Ints:
     """Return the sum of bytes per group, as integers: a float would lose bytes beyond 2^53."""
     result = np.zeros(count, dtype=np.int64)
-    for some in slabs(len(groups)):
-        np.add.at(result, groups[some], size_bytes[some])
+    np.add.at(result, groups, size_bytes)
     return result
 
 
 def wholly_below(segments: Segments, bound: Ints) -> Flags:
     """Return a mask of the segments that are freed when partitions are trimmed to their bounds. Active ones stay."""
-    below: Flags = ~segments.active
-    for some in slabs(len(segments)):
-        below[some] &= segments.next_offset[some] <= bound[segments.partition[some]]
+    below: Flags = ~segments.active & (segments.next_offset <= bound[segments.partition])
     return below
 
 
 def bytes_on(segments: Segments, which: Flags, disks: int) -> Ints:
     """Return, by disk number, the bytes of some segments."""
-    found = np.zeros(disks, dtype=np.int64)
-    for some in slabs(len(segments)):
-        here = which[some]
-        found += add_up(segments.size_bytes[some][here], segments.disk[some][here], disks)
-    return found
+    return add_up(segments.size_bytes[which], segments.disk[which], disks)

@@ -18,20 +18,15 @@ are like: a running sum over the disk's own segments determines where it stops, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from retention_cli.disks.segments import SLAB, Flags, Ints, Segments, add_up, bytes_on, slabs, wholly_below
+from retention_cli.disks.segments import Flags, Ints, Segments, add_up, bytes_on, wholly_below
 
 NO_LEVEL: Final = -1
-
-_SIEVE: Final = 1 << 21
-"""How many sums the sieve by times has, over all disks."""
-_INT64_MAX: Final = 2**63 - 1
 
 Why = Literal["active", "limit", "undated"]
 WHY: Final[tuple[Why, ...]] = ("active", "limit", "undated")
@@ -70,24 +65,17 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
 
     Returns:
         The bounds, and what they free on each disk. The result does not depend on the order of rows.
-
-    Raises:
-        ValueError: columns of unequal length, or impossible numbers.
     """
-    partitions, disks = len(start), len(excess)
-    segments.check(partitions, disks)
-    if len(limit) != partitions:
-        raise ValueError(f"{partitions} bounds and {len(limit)} limits")
+    disks = len(excess)
     start, limit, excess = (np.asarray(one, dtype=np.int64) for one in (start, limit, excess))
     gone = wholly_below(segments, start)
     already = bytes_on(segments, gone, disks)
     remaining = excess - already
     limit = _dated(segments, gone, limit)
-    rows, age = _ages(segments, _may_go(segments, gone, limit, remaining > 0), partitions)
+    rows = _candidates(segments, gone, limit, remaining > 0)
     bound, level = start.copy(), np.full(disks, NO_LEVEL, dtype=np.int64)
     if len(rows):
-        needed = _in_reach(segments, rows, age, remaining)
-        rows, age = _walk(segments, rows[needed], age[needed], remaining)
+        rows, age = _walk(segments, rows, _ages(segments, rows), remaining)
         np.maximum.at(bound, segments.partition[rows], segments.next_offset[rows])
         np.maximum.at(level, segments.disk[rows], age)
     freed = bytes_on(segments, wholly_below(segments, bound), disks) - already
@@ -141,114 +129,31 @@ def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
     return lowered
 
 
-def _may_go(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> Ints:
-    """Return the rows that may be trimmed, of partitions that have such a row on a disk that must lose bytes."""
-    may_go = ~(gone | segments.active)
+def _candidates(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> Ints:
+    """Return the rows that may be trimmed, sorted by (partition, next offset).
+
+    Only partitions that have such a row on a disk that must lose bytes are in it.
+    """
+    may_go = ~(gone | segments.active) & (segments.next_offset <= limit[segments.partition])
     driven = np.zeros(len(limit), dtype=np.bool_)
-    for some in slabs(len(may_go)):
-        partition = segments.partition[some]
-        may_go[some] &= segments.next_offset[some] <= limit[partition]
-        driven[partition[may_go[some] & over[segments.disk[some]]]] = True
-    for some in slabs(len(may_go)):
-        may_go[some] &= driven[segments.partition[some]]
-    return np.flatnonzero(may_go).astype(np.int32 if len(may_go) < 1 << 31 else np.int64)
+    driven[segments.partition[may_go & over[segments.disk]]] = True
+    rows = np.flatnonzero(may_go & driven[segments.partition])
+    return rows[np.lexsort((segments.next_offset[rows], segments.partition[rows]))]
 
 
-def _ages(segments: Segments, rows: Ints, partitions: int) -> tuple[Ints, Ints]:
-    """Return rows that may go, sorted by (partition, next offset), and their ages (Unix ms). Sorts ``rows`` in place.
+def _ages(segments: Segments, rows: Ints) -> Ints:
+    """Return the ages (Unix ms) of rows that are sorted by (partition, next offset).
 
     A segment's age is the largest time of all segments of its partition, on any replica, that a trim to its end
     includes. So within a partition ages are in the order of offsets, and the walk trims prefixes. Segments of one
-    partition that end at the same offset have the same age. Ages need no other partition's segments: they are computed
-    in slabs of whole partitions.
+    partition that end at the same offset have the same age.
     """
-    age = np.empty(len(rows), dtype=np.int64)
-    done = 0
-    for slab in _partition_slabs(segments, rows, partitions) if len(rows) else ():
-        some = slab[_by_offset(segments.partition[slab], segments.next_offset[slab])]
-        age[done : done + len(some)] = _running_maximum(segments, some)
-        rows[done : done + len(some)] = some
-        done += len(some)
-    return rows, age
-
-
-def _partition_slabs(segments: Segments, rows: Ints, partitions: int) -> Iterator[Ints]:
-    """Yield these rows in slabs of whole partitions, in the order of partitions."""
-    if len(rows) <= SLAB:
-        yield rows
-        return
-    count = np.zeros(partitions, dtype=np.int64)
-    for some in slabs(len(rows)):
-        count += np.bincount(segments.partition[rows[some]], minlength=partitions)
-    slab = (np.cumsum(count) - 1) // SLAB  # of each partition, by where it ends
-    numbers = slab.astype(np.uint16)[segments.partition[rows]]
-    order = np.argsort(numbers, kind="stable")
-    ordered = rows[order]
-    ends = np.cumsum(np.bincount(numbers, minlength=1))
-    del numbers, order
-    for first, end in pairwise((0, *ends.tolist())):
-        if first < end:
-            yield ordered[first:end]
-
-
-def _by_offset(partition: Ints, offset: Ints) -> Ints | slice:
-    """Return an index that sorts by (partition, offset)."""
-    same = partition[1:] == partition[:-1]
-    if bool(((partition[1:] > partition[:-1]) | (same & (offset[1:] >= offset[:-1]))).all()):
-        return slice(None)  # as an inventory usually is
-    bits = int(offset.max()).bit_length()
-    if bits + int(partition.max()).bit_length() > 63:
-        return np.lexsort((offset, partition))
-    key = partition.astype(np.int64)
-    key <<= bits
-    key |= offset
-    return np.argsort(key)
-
-
-def _running_maximum(segments: Segments, rows: Ints) -> Ints:
-    """Return, for rows sorted by (partition, next offset), the largest time of their partition up to that offset."""
-    partition, offset = segments.partition[rows], segments.next_offset[rows]
-    last = np.flatnonzero(np.concatenate(((partition[1:] != partition[:-1]) | (offset[1:] != offset[:-1]), [True])))
-    del offset
-    time = segments.largest_timestamp[rows].astype(np.int64, copy=False)
-    low, span = int(time.min()), int(time.max()) - int(time.min()) + 1
-    ranked: Ints | None = None
-    if (int(partition.max()) + 1) * span > _INT64_MAX:  # timestamps are absurd: use their ranks, which fit
-        ranked, time = np.unique(time, return_inverse=True)
-        low, span = 0, len(ranked)
-    shelf = partition.astype(np.int64)  # lifts each partition's times above those of all partitions before it
-    shelf *= span
-    height = time - low
-    height += shelf
-    np.maximum.accumulate(height, out=height)
-    height -= shelf
-    del shelf
-    height += low
-    highest = np.repeat(height[last], np.diff(np.concatenate(([-1], last))))
-    return highest if ranked is None else ranked[highest]
-
-
-def _in_reach(segments: Segments, rows: Ints, age: Ints, remaining: Ints) -> Flags:
-    """Return a mask of the candidates that the walk can reach, by coarse times, so that fewer need sorting.
-
-    Those of disks that need no trim are not in it; those disks still lose what is trimmed for others.
-    """
-    low, high = int(age.min()), int(age.max())
-    buckets = max(1, _SIEVE // len(remaining))
-    width = (high - low) // buckets + 1
-    held = np.zeros(len(remaining) * buckets, dtype=np.int64)
-    for some in slabs(len(rows)):
-        slot = segments.disk[rows[some]].astype(np.int64)
-        slot *= buckets
-        slot += (age[some] - low) // width
-        np.add.at(held, slot, segments.size_bytes[rows[some]])
-    # the buckets that end before enough is freed, and the one in which it becomes enough
-    last = (np.cumsum(held.reshape(len(remaining), buckets), axis=1) < remaining[:, None]).sum(axis=1)
-    last[remaining <= 0] = -1
-    reach = np.zeros(len(rows), dtype=np.bool_)
-    for some in slabs(len(rows)):
-        reach[some] = (age[some] - low) // width <= last[segments.disk[rows[some]]]
-    return reach
+    partition, offset, age = segments.partition[rows], segments.next_offset[rows], segments.largest_timestamp[rows]
+    begins = partition[1:] != partition[:-1]
+    for first, end in pairwise((0, *(np.flatnonzero(begins) + 1).tolist(), len(rows))):
+        np.maximum.accumulate(age[first:end], out=age[first:end])
+    last = np.flatnonzero(np.append(begins | (offset[1:] != offset[:-1]), True))
+    return np.repeat(age[last], np.diff(last, prepend=-1))
 
 
 def _walk(segments: Segments, rows: Ints, age: Ints, remaining: Ints) -> tuple[Ints, Ints]:
@@ -258,20 +163,14 @@ def _walk(segments: Segments, rows: Ints, age: Ints, remaining: Ints) -> tuple[I
 
     Args:
         segments: all segments.
-        rows: those that may go, sorted by (partition, next offset); of a disk all, or at least the oldest in reach.
+        rows: those that may go, sorted by (partition, next offset).
         age: their ages.
         remaining: the bytes that each disk must lose.
     """
-    order = np.argsort(age, kind="stable")  # ties stay in the order of partition and offset
-    disk = segments.disk[rows[order]]
-    if len(disk) and int(disk.max()) < 1 << 16:
-        disk = disk.astype(np.uint16)  # numpy sorts 16 bits by counting
-    order = order[np.argsort(disk, kind="stable")]
+    order = np.lexsort((age, segments.disk[rows]))  # ties stay in the order of partition and offset
     rows, age = rows[order], age[order]
-    disk, size = segments.disk[rows], segments.size_bytes[rows].astype(np.int64, copy=False)
-    before = np.cumsum(size)
-    before -= size
-    first = np.flatnonzero(np.concatenate(([True], disk[1:] != disk[:-1]))) if len(disk) else disk
-    before -= np.repeat(before[first], np.diff(np.append(first, len(size))))
-    going = before < remaining[disk]
+    disk, size = segments.disk[rows], segments.size_bytes[rows].astype(np.int64)
+    before = np.cumsum(size) - size  # of all disks' rows together
+    _, first, count = np.unique(disk, return_index=True, return_counts=True)
+    going = before - np.repeat(before[first], count) < remaining[disk]
     return rows[going], age[going]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from retention_cli.brokers.log_dirs import LogDirState, Replica
 from retention_cli.core.model import Maybe, TopicPartition
 from retention_cli.disks.inventory.format import Inventory, InventoryFile
+from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.inventory_view import READ, InventoryView
 from retention_cli.disks.segments import Segments
 
@@ -43,7 +44,7 @@ def log_dir(
 def view_of(
     rows: Sequence[tuple[Any, ...]],
     incomplete: Mapping[tuple[int, str, int], str] | None = None,
-    dirs: Sequence[dict[str, Any]] = (),
+    dirs: Sequence[LogDir] = (),
 ) -> InventoryView:
     """Return an inventory of rows (broker, dir, partition, topic id, base, next, bytes, log bytes, time, active, epoch)."""
     cells = [(broker, path, tp.topic, topic_id, tp.partition, *more) for broker, path, tp, topic_id, *more in rows]

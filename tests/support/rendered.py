@@ -112,7 +112,7 @@ def _inventory(_pick: random.Random, seed: str) -> Any:
     from retention_cli.disks.inventory.format import InventoryFile, schema
     from retention_cli.disks.inventory.log_dirs import LogDir
 
-    dirs = tuple(dataclasses.asdict(made(LogDir, seed, str(n))) for n in range(2))
+    dirs = tuple(made(LogDir, seed, str(n)) for n in range(2))
     file = InventoryFile("b.parquet", 3, made(str | None, seed), 1_763_900_000_123, dirs)
     rows = [made(dict[str, int], seed)]
     table = pa.Table.from_pylist([{} for _ in rows][:0], schema=schema())

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
+from retention_cli.disks.inventory.log_dirs import LogDir
 
 FORMAT: Final = "kretain.segments/v1"
 METADATA_KEY: Final = b"kretain.segments"
@@ -31,8 +32,6 @@ COLUMNS: Final = (
     ("leader_epoch", "int32", True),
 )
 """Each column's name, type, and whether it may be null. Times are Unix ms."""
-LATER: Final = frozenset({"leader_epoch"})
-"""Columns that files of earlier versions lack: they are read as null."""
 
 
 def schema() -> Any:
@@ -48,13 +47,13 @@ class InventoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """One file of an inventory. ``dirs`` has the figures of each log dir, by the keys in docs/segments.md."""
+    """One file of an inventory, and the log dirs that its scan read."""
 
     path: str
     broker: int
     cluster_id: str | None
     scanned_at_ms: int
-    dirs: tuple[dict[str, Any], ...]
+    dirs: tuple[LogDir, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Inventory:
     @property
     def scanned_dirs(self) -> frozenset[tuple[int, str]]:
         """Every (broker, log dir) that was scanned, including those without segments."""
-        return frozenset((file.broker, str(one.get("path"))) for file in self.files for one in file.dirs)
+        return frozenset((file.broker, one.path) for file in self.files for one in file.dirs)
 
     def age_ms(self, now_ms: int) -> int:
         """Return the age of the oldest file (ms); negative if it was written by a machine whose clock is ahead."""
@@ -126,3 +125,36 @@ class ScannedReplica(NamedTuple):
     index_bytes: int
     dead_index_bytes: int
     leader_epoch: int | None
+
+
+Replica = tuple[int, str, str, int]
+"""A broker, a log dir, a topic and a partition."""
+
+
+def codes(column: Any) -> tuple[list[str], Any]:
+    """Return a dictionary column's texts, and the number of each row's text among them; -1 for null."""
+    found = column.unify_dictionaries().combine_chunks()
+    found = found.chunk(0) if hasattr(found, "num_chunks") else found
+    return found.dictionary.to_pylist(), found.indices.fill_null(-1).to_numpy()
+
+
+def first_rows(table: Any) -> Any:
+    """Return the rows that begin another broker, dir, topic or partition. Texts must be dictionaries."""
+    import numpy as np
+
+    begins = np.zeros(len(table), dtype=bool)
+    begins[:1] = True
+    columns = (
+        codes(table["dir"])[1],
+        codes(table["topic"])[1],
+        *(table[key].to_numpy() for key in ("broker", "partition")),
+    )
+    for column in columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
+
+
+def replicas_at(table: Any, rows: Any) -> list[Replica]:
+    """Return the replicas of some rows."""
+    few = table.select(["broker", "dir", "topic", "partition"]).take(arrow().array(rows))
+    return list(zip(*(column.to_pylist() for column in few.columns), strict=True))

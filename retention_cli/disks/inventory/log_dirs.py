@@ -11,7 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar, cast
+from typing import Annotated, Final, Literal, TypeVar, cast
+
+from pydantic import Field
 
 from retention_cli.core.files import read_file
 from retention_cli.core.model import TopicPartition
@@ -145,6 +147,10 @@ class ScanError(Exception):
     """Dirs can't be scanned, or an inventory can't be written; the text says what to do."""
 
 
+Figure = Annotated[int, Field(strict=True, ge=0, le=MAX_OFFSET)]
+"""A number of a scanned log dir, as a file may state it."""
+
+
 @dataclass(slots=True)
 class LogDir:
     """A log dir and its contents.
@@ -162,18 +168,18 @@ class LogDir:
     path: str
     device: str
     directory_id: str | None
-    total_bytes: int
-    usable_bytes: int
-    topics: int = 0
-    partitions: int = 0
-    segments: int = 0
-    bytes: int = 0
-    log_bytes: int = 0
-    pending_bytes: int = 0
-    future_bytes: int = 0
-    stray_bytes: int = 0
-    ignored: int = 0
-    unread: int = 0
+    total_bytes: Figure
+    usable_bytes: Figure
+    topics: Figure = 0
+    partitions: Figure = 0
+    segments: Figure = 0
+    bytes: Figure = 0
+    log_bytes: Figure = 0
+    pending_bytes: Figure = 0
+    future_bytes: Figure = 0
+    stray_bytes: Figure = 0
+    ignored: Figure = 0
+    unread: Figure = 0
 
 
 @dataclass(frozen=True, slots=True)

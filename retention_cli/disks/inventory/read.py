@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
@@ -15,35 +18,31 @@ from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory.format import (
     COLUMNS,
     FORMAT,
-    LATER,
     METADATA_KEY,
     Inventory,
     InventoryError,
     InventoryFile,
+    Replica,
+    first_rows,
+    replicas_at,
     schema,
 )
+from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.policy.model import Policy
 
 if TYPE_CHECKING:  # only an inventory needs it
     from retention_cli.disks.inventory_view import InventoryView
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
-_DIR_NUMBERS: Final = (
-    *("total_bytes", "usable_bytes", "topics", "partitions", "segments", "bytes", "log_bytes", "pending_bytes"),
-    *("future_bytes", "stray_bytes", "ignored", "unread"),
-)
-"""The figures of each log dir in a file's metadata."""
+_DIR_KEYS: Final = [one.name for one in fields(LogDir)]
 MOST_ROWS: Final = 25_000_000
-"""The most rows that are read from a file. A row takes about 110 bytes of memory, and may take none in the file."""
+"""The most rows that are read from a file. A row takes about 220 bytes of memory, and may take none in the file."""
 MOST_BYTES: Final = 8 << 30
 """The most bytes that a file's pages may have, uncompressed."""
 MOST_LOG_BYTES: Final = 2**32 - 1
 """No log file is larger: brokers count its bytes in 31 bits. Multiplied by its offsets they fit in 64 bits."""
 MOST_SEGMENT_BYTES: Final = 1 << 35
 """No segment is larger, with all its files. The sum of all rows fits in 64 bits."""
-
-_Replica = tuple[str, str, int]
-"""A log dir, a topic and a partition."""
 
 
 def inventory_paths(policy: Policy) -> list[Path]:
@@ -83,15 +82,10 @@ def inventory_view(paths: Sequence[Path], *, whole: bool = False) -> InventoryVi
     inventory = read_inventory(paths, READ)
     if whole and inventory.unread:
         raise InventoryError(inventory.unread[0])
-    columns = {name: inventory.table.column(name) for name in READ}
-    inventory = Inventory(inventory.files, None, inventory.incomplete, inventory.unread)
-
-    def column(name: str) -> Any:
-        """Return a column and let go of it, so that its memory is free once it is encoded."""
-        arrow().default_memory_pool().release_unused()
-        return columns.pop(name)
-
-    return InventoryView(inventory, column)
+    view = InventoryView(inventory)
+    del inventory
+    arrow().default_memory_pool().release_unused()
+    return view
 
 
 def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
@@ -123,8 +117,8 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         files.append(file)
         tables.append(table.select(wanted))  # the others go at once
         incomplete |= unknown
-        for folder, topic, partition in replicas:
-            key = (file.broker, topic, partition)
+        for broker, folder, topic, partition in replicas:
+            key = (broker, topic, partition)
             if (other := found.setdefault(key, folder)) != folder:  # only the broker knows which of them counts
                 incomplete[key] = f"it is in {other} and in {folder}: scan again"
     if problems and not files:
@@ -150,7 +144,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise InventoryError(f"{path} is no Parquet file that can be read: {parquet_problem(error)}") from None
 
 
-def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[_Replica]]:
+def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str], set[Replica]]:
     """Return a file: what it says of itself, its table, what is incomplete in it and why, and its replicas."""
     parquet = arrow("pyarrow.parquet")
     with _reading(path), open_regular(path) as opened:
@@ -169,11 +163,7 @@ def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], st
             raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
         opened.seek(0)
         with parquet.ParquetFile(opened, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
-            have = {*file.schema_arrow.names}
-            table = file.read([name for name, _, _ in COLUMNS if name in have])
-        for name in sorted(LATER - have):
-            kind = schema().field(name)
-            table = table.append_column(kind, arrow().nulls(len(table), kind.type))
+            table = file.read([name for name, _, _ in COLUMNS])
     return about, table, incomplete, check_rows(path, about, table)
 
 
@@ -181,8 +171,6 @@ def _check_columns(path: Path, found: Any) -> None:
     types = arrow().types
     have = {field.name: field.type for field in found}
     for field in schema():
-        if field.name in LATER - have.keys():
-            continue
         if (kind := have.get(field.name)) is None:
             raise InventoryError(f"{path} lacks the column {field.name}: scan again")
         if (kind.value_type if types.is_dictionary(kind) else kind) != field.type:
@@ -195,14 +183,14 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         raise InventoryError(f"{path} is no inventory of segments: `kretain segments scan --out` writes one")
     try:
         value = json.loads(said)
-        what = value["format"]
+        what, dirs = value["format"], [{name: one[name] for name in _DIR_KEYS} for one in value["dirs"]]
         cluster = value["cluster"]["id"]
         about = InventoryFile(
             str(path),
             int(value["broker"]),
             None if cluster is None else str(cluster),
             parse_time_ms(value["scanned_at"]),
-            tuple(map(_dir, value["dirs"])),
+            TypeAdapter(tuple[LogDir, ...]).validate_python(dirs),
         )
         incomplete = {
             (about.broker, str(one["topic"]), int(one["partition"])): str(one["problem"]) for one in value["incomplete"]
@@ -214,20 +202,6 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
     if what != FORMAT:
         raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
     return about, incomplete, written
-
-
-def _dir(said: Any) -> dict[str, Any]:
-    """Return what a file says of a log dir.
-
-    Raises:
-        KeyError, TypeError, ValueError: it lacks a figure, or has another kind of value.
-    """
-    found = dict(said)
-    if not (isinstance(found["path"], str) and isinstance(found["device"], str)):
-        raise TypeError
-    if not all(type(found[key]) is int and 0 <= found[key] < 2**63 for key in _DIR_NUMBERS):
-        raise ValueError
-    return found
 
 
 def _check_together(files: Sequence[InventoryFile]) -> None:
@@ -243,13 +217,13 @@ def _check_together(files: Sequence[InventoryFile]) -> None:
     seen: dict[tuple[int, str], str] = {}
     for file in files:
         for folder in file.dirs:
-            place = (file.broker, str(folder.get("path")))
+            place = (file.broker, folder.path)
             if place in seen:
                 raise InventoryError(f"{seen[place]} and {file.path} both hold {place[1]} of broker {file.broker}")
             seen[place] = file.path
 
 
-def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[_Replica]:
+def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[Replica]:
     """Return a file's replicas. Check that it has no rows that a scan never writes.
 
     Raises:
@@ -263,10 +237,10 @@ def check_rows(path: Path | str, about: InventoryFile, table: Any) -> set[_Repli
             [row] = table.slice(int(bad.argmax()), 1).select(["topic", "partition", "base_offset"]).to_pylist()
             name = f"{row['topic']}-{row['partition']} at offset {row['base_offset']:,}"
             raise InventoryError(f"{path}: {name} {what}: scan again")
-    replicas: set[_Replica] = set()
-    scanned = {str(one["path"]) for one in about.dirs}
-    for replica in _replicas(table):
-        folder, topic, partition = replica
+    replicas: set[Replica] = set()
+    scanned = {one.path for one in about.dirs}
+    for replica in replicas_at(table, first_rows(table)):
+        _, folder, topic, partition = replica
         if replica in replicas:
             raise InventoryError(f"{path}: {topic}-{partition} in {folder} stands in two places: scan again")
         if folder not in scanned:  # it might be in another file, too, and count twice
@@ -292,35 +266,12 @@ def _flaws(table: Any, broker: int) -> Iterator[tuple[Any, str]]:
     yield (size < 0) | (log < 0), "has a negative size"
     yield closed & (size < log), "takes less than its own log file"
     yield (log > MOST_LOG_BYTES) | (size > MOST_SEGMENT_BYTES), "is larger than any segment"
-    inside = ~_begins(table)  # rows that follow a row of the same replica; the first row is none
+    inside = np.ones(len(table), dtype=bool)  # rows that follow a row of the same replica
+    inside[first_rows(table)] = False
     before, ends, ended = (np.roll(one, 1) for one in (base, following, known))
     yield inside & (base <= before), "is listed twice or out of order"
     yield inside & ended & (ends > base), "begins before the one before it ends"
     yield inside & ended & (ends < base), "begins behind where the one before it ends"
-
-
-def _begins(table: Any) -> Any:
-    """Return a mask of the rows that begin another dir, topic or partition. Texts must be dictionaries."""
-    import numpy as np
-
-    begins = np.zeros(len(table), dtype=bool)
-    begins[:1] = True
-    for name in ("dir", "topic"):
-        codes = table[name].unify_dictionaries().combine_chunks()
-        codes = codes.chunk(0) if hasattr(codes, "num_chunks") else codes
-        numbers = codes.indices.to_numpy()
-        begins[1:] |= numbers[1:] != numbers[:-1]
-    partitions = table["partition"].to_numpy()
-    begins[1:] |= partitions[1:] != partitions[:-1]
-    return begins
-
-
-def _replicas(table: Any) -> Iterable[_Replica]:
-    """Return (dir, topic, partition) of the rows that begin a replica."""
-    if not len(table):
-        return ()
-    few = table.select(["dir", "topic", "partition"]).take(arrow().array(_begins(table).nonzero()[0]))
-    return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
@@ -348,8 +299,8 @@ def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
 def by_dir(inventory: Inventory) -> list[dict[str, Any]]:
     """Return a row per log dir: broker, dir, when it was scanned, and the scan's figures."""
     return [
-        {"broker": file.broker, "dir": folder["path"], "scanned_at_ms": file.scanned_at_ms}
-        | {key: value for key, value in folder.items() if key != "path"}
+        {"broker": file.broker, "dir": folder.path, "scanned_at_ms": file.scanned_at_ms}
+        | {key: value for key, value in asdict(folder).items() if key != "path"}
         for file in inventory.files
         for folder in file.dirs
     ]

@@ -43,8 +43,8 @@ MUTANTS: Final = (
     Mutant("a broker that says nothing holds nothing", _RUN, "absent = [(one, one.room) for one in self.disks if not one.dirs]", "absent: list[tuple[Disk, object]] = []"),
     Mutant("what is in remote storage goes", "decide/decision.py", "    if topic.tiered and not", "    if False and not"),
     Mutant("what is diskless goes", "decide/decision.py", "    if topic.diskless:", "    if False:"),
-    Mutant("the newest go first", _LEVEL, 'order = np.argsort(age, kind="stable")', 'order = np.argsort(-age, kind="stable")'),
-    Mutant("one segment too many", _LEVEL, "going = before < remaining[disk]", "going = before <= remaining[disk]"),
+    Mutant("the newest go first", _LEVEL, "np.lexsort((age, segments.disk[rows]))", "np.lexsort((-age, segments.disk[rows]))"),
+    Mutant("one segment too many", _LEVEL, "np.repeat(before[first], count) < remaining[disk]", "np.repeat(before[first], count) <= remaining[disk]"),
 )  # fmt: skip
 ELSEWHERE: Final = {
     "looks since the scan say nothing": "tests/unit/disks/test_pending_deletes.py",

@@ -12,6 +12,7 @@ from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.log_dirs import Replica as ReplicaBytes
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.format import COLUMNS, Inventory, InventoryFile, schema
+from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.inventory.read import check_rows
 from tests.simulation.clients import SimClock
 from tests.simulation.disks.kafka import CHECK_MS, DELAY_MS, PLACES, SEGMENT_BYTES, TOTALS, DiskKafka, segments_of
@@ -67,7 +68,7 @@ class DiskReader(SimReader):
 def scan(kafka: DiskKafka, broker: int) -> tuple[InventoryFile, Any]:
     """Return what `kretain segments scan` writes on a broker: its file's word of itself, and its rows."""
     rows: list[tuple[Any, ...]] = []
-    dirs: list[dict[str, Any]] = []
+    dirs: list[LogDir] = []
     for place in PLACES:
         if place.broker != broker:
             continue
@@ -86,19 +87,9 @@ def scan(kafka: DiskKafka, broker: int) -> tuple[InventoryFile, Any]:
                     )
                 )
         total = TOTALS[broker, place.device]
-        dirs.append(
-            {
-                "path": place.path,
-                "device": place.device,
-                "total_bytes": total,
-                "usable_bytes": max(0, total - kafka.used((broker, place.device))),
-                "unread": 0,
-                "log_bytes": log_bytes,
-                "pending_bytes": kafka.going_in(place),
-                "future_bytes": 0,
-                "stray_bytes": 0,
-            }
-        )
+        usable = max(0, total - kafka.used((broker, place.device)))
+        going = kafka.going_in(place)
+        dirs.append(LogDir(place.path, place.device, None, total, usable, log_bytes=log_bytes, pending_bytes=going))
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
     table = pa.table(
         {

@@ -16,6 +16,7 @@ from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit
 from retention_cli.disks.ceiling import OldestFirst, oldest_first
 from retention_cli.disks.devices import disks_of
 from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, mostly_others
+from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.pending_deletes import Leaving
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
@@ -107,7 +108,9 @@ def walked(
         (1, path, names[tp], "id" if own else "other", base, following, size, size, time, active, 0)
         for (_, tp, base, following, size, time, active), own in zip(rows, marks, strict=True)
     ]
-    view = view_of(table, scan.get("incomplete"), [{"path": one} for _, one in scan.get("covered", ())])
+    view = view_of(
+        table, scan.get("incomplete"), [LogDir(one, "8:1", None, 1000, 400) for _, one in scan.get("covered", ())]
+    )
     disk = Disk(1, ("/a",), Room(1000, used, 500), {CLICKS: 300, ORDERS: 200} if replicas is None else replicas)
     starts = {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts
     stopped = {**view.broken(), **(held or {})}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.devices import all_disks, disks_of
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
+from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.pending_deletes import (
     SAYS_FOR_MS,
     Leaving,
@@ -33,20 +33,10 @@ ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 3)
 MINUTE = 60_000
 NOW = 1_000 * MINUTE
 DISK = Disk(1, ("/a",), Room(1000, 700, 400), {ORDERS: 400})
-FOLDER = {
-    "path": "/a",
-    "device": "0:1",
-    "total_bytes": 1000,
-    "usable_bytes": 300,
-    "log_bytes": 450,
-    "pending_bytes": 120,
-    "future_bytes": 0,
-    "stray_bytes": 30,
-    "unread": 0,
-}
+FOLDER = LogDir("/a", "0:1", None, 1000, 300, log_bytes=450, pending_bytes=120, stray_bytes=30)
 
 
-def file_of(broker: int, scanned_at_ms: int, *dirs: dict[str, Any]) -> InventoryFile:
+def file_of(broker: int, scanned_at_ms: int, *dirs: LogDir) -> InventoryFile:
     return InventoryFile("a.parquet", broker, None, scanned_at_ms, dirs)
 
 
@@ -73,9 +63,9 @@ def test_inventory_proves_staying_bytes_despite_later_sweeps() -> None:
         file_of(2, NOW, FOLDER),
         file_of(1, NOW - SAYS_FOR_MS - 1, FOLDER),
         file_of(1, NOW + 10 * MINUTE, FOLDER),
-        file_of(1, NOW, {**FOLDER, "path": "/b"}),
-        file_of(1, NOW, {**FOLDER, "total_bytes": 2000}),
-        file_of(1, NOW, {**FOLDER, "unread": 1}),
+        file_of(1, NOW, replace(FOLDER, path="/b")),
+        file_of(1, NOW, replace(FOLDER, total_bytes=2000)),
+        file_of(1, NOW, replace(FOLDER, unread=1)),
     ],
 )
 def test_old_or_incomplete_inventory_proves_no_staying_bytes(file: InventoryFile) -> None:

@@ -58,8 +58,8 @@ def test_inventory_reads_back_as_written(dirs: list[Path], tmp_path: Path) -> No
     assert (file.broker, file.cluster_id, file.scanned_at_ms) == (1, "kNPKKYq_QvOnBaZb46V_BQ", NOW)
     assert inventory.age_ms(NOW + 5000) == 5000
     device = dirs[0].stat().st_dev
-    assert {one["device"] for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
-    assert file.dirs[0]["total_bytes"] > file.dirs[0]["usable_bytes"] > 0
+    assert {one.device for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
+    assert file.dirs[0].total_bytes > file.dirs[0].usable_bytes > 0
     assert [row["topic"] for row in by_topic(inventory)] == ["orders", "payments"]
     assert by_topic(inventory)[0]["replicas"] == 3
     assert [row["dir"] for row in by_dir(inventory)] == [str(one) for one in dirs]

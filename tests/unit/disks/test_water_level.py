@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.disks import segments as segments_module
-from retention_cli.disks import water_level as water_level_module
-from retention_cli.disks.segments import Segments
 from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, in_the_way, water_level
 from tests.support.disk_oracle import Row, simulate
 from tests.support.disks import segments_of
@@ -128,54 +125,3 @@ def test_segment_that_stays_on_a_short_disk_is_named_with_its_reason(limit: int,
 def test_disk_without_segments_is_short_by_its_excess() -> None:
     found = water_level(segments_of([]), np.array([0]), np.array([9]), np.array([5]))
     assert (found.bound.tolist(), found.short.tolist(), found.level_ms.tolist()) == ([0], [5], [NO_LEVEL])
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        (Row(1, 0, 0, 1, 1, 1, False), "a disk"),
-        (Row(0, 5, 0, 1, 1, 1, False), "a partition"),
-        (Row(0, -1, 0, 1, 1, 1, False), "a partition"),
-        (Row(0, 0, 0, 1, -1, 1, False), "negative size"),
-        (Row(0, 0, 9, 1, 1, 1, False), "before it begins"),
-    ],
-)
-def test_impossible_segment_row_is_refused(row: Row, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        Cluster([row], [0], [9], [5]).level()
-
-
-def test_columns_of_unequal_length_are_refused() -> None:
-    one = segments_of([tuple(Row(0, 0, 0, 1, 1, 1, False))])
-    wrong = Segments(
-        one.disk, one.partition, one.base_offset, one.next_offset, one.size_bytes[:0], one.disk, one.active
-    )
-    with pytest.raises(ValueError, match="unequal length"):
-        water_level(wrong, np.array([0]), np.array([9]), np.array([5]))
-    with pytest.raises(ValueError, match="limits"):
-        water_level(one, np.array([0]), np.array([9, 9]), np.array([5]))
-
-
-NUMBERS = st.integers(0, 40)
-ROWS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 4), NUMBERS, NUMBERS, st.integers(-1, 9), st.integers(0, 9)),
-    max_size=40,
-)
-
-
-@given(rows=ROWS, bounds=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=5, max_size=5), excess=st.integers(0, 400))
-def test_water_level_is_independent_of_slab_size(
-    rows: list[tuple[int, ...]], bounds: list[tuple[int, int]], excess: int
-) -> None:
-    drawn = [(disk, tp, base, base + more, 7 * size, time, size > 8) for disk, tp, base, more, time, size in rows]
-    table: Segments = segments_of(drawn)
-    start, limit = (np.array(one) for one in zip(*bounds, strict=True))
-    above = np.array([excess, excess // 2, 0])
-    whole = water_level(table, start, limit, above)
-    for size in (1, 3):
-        with pytest.MonkeyPatch.context() as patch:
-            for module in (segments_module, water_level_module):
-                patch.setattr(module, "SLAB", size)
-            cut = water_level(table, start, limit, above)
-        for name in whole.__slots__:
-            assert getattr(cut, name).tolist() == getattr(whole, name).tolist(), name

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
 from retention_cli.decide.decision import decide, weigh
 from retention_cli.decide.triggers.watermarks import scaled_ms
+from retention_cli.disks.disk import Room
 from retention_cli.disks.watermarks import reached, usage_for
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, UNKNOWN, Log, topic, wanted_lookups
@@ -24,15 +25,15 @@ UNREAD = Unknown.because("R7", "broker 1 did not answer")
     ("used", "mark"), [(0, None), (699, None), (700, MARKS[0]), (899, MARKS[0]), (900, MARKS[1]), (1200, MARKS[1])]
 )
 def test_highest_reached_watermark_counts(used: int, mark: Watermark | None) -> None:
-    assert reached(MARKS, used, 1000) == mark
-    assert reached(MARKS[::-1], used, 1000) == mark
+    assert reached(MARKS, Room(1000, used, 0)) == mark
+    assert reached(MARKS[::-1], Room(1000, used, 0)) == mark
 
 
 def test_fullest_disk_counts_and_an_unknown_disk_makes_usage_unknown() -> None:
-    assert usage_for(MARKS, [("a", (10, 100)), ("b", (75, 100))]) == Usage("b", 75.0, MARKS[0])
-    assert usage_for(MARKS, [("a", (10, 100))]) is None
-    assert usage_for(MARKS, [("a", (10, 100)), ("b", UNREAD)]) == UNREAD
-    assert usage_for(MARKS, [("a", UNREAD), ("b", (95, 100))]) == Usage("b", 95.0, MARKS[1])
+    assert usage_for(MARKS, [("a", Room(100, 10, 0)), ("b", Room(100, 75, 0))]) == Usage("b", 75.0, MARKS[0])
+    assert usage_for(MARKS, [("a", Room(100, 10, 0))]) is None
+    assert usage_for(MARKS, [("a", Room(100, 10, 0)), ("b", UNREAD)]) == UNREAD
+    assert usage_for(MARKS, [("a", UNREAD), ("b", Room(100, 95, 0))]) == Usage("b", 95.0, MARKS[1])
     assert usage_for((), [("a", UNREAD)]) is None
 
 
