@@ -21,11 +21,10 @@ import pyarrow.parquet as pq
 
 from retention_cli.core.codes import Code
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.ceiling import oldest_first
-from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.inventory.format import FORMAT, METADATA_KEY, schema
 from retention_cli.disks.inventory.read import inventory_view
-from retention_cli.disks.pending_deletes import Leaving
+from retention_cli.disks.water_level import oldest_first
 from retention_cli.policy.settings import DiskRules
 
 EACH, REPLICAS, BROKERS, DIRS, TOPICS = 25, 3, 10, 10, 2_000

@@ -338,7 +338,8 @@ def use_context(name: str) -> None:
     Raises:
         ConfigError: there is no such context, or the file can't be written, or has the key elsewhere than in a line.
     """
-    from kretain.system.files import FileError, write_whole
+    from kretain.system.files import write_whole
+    from retention_cli.core.files import FileError
 
     context_of(name)
     path = config_path().resolve()  # not a link to it

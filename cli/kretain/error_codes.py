@@ -83,6 +83,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "SavedPlanError": "plan-file",
     "InventoryError": "inventory",
     "ScanError": "inventory",
+    "FileError": "output",
     "LockedError": "locked",
     "Refusal": "refused",
     "ArchiveError": "archive",
@@ -137,8 +138,6 @@ def log_line(event: str, **facts: object) -> str:
 def code_of(error: BaseException) -> str:
     """Return an error's code, a key of :data:`CODES`."""
     for kind in type(error).__mro__:
-        if kind.__module__ == "kretain.system.files":
-            return "output"
         if kind.__name__ in _KINDS and (is_ours(kind) or kind is KeyboardInterrupt):
             return _KINDS[kind.__name__]
     return "failed" if is_ours(type(error)) else "internal"

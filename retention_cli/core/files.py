@@ -1,10 +1,13 @@
-"""Read files that the user names, if they are regular files and not too large."""
+"""Read files that the user names, if they are regular files and not too large; write files completely or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -77,3 +80,35 @@ def refuse_odd(handle: int, *, pipes: bool = False) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+
+
+class FileError(Exception):
+    """The file could not be written."""
+
+
+@contextmanager
+def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Yield a temporary path in the folder of ``path``, and move the file to ``path`` once it was written completely.
+
+    ``mode`` are its permissions, by default those of any new file.
+
+    Raises:
+        FileError: it can't be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
+        os.close(handle)
+        scratch = Path(name)
+        try:
+            yield scratch
+            if mode is None:
+                umask = os.umask(0)
+                os.umask(umask)
+                mode = 0o666 & ~umask
+            scratch.chmod(mode)
+            scratch.replace(path)
+        except BaseException:
+            scratch.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise FileError(f"{path} can't be written: {error.strerror or error}") from None

@@ -8,9 +8,10 @@ from itertools import combinations, product
 from typing import Final, NamedTuple
 
 from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes
-from retention_cli.disks.disk import Disk, Room, setting_for, sized_by_policy, unknown_room
+from retention_cli.disks.disk import Disk, Room, named, setting_for, sized_by_policy
 from retention_cli.disks.inventory.format import InventoryFile
 from retention_cli.policy.settings import DiskRules
 
@@ -54,8 +55,7 @@ def disks_of(
             disks.append(disk if doubt is None else replace(disk, room=doubt))
     if rules.shared:
         disks = _apart(disks, rules)
-    notes += [Reason("disk", f"{disk.name}: {why.text}") for disk in disks for why in unknown_room(disk)]
-    return disks, notes
+    return disks, [*notes, *_notes(disks)]
 
 
 def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
@@ -63,14 +63,11 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
 
     With ``disks.shared``, a small share of replicas in the usage does not reveal that another broker uses the device.
     """
-    alike: dict[tuple[int, int], set[int]] = {}
-    for one in disks:
-        if (size := _unnamed_size(one, rules)) is not None:
-            alike.setdefault(size, set()).add(one.broker)
+    sizes = [_unnamed_size(one, rules) for one in disks]
+    alike = by_key(zip(sizes, (one.broker for one in disks), strict=True))
     found = []
-    for one in disks:
-        size = _unnamed_size(one, rules)
-        brokers = set() if size is None else alike[size] - {one.broker}
+    for one, size in zip(disks, sizes, strict=True):
+        brokers = set() if size is None else {*alike[size]} - {one.broker}
         if brokers:
             text = (
                 f"as large and as full, to the byte, as a disk of broker {', '.join(map(str, sorted(brokers)))}: with "
@@ -109,19 +106,21 @@ def all_disks(
     """
     disks, notes = disks_of(answers, rules, devices)
     there = {one.broker for one in disks}
-    held: dict[int, dict[TopicPartition, int]] = {}
-    for tp, brokers in replicas.items():
-        for broker in brokers:
-            if broker not in there:
-                held.setdefault(broker, {})[tp] = 0
-    for broker, lost in sorted(held.items()):
-        disk = Disk(broker, (), Unknown.because("disk", _absent(broker in answers, lost)), lost)
-        disks.append(disk)
-        notes += [Reason("disk", f"{disk.name}: {why.text}") for why in unknown_room(disk)]
-    return disks, notes
+    held = by_key((broker, tp) for tp, brokers in replicas.items() for broker in brokers if broker not in there)
+    absent = [
+        Disk(broker, (), Unknown.because("disk", _absent(broker in answers, lost)), dict.fromkeys(lost, 0))
+        for broker, lost in sorted(held.items())
+    ]
+    return [*disks, *absent], [*notes, *_notes(absent)]
 
 
-def _absent(asked: bool, replicas: Mapping[TopicPartition, int]) -> str:
+def _notes(disks: Sequence[Disk]) -> list[Reason]:
+    """Return why disks' usage is unknown."""
+    unknown = [(disk, disk.room) for disk in disks if isinstance(disk.room, Unknown)]
+    return [why for disk, room in unknown for why in named(disk, room).reasons]
+
+
+def _absent(asked: bool, replicas: Sequence[TopicPartition]) -> str:
     what = "it does not report what is on its disks" if asked else "it is down: the cluster does not list it"
     names = sorted({tp.topic for tp in replicas})
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""

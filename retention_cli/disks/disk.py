@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
@@ -111,11 +112,6 @@ def named(disk: Disk, why: Unknown) -> Unknown:
     return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
 
 
-def unknown_room(disk: Disk) -> tuple[Reason, ...]:
-    """Return why a disk's usage is unknown, empty if it is known."""
-    return disk.room.reasons if isinstance(disk.room, Unknown) else ()
-
-
 @dataclass(frozen=True, slots=True)
 class Blocker:
     """A partition's bytes that stay on a disk above its ceiling, and why."""
@@ -124,6 +120,23 @@ class Blocker:
     size_bytes: int
     code: str
     text: str
+
+
+class Leaving(NamedTuple):
+    """The bytes that leave a disk without R6.
+
+    ``known_bytes`` are leaving: replicas' sizes lost them recently. ``possible_bytes`` more may be leaving.
+    ``doubted_bytes`` of live replicas may be dead, or be freed by other rules' trims, and are in no inventory.
+    """
+
+    known_bytes: int = 0
+    possible_bytes: int = 0
+    doubted_bytes: int = 0
+
+    @property
+    def uncertain_bytes(self) -> int:
+        """All bytes that may leave or stay: R6 trims nothing to make up for them."""
+        return self.possible_bytes + self.doubted_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +198,8 @@ class DiskOutcome:
         """Return the notes to show: why R6 can't judge the disk or waits, or that it is short, and the blockers."""
         name = self.disk.name
         if self.unknown is not None and self.percent is not None:
-            return [Reason(one.code, f"{name}: {one.text}") for one in self.unknown.reasons]
-        waiting = [] if self.waits is None else [Reason(one.code, f"{name}: {one.text}") for one in self.waits.reasons]
+            return [*named(self.disk, self.unknown).reasons]
+        waiting = [] if self.waits is None else [*named(self.disk, self.waits).reasons]
         if not self.short_bytes:
             return waiting
         text = f"{name} stays above {self.percent:g} %, short by {format_bytes(self.short_bytes)}"
@@ -205,19 +218,19 @@ class DiskOutcome:
 class Space:
     """The space that brokers free after a plan is executed, and when: whole segments of all replicas.
 
-    ``freed_bytes`` are freed by the plan, ``dead_bytes`` without it, on ``told`` of all ``disks``; for the other disks
-    this is unknown. ``check_ms`` is how long it takes at most until the last broker checks
-    (``log.retention.check.interval.ms``), ``delay_ms`` how much longer files stay (``file.delete.delay.ms``); each is
-    None if unknown.
+    Fields are named as in JSON. ``freed_bytes`` are freed by the plan, ``dead_bytes`` without it, on ``disks_known`` of
+    all ``disks``; for the other disks this is unknown. ``check_interval_ms`` is how long it takes at most until the
+    last broker checks (``log.retention.check.interval.ms``), ``delete_delay_ms`` how much longer files stay
+    (``file.delete.delay.ms``); each is None if unknown.
     """
 
     disks: int
-    told: int
+    disks_known: int
     freed_bytes: int
     dead_bytes: int
     estimated: bool
-    check_ms: int | None
-    delay_ms: int | None
+    check_interval_ms: int | None
+    delete_delay_ms: int | None
 
 
 def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: int | None) -> Space | None:
@@ -234,21 +247,6 @@ def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: in
         check_ms,
         delay_ms,
     )
-
-
-def space_as_json(space: Space | None) -> dict[str, Any] | None:
-    """Return the freed space as JSON's own types."""
-    if space is None:
-        return None
-    return {
-        "disks": space.disks,
-        "disks_known": space.told,
-        "freed_bytes": space.freed_bytes,
-        "dead_bytes": space.dead_bytes,
-        "estimated": space.estimated,
-        "check_interval_ms": space.check_ms,
-        "delete_delay_ms": space.delay_ms,
-    }
 
 
 def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
@@ -287,8 +285,8 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
 
 def largest_topics(disks: Sequence[Disk], most: int) -> list[tuple[str, int]]:
     """Return the ``most`` largest topics on these disks, and the bytes of their replicas."""
-    held: dict[str, int] = {}
+    held = Counter[str]()
     for disk in disks:
         for tp, size_bytes in disk.replicas.items():
-            held[tp.topic] = held.get(tp.topic, 0) + size_bytes
+            held[tp.topic] += size_bytes
     return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:most]

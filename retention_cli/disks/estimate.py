@@ -19,12 +19,22 @@ import numpy as np
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.ceiling import DiskSegments, OldestFirst, oldest_first
-from retention_cli.disks.disk import Disk
-from retention_cli.disks.pending_deletes import Leaving
-from retention_cli.disks.segments import NO_END, UNDATED, Ints, Segments, add_up, bytes_on, wholly_below
+from retention_cli.disks.disk import Disk, Leaving
+from retention_cli.disks.water_level import (
+    NO_END,
+    UNDATED,
+    DiskSegments,
+    Ints,
+    OldestFirst,
+    Segments,
+    add_up,
+    bytes_on,
+    oldest_first,
+    wholly_below,
+)
 from retention_cli.policy.settings import DiskRules
 
 MOST_ROWS: Final = 1 << 22
@@ -235,21 +245,20 @@ class _Times:
         """
         after_all = (newest[partition] >= 0) & (newest[partition] < times)
         offsets: Ints = np.where(after_all, self.logs[partition, 1], self.logs[partition, 0])
-        requests: list[dict[TopicPartition, int]] = []  # a partition is once in a request
-        rows: dict[tuple[int, TopicPartition], int] = {}
-        for row in np.flatnonzero(~after_all & (first[partition] < times)).tolist():
-            tp, number = self.names[partition[row]], 0
-            while (number, tp) in rows:
-                number += 1
-            if tp in asked:
-                rows[number, tp] = row
-                if number == len(requests):
-                    requests.append({})
-                requests[number][tp] = int(times[row])
-        for number, answer in enumerate(self.reader.list_offsets(requests, self.leaders) if requests else ()):
-            for tp, one in answer.items():
-                if isinstance(one, Found):
-                    offsets[rows[number, tp]] = one.offset
+        found = by_key(
+            (self.names[partition[row]], row)
+            for row in np.flatnonzero(~after_all & (first[partition] < times)).tolist()
+        )
+        wanted = {tp: rows for tp, rows in found.items() if tp in asked}
+        most = max(map(len, wanted.values()), default=0)
+        requests = [{tp: rows[n] for tp, rows in wanted.items() if n < len(rows)} for n in range(most)]
+        moments = [{tp: int(times[row]) for tp, row in one.items()} for one in requests]
+        for one, answers in zip(
+            requests, self.reader.list_offsets(moments, self.leaders) if requests else (), strict=True
+        ):
+            for tp, answer in answers.items():
+                if isinstance(answer, Found):
+                    offsets[one[tp]] = answer.offset
         return offsets
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -46,8 +46,8 @@ def unproven(
 
 
 def doubts_of(
-    scanned: Iterable[ScannedReplica],
-    disks: Iterable[Disk],
+    scanned: Sequence[ScannedReplica],
+    disks: Sequence[Disk],
     facts: Mapping[TopicPartition, PartitionFacts],
     epoch_ends: EpochEnds,
 ) -> dict[tuple[int, str, int], str]:
@@ -61,26 +61,19 @@ def doubts_of(
     """
     known_disks = [one for one in disks if one.dirs and not isinstance(one.room, Unknown)]
     on = {(one.broker, path): one for one in known_disks for path in one.dirs}
+    rows = {(disk.name, one.tp) for one in scanned if (disk := on.get((one.broker, one.dir))) is not None}
+    present, dirs = {one.tp for one in scanned}, {(one.broker, one.dir) for one in scanned}
     doubts: dict[tuple[int, str, int], str] = {}
-    rows: set[tuple[str, TopicPartition]] = set()
-    present: set[TopicPartition] = set()
-    dirs: set[tuple[int, str]] = set()
     for one in scanned:
-        disk = on.get((one.broker, one.dir))
-        dirs.add((one.broker, one.dir))
-        present.add(one.tp)
-        if disk is not None:
-            rows.add((disk.name, one.tp))
-        if one.tp not in facts:
-            continue
-        size_bytes = None if disk is None else disk.replicas.get(one.tp, -1)
-        why = doubt(one, facts[one.tp], size_bytes) or _cut(one, facts[one.tp], epoch_ends)
-        if why is not None:
-            doubts.setdefault((one.broker, *one.tp), why)
+        if one.tp in facts:
+            disk = on.get((one.broker, one.dir))
+            size_bytes = None if disk is None else disk.replicas.get(one.tp, -1)
+            why = doubt(one, facts[one.tp], size_bytes) or _cut(one, facts[one.tp], epoch_ends)
+            if why is not None:
+                doubts.setdefault((one.broker, *one.tp), why)
     for disk in known_disks:
-        if not all((disk.broker, path) in dirs for path in disk.dirs):
-            continue  # not all of that disk was scanned
-        for tp in disk.replicas:
+        whole = all((disk.broker, path) in dirs for path in disk.dirs)
+        for tp in disk.replicas if whole else ():
             if tp in facts and tp in present and (disk.name, tp) not in rows:
                 doubts.setdefault((disk.broker, *tp), f"its replica did not exist yet: {AGAIN}")
     return doubts

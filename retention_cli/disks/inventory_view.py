@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -12,11 +11,19 @@ import numpy as np
 
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
-from retention_cli.disks.ceiling import DiskSegments
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.inventory.format import Inventory, ScannedReplica, codes, first_rows, replicas_at
-from retention_cli.disks.segments import NO_END, UNDATED, Flags, Ints, Segments, add_up, wholly_below
-from retention_cli.disks.water_level import water_level
+from retention_cli.disks.water_level import (
+    NO_END,
+    UNDATED,
+    DiskSegments,
+    Flags,
+    Ints,
+    Segments,
+    add_up,
+    water_level,
+    wholly_below,
+)
 from retention_cli.policy.settings import Settings
 
 READ: Final = (
@@ -140,16 +147,13 @@ class InventoryView:
         is that of its live segments has none left.
         """
         total = np.zeros(len(disks) + 1, dtype=np.int64)
-        dead_bytes, live_bytes = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-        for found, which in ((dead_bytes, dead), (live_bytes, ~dead)):
-            sums = np.add.reduceat(np.where(which, self._log_bytes, 0), self._first)
-            on, of = segments.disk[self._first], segments.partition[self._first]
-            for disk, partition, size_bytes in zip(on.tolist(), of.tolist(), sums.tolist(), strict=True):
-                found[disk, partition] += size_bytes
-        for (disk, partition), gone in dead_bytes.items():
+        at = self._first
+        sums = [np.add.reduceat(np.where(which, self._log_bytes, 0), at).tolist() for which in (dead, ~dead)]
+        replicas = zip(segments.disk[at].tolist(), segments.partition[at].tolist(), *sums, strict=True)
+        for disk, partition, gone, live in replicas:
             if gone and disk < len(disks):
                 size_bytes = disks[disk].replicas.get(self.partitions[partition], 0)
-                total[disk] += min(gone, max(0, size_bytes - live_bytes[disk, partition]))
+                total[disk] += min(gone, max(0, size_bytes - live))
         return total
 
     def bases(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.log_offsets import Leaders, Spec
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
@@ -19,28 +19,39 @@ from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, To
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit, after_disks, disk_limit, off_disks
 from retention_cli.disks.devices import all_disks, devices_in
-from retention_cli.disks.disk import Disk, DiskOutcome, Space, above_ceiling, named, sized_by_policy, space_of
+from retention_cli.disks.disk import Disk, DiskOutcome, Leaving, Space, above_ceiling, named, sized_by_policy, space_of
 from retention_cli.disks.inventory.format import InventoryFile, ScannedReplica
 from retention_cli.disks.inventory_trust import unproven
-from retention_cli.disks.pending_deletes import Leaving, doubted_bytes, indexes_gone, leaving
 from retention_cli.disks.replica_sizes import Sizes, smaller_replicas
 from retention_cli.disks.size_limits import estimated_tails
-from retention_cli.disks.unmanaged_logs import UnmanagedLogs, read_unmanaged
-from retention_cli.disks.usage import last_look_ms, remember, stays_bytes
+from retention_cli.disks.usage import doubted_bytes, indexes_gone, last_look_ms, leaving, remember, stays_bytes
 from retention_cli.disks.watermarks import usages
 from retention_cli.memory.disk import Growth
-from retention_cli.observe.cluster import change_between
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.cluster import bare_facts, change_between, end_of, unread_facts
+from retention_cli.observe.lineage import ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory needs
-    from retention_cli.disks.ceiling import OldestFirst
     from retention_cli.disks.inventory_view import InventoryView
+    from retention_cli.disks.water_level import OldestFirst
 
 _OLD_MS: Final = 3_600_000
 _CHANGED: Final = Unknown.because(
     Code.R6, "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
 )
+_UNREAD: Final = Unknown.because("offsets", "not read")
+_ENDS: Final[tuple[Spec, ...]] = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class UnmanagedLogs:
+    """Partitions that no entry matches, or that are never touched: only S, H and topic ids, and their memories."""
+
+    facts: Mapping[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    memories: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, PartitionMetadata] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -142,7 +153,7 @@ class DiskRun:
         self.disks, self.notes = all_disks(dict(answers), replicas, self.rules, devices_in(self._files()))
         self._facts.update(facts)
         if self.rules.percent is not None or _sized_topics(settings):
-            self._unmanaged = read_unmanaged(reader, self.disks, self.rules, facts, remembered, clock_ms)
+            self._unmanaged = _read_unmanaged(reader, self.disks, self.rules, facts, remembered, clock_ms)
             memories = {**self._unmanaged.memories, **remembered.partitions}
             self.sizes.add(reader, answers, {**self._unmanaged.facts, **facts}, memories, clock_ms())
         wall_ms = clock_ms()
@@ -239,7 +250,7 @@ class DiskRun:
         A bound may reach beyond what was scanned of a replica. The bytes that it frees there can't be counted, so the
         walk is repeated with them as doubted, and trims nothing to make up for them.
         """
-        from retention_cli.disks.ceiling import oldest_first
+        from retention_cli.disks.water_level import oldest_first
 
         if (age_ms := inventory.inventory.age_ms(now_ms)) > _OLD_MS:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
@@ -343,14 +354,13 @@ class DiskRun:
 
     def _leaving(self) -> list[Leaving]:
         """Return, per disk, the used bytes that will be freed without a trim, and those that may be (R6)."""
-        found = []
-        for disk in self.disks:
-            if sized_by_policy(disk, self.rules):
-                found.append(Leaving())
-                continue
-            stay_bytes = max(0, self._stays[disk.name] - self._indexes_gone.get(disk.name, 0))
-            found.append(leaving(disk, self.sizes.leaving_bytes(disk), stay_bytes))
-        return found
+        stay_bytes = {name: max(0, size - self._indexes_gone.get(name, 0)) for name, size in self._stays.items()}
+        return [
+            Leaving()
+            if sized_by_policy(disk, self.rules)
+            else leaving(disk, self.sizes.leaving_bytes(disk), stay_bytes[disk.name])
+            for disk in self.disks
+        ]
 
     def _held(self) -> dict[TopicPartition, Unknown]:
         """Return why R6 holds the partitions with a replica on a broker that does not answer."""
@@ -389,3 +399,43 @@ class DiskRun:
 def _sized_topics(settings: Mapping[str, Settings]) -> set[str]:
     """Return the topics that have a size for R5."""
     return {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
+
+
+def _read_unmanaged(
+    reader: ClusterReader,
+    disks: Collection[Disk],
+    rules: DiskRules,
+    managed: Collection[TopicPartition],
+    remembered: Remembered,
+    clock_ms: Callable[[], int],
+) -> UnmanagedLogs:
+    """Read S and H of the other logs on disks above their ceilings. Logs that can't be read are left out.
+
+    Args:
+        reader: the cluster, read-only.
+        disks: the disks as just reported by the brokers: S is read after sizes, so no dead byte counts as live.
+        rules: the policy's disk rules.
+        managed: partitions whose S and H are already known.
+        remembered: the memory of this pass.
+        clock_ms: returns this machine's time, Unix ms.
+    """
+    wanted = {tp for disk in disks if above_ceiling(disk, rules) for tp in disk.replicas if tp not in managed}
+    if not wanted:
+        return UnmanagedLogs()
+    try:
+        metadata = reader.metadata({tp.topic for tp in wanted})
+    except BrokerError:
+        return UnmanagedLogs()
+    leaders = {tp: one for tp, one in metadata.places().items() if tp in wanted and one.leader is not None}
+    starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in _ENDS], leaders)
+    topics = {name: bare_facts(metadata.topics[name]) for name in {tp.topic for tp in leaders}}
+    facts = {
+        tp: unread_facts(topics[tp.topic], tp.partition, one, _UNREAD)._replace(
+            log_start=end_of("start", starts[tp]), high_watermark=end_of("high watermark", ends[tp])
+        )
+        for tp, one in leaders.items()
+    }
+    known = Remembered(remembered.memory, {}, leaders, clock_ms(), remembered.now_ms)
+    known.open({name: one.topic_id for name, one in topics.items()})
+    known.prove(ask_epochs(reader, known.epochs_to_check(facts), leaders), facts)
+    return UnmanagedLogs(facts, known.partitions, leaders)

@@ -14,8 +14,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.disk import Disk, Room
-from retention_cli.disks.pending_deletes import Leaving
+from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.replica_sizes import NO_SEGMENT_BYTES, Sizes
 from retention_cli.policy.settings import DiskRules, Settings
 

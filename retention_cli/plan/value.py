@@ -178,9 +178,12 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
 def _disks_as_json(plan: Plan) -> dict[str, Any]:
     if not plan.disks and plan.space is None:
         return {"disks": [], "space": None}
-    from retention_cli.disks.disk import outcome_as_json, space_as_json
+    from retention_cli.disks.disk import outcome_as_json
 
-    return {"disks": [outcome_as_json(one) for one in plan.disks], "space": space_as_json(plan.space)}
+    return {
+        "disks": [outcome_as_json(one) for one in plan.disks],
+        "space": None if plan.space is None else asdict(plan.space),
+    }
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from retention_cli.core.model import Maybe, TopicPartition
 from retention_cli.disks.inventory.format import Inventory, InventoryFile
 from retention_cli.disks.inventory.log_dirs import LogDir
 from retention_cli.disks.inventory_view import READ, InventoryView
-from retention_cli.disks.segments import Segments
+from retention_cli.disks.water_level import Segments
 
 ORDERS = TopicPartition("orders", 0)
 

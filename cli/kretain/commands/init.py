@@ -77,7 +77,7 @@ def init(
 
 
 def _require_new(path: Path, otherwise: str) -> None:
-    from kretain.system.files import FileError
+    from retention_cli.core.files import FileError
 
     if path.exists() or path.is_symlink():
         raise FileError(f"{path} exists, and is not overwritten; {otherwise}")

@@ -61,8 +61,8 @@ def profile(
     """
     from kretain.config import resolve
     from kretain.render.profile import print_profile
-    from kretain.system.files import whole
     from kretain.system.signals import stoppable
+    from retention_cli.core.files import whole
     from retention_cli.profile.reading import Wanted, fill, prepare
     from retention_cli.profile.rows import all_rows, head, write_parquet
 

@@ -13,8 +13,9 @@ import yaml
 from kretain.config import ConfigError, config_path, context_of, contexts, default_context
 from kretain.errors import UsageError
 from kretain.options.common import Common
-from kretain.system.files import FileError, write_whole
+from kretain.system.files import write_whole
 from retention_cli.brokers.security.client_files import read_properties
+from retention_cli.core.files import FileError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _NEW: Final = "# The clusters that kretain knows: kretain context --help\ncontexts:\n"

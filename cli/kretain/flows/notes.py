@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from kretain.system.files import FileError, write_whole
+from kretain.system.files import write_whole
+from retention_cli.core.files import FileError
 from retention_cli.core.state_dir import StateError, cluster_folder, opened
 
 FILE_NAME: Final = "notes.json"

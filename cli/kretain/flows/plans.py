@@ -93,7 +93,8 @@ def save_plan(made: Plan | FleetPlan, out: Path) -> None:
         FileError: it can't be written.
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
-    from kretain.system.files import whole, write_whole
+    from kretain.system.files import write_whole
+    from retention_cli.core.files import whole
     from retention_cli.engines.fleet.plan import FleetPlan, fleet_lines
     from retention_cli.engines.fleet.saved import write_fleet
     from retention_cli.plan.parquet import write_plan

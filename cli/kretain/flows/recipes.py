@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from kretain.system.files import FileError
+from retention_cli.core.files import FileError
 
 RECIPES: Final = ("consumed", "event-time", "min-timestamp", "disk-ceiling", "legal-hold")
 

@@ -217,12 +217,16 @@ def given_back(space: Space | None) -> str:
             "Brokers free complete segments, at their next retention check (log.retention.check.interval.ms), and "
             "file.delete.delay.ms later."
         )
-    check = "log.retention.check.interval.ms" if space.check_ms is None else format_duration(space.check_ms)
-    delay = "file.delete.delay.ms" if space.delay_ms is None else format_duration(space.delay_ms)
+    check = (
+        "log.retention.check.interval.ms"
+        if space.check_interval_ms is None
+        else format_duration(space.check_interval_ms)
+    )
+    delay = "file.delete.delay.ms" if space.delete_delay_ms is None else format_duration(space.delete_delay_ms)
     when = f"within {check} (their next retention check) and {delay} more (the files' delay)"
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
     dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)} that are already dead"
-    missing = space.disks - space.told
+    missing = space.disks - space.disks_known
     rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
     if space.freed_bytes:
         also = f", and {dead}" if space.dead_bytes else ""

@@ -37,11 +37,11 @@ _LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 _TOPIC_ID: Final = re.compile(r"topic_id: ?([A-Za-z0-9_-]{22})")
 _LEADER_EPOCH: Final = re.compile(r"([0-9]{1,10}) ([0-9]{1,19})")
 _NO_TOPIC_ID: Final = "A" * 22
-_COMPANIONS: Final = re.compile(
+COMPANIONS: Final = re.compile(
     r"leader-epoch-checkpoint(\.tmp)?|partition\.metadata(\.tmp)?|quorum-state(\.tmp)?|remote_log_snapshot(\.tmp)?"
     r"|[0-9]{20}-[0-9]{10}\.checkpoint(\..*)?|.*\.cleaned|\.lock"
 )
-_BESIDE: Final = re.compile(
+BESIDE: Final = re.compile(
     r"meta\.properties(\.tmp)?|bootstrap\.checkpoint(\.tmp)?|[a-z-]+-offset-checkpoint(\.tmp)?|\.lock|\.kafka_cleanshutdown"
     r"|remote-log-index-cache|lost\+found"
 )
@@ -65,16 +65,6 @@ def folder_of(name: str) -> TopicPartition | Literal["delete", "future", "stray"
     if match is None or int(match[2]) > MAX_PARTITION:
         return None
     return TopicPartition(match[1], int(match[2]))
-
-
-def is_companion(name: str) -> bool:
-    """Return whether a file that is not a segment's belongs in a partition's folder."""
-    return _COMPANIONS.fullmatch(name) is not None
-
-
-def is_beside(name: str) -> bool:
-    """Return whether a file or folder that is not a partition's belongs in a log dir."""
-    return _BESIDE.fullmatch(name) is not None
 
 
 def base_offset(stem: str) -> int | None:
@@ -229,16 +219,6 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
     if which is None:
         raise ScanError(f"no {META_FILE} says which broker {found[0].path} belongs to: give --broker-id")
     return LogDirs(which, clusters, found)
-
-
-def usable_in(path: str) -> int:
-    """Return the free bytes in a folder's file system for users other than root.
-
-    Raises:
-        OSError: it can't be read.
-    """
-    space = os.statvfs(path)
-    return space.f_bavail * space.f_frsize
 
 
 def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from retention_cli.disks.inventory.log_dirs import (
+    COMPANIONS,
     DELETED,
     INDEX,
     LOG,
@@ -19,7 +20,6 @@ from retention_cli.disks.inventory.log_dirs import (
     TXN_INDEX,
     LayoutError,
     base_offset,
-    is_companion,
     leader_epochs_in,
     topic_id_in,
 )
@@ -29,6 +29,7 @@ METADATA_FILE: Final = "partition.metadata"
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 _EPOCHS_MOST: Final = 1 << 20
 """In bytes: about 60,000 elections. A longer file is not read, and the log's leader epoch is then unknown."""
+_BESIDE_LOG: Final = (INDEX, TIME_INDEX, SNAPSHOT, TXN_INDEX)
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.01
 """Long enough for the broker to finish renames that a listing fell between."""
@@ -105,24 +106,16 @@ def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
         found.problems.append(f"can't be listed: {error.strerror or error}")
         return found, None
     stems: list[str] = []
-    snapshots: set[str] = set()
-    transactions: set[str] = set()
     again: str | None = None
     for name in names:
         suffix = name[STEM_LENGTH:]
         if suffix == LOG:
             stems.append(name[:STEM_LENGTH])
-        elif suffix in (INDEX, TIME_INDEX):
-            pass
-        elif suffix == SNAPSHOT:
-            snapshots.add(name[:STEM_LENGTH])
-        elif suffix == TXN_INDEX:
-            transactions.add(name[:STEM_LENGTH])
         elif name.endswith(DELETED):
             found.pending += allocated(folder, name)
         elif name.endswith(SWAP):
             again = f"{name} is waiting to replace it"
-        elif not is_companion(name):
+        elif suffix not in _BESIDE_LOG and COMPANIONS.fullmatch(name) is None:
             found.ignored += 1
     stems.sort()
     while stems and _is_no_file(folder, stems[-1] + LOG):  # a broker ignores it: the active segment comes before it
@@ -131,7 +124,7 @@ def _read_once(folder: int) -> tuple[PartitionRead, str | None]:
     bases = [base_offset(stem) for stem in stems]
     segments = [(stem, base) for stem, base in zip(stems, bases, strict=True) if base is not None]
     found.ignored += len(stems) - len(segments)
-    if _read_all(found, folder, segments, snapshots, transactions) and again is None:
+    if _read_all(found, folder, segments) and again is None:
         again = "segments vanish"
     end = found.segments[-1].next_offset if found.segments else None
     if end is not None:
@@ -149,9 +142,7 @@ def _is_no_file(folder: int, name: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
-def _read_all(
-    found: PartitionRead, folder: int, segments: list[tuple[str, int]], snapshots: set[str], transactions: set[str]
-) -> bool:
+def _read_all(found: PartitionRead, folder: int, segments: list[tuple[str, int]]) -> bool:
     """Read segments and add them to the columns; return whether one of them has vanished meanwhile.
 
     Retention deletes from the front, but the cleaner may replace several segments by a new one anywhere.
@@ -159,9 +150,7 @@ def _read_all(
     vanished = False
     next_bases = [*(base for _, base in segments[1:]), None]
     for (stem, base), next_base in zip(segments, next_bases, strict=False):
-        more = size_of(folder, stem + SNAPSHOT) if stem in snapshots else 0
-        if stem in transactions:
-            more += size_of(folder, stem + TXN_INDEX)
+        more = size_of(folder, stem + SNAPSHOT) + size_of(folder, stem + TXN_INDEX)
         try:
             one = None if next_base is None else from_indexes(folder, stem, base, next_base, more)
             if one is None:

@@ -1,34 +1,37 @@
-"""Scan a broker's log dirs, partition by partition, and report what was found."""
+"""Scan a broker's log dirs, partition by partition; write their inventory, and report what was found."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli import __version__
+from retention_cli.core.extras import arrow
+from retention_cli.core.files import FileError, whole
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import timestamp
-from retention_cli.disks.inventory.format import FORMAT
+from retention_cli.disks.inventory.format import FORMAT, METADATA_KEY, schema
 from retention_cli.disks.inventory.log_dirs import (
+    BESIDE,
     DELETED,
     LogDir,
     LogDirs,
     ScanError,
     find_log_dirs,
     folder_of,
-    is_beside,
-    usable_in,
 )
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
 from retention_cli.disks.inventory.segment import BLOCK
-from retention_cli.disks.inventory.writer import InventoryWriter, inventory_writer
 
+ROW_GROUP: Final = 65_536
+"""The number of rows in a row group; about as many are held in memory."""
 _EVERY: Final = 64
 """The number of partitions between two progress calls."""
 
@@ -122,7 +125,7 @@ def scan(
     for one in found.dirs:
         if target and os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
             raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
-    with nullcontext() if out is None else inventory_writer(out, found.broker, tiered) as writer:
+    with nullcontext() if out is None else _written(out, found.broker, tiered) as writer:
         report = _scan(found, writer, now_ms, progress)
         report.seconds = clock_s() - began
         if writer is not None:
@@ -130,7 +133,66 @@ def scan(
     return report
 
 
-def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress: Progress) -> ScanReport:
+class _Writer:
+    """Writes the rows of one broker's inventory in row groups.
+
+    Args:
+        parquet: the Parquet file's writer.
+        broker: the broker's id.
+        tiered: returns whether a topic has remote storage; None if it is unknown of all topics.
+    """
+
+    def __init__(self, parquet: Any, broker: int, tiered: Callable[[str], bool] | None) -> None:
+        self._parquet, self._broker, self._tiered = parquet, broker, tiered
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, folder: str, tp: TopicPartition, found: PartitionRead) -> None:
+        """Add all segments of a partition."""
+        same = (self._broker, folder, tp.topic, found.topic_id, tp.partition)
+        tiered = None if self._tiered is None else self._tiered(tp.topic)
+        for one in found.segments:
+            *facts, problem, _note = one
+            active = found.ends_active and one is found.segments[-1]
+            self._rows.append((*same, *facts, active, tiered, problem, found.leader_epoch))
+        if len(self._rows) >= ROW_GROUP:
+            self._write()
+
+    def describe(self, about: dict[str, Any]) -> None:
+        """Write the remaining rows, and the file's metadata."""
+        self._write()
+        text = json.dumps(about, ensure_ascii=False, separators=(",", ":"))
+        self._parquet.add_key_value_metadata({METADATA_KEY: text.encode()})
+
+    def _write(self) -> None:
+        if self._rows:
+            columns = zip(zip(*self._rows, strict=True), schema(), strict=True)
+            arrays = [arrow().array(column, type=field.type) for column, field in columns]
+            self._parquet.write_batch(arrow().record_batch(arrays, schema=schema()))
+            self._rows.clear()
+
+
+@contextmanager
+def _written(path: str, broker: int, tiered: Callable[[str], bool] | None) -> Iterator[_Writer]:
+    """Write an inventory to a temporary file, which gets its name on a successful exit, and is deleted otherwise.
+
+    Raises:
+        ScanError: the file can't be written.
+        MissingPartError: pyarrow is not installed.
+    """
+    parquet = arrow("pyarrow.parquet")
+    dictionaries = ["dir", "topic", "topic_id", "problem"]
+    more = {"compression": "zstd", "use_dictionary": dictionaries, "write_page_checksum": True}
+    try:
+        with (
+            whole(Path(os.path.abspath(path))) as scratch,  # noqa: PTH100  (resolves no links)
+            parquet.ParquetWriter(scratch, schema(), **more) as file,
+        ):
+            yield _Writer(file, broker, tiered)
+    except FileError as error:
+        raise ScanError(str(error)) from None
+
+
+def _scan(found: LogDirs, writer: _Writer | None, now_ms: int, progress: Progress) -> ScanReport:
     report = ScanReport(found.broker, found.cluster_id, now_ms, found.dirs)
     listed = [_list(one) for one in found.dirs]
     everywhere: dict[TopicPartition, str] = {}
@@ -164,7 +226,8 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
     progress("reading partitions", done, count)
     for one in found.dirs:  # bytes that were deleted meanwhile are in no sum, and must not count as others'
         with suppress(OSError):
-            one.usable_bytes = max(one.usable_bytes, usable_in(one.path))
+            space = os.statvfs(one.path)
+            one.usable_bytes = max(one.usable_bytes, space.f_bavail * space.f_frsize)
     return report
 
 
@@ -188,7 +251,7 @@ def _list(one: LogDir) -> list[tuple[TopicPartition, str, int]]:
             case "stray":
                 one.stray_bytes += _folder_bytes(path)
             case None:
-                one.ignored += 0 if is_beside(name) else 1
+                one.ignored += 0 if BESIDE.fullmatch(name) else 1
     return sorted(live)
 
 

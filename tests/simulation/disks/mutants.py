@@ -8,19 +8,18 @@ from typing import Final
 from tests.simulation.trying import main
 from tests.support.mutate import Mutant
 
-_CEILING: Final = "disks/ceiling.py"
 _LEVEL: Final = "disks/water_level.py"
 _RUN: Final = "disks/run.py"
-_LEAVING: Final = "disks/pending_deletes.py"
+_LEAVING: Final = "disks/usage.py"
 _ESTIMATE: Final = "disks/estimate.py"
 _SIZES: Final = "disks/replica_sizes.py"
 
 MUTANTS: Final = (
-    Mutant("dead segments are not leaving", _CEILING, " - dead - possible\n", " - possible\n"),
-    Mutant("what may be leaving stays", _CEILING, "[*(one.uncertain_bytes for one in leaving), 0]", "[0 for _ in leaving] + [0]"),
-    Mutant("what leaves sizes is gone at once", _CEILING, "[*(one.known_bytes for one in leaving), 0]", "[0 for _ in leaving] + [0]"),
+    Mutant("dead segments are not leaving", _LEVEL, " - dead - possible\n", " - possible\n"),
+    Mutant("what may be leaving stays", _LEVEL, "[*(one.uncertain_bytes for one in leaving), 0]", "[0 for _ in leaving] + [0]"),
+    Mutant("what leaves sizes is gone at once", _LEVEL, "[*(one.known_bytes for one in leaving), 0]", "[0 for _ in leaving] + [0]"),
     Mutant("what other rules trim is not counted", _RUN, "{**starts, **decided}", "starts"),
-    Mutant("limits are not looked at", _CEILING, "-1 if isinstance(one, Unknown) else one.offset for one in allowed", "-1 if isinstance(one, Unknown) else 2**62 for one in allowed"),
+    Mutant("limits are not looked at", _LEVEL, "-1 if isinstance(one, Unknown) else one.offset for one in allowed", "-1 if isinstance(one, Unknown) else 2**62 for one in allowed"),
     Mutant("who is on hold goes", _RUN, "stopped = {**inventory.broken(), **self._held()}", "stopped: dict[TopicPartition, Unknown] = {}"),
     Mutant("all that is unexplained is somebody else's", _LEAVING, "max(0, disk.unexplained_bytes - stays_bytes - known_bytes)", "0"),
     Mutant("an inventory says for ever what stays", _LEAVING, "<= SAYS_FOR_MS:", "<= 10**15:"),
@@ -30,7 +29,7 @@ MUTANTS: Final = (
     Mutant("what was never scanned is not dead", _LEAVING, "    if one is None:\n        return size_bytes", "    if one is None:\n        return 0"),
     Mutant("indexes stay", _LEAVING, "found[disk.name] = found.get(disk.name, 0) + size_bytes", "pass"),
     Mutant("an inventory is always believed", "disks/inventory_trust.py", "    if why is not None:\n            doubts", "    if why is None and False:\n            doubts"),
-    Mutant("other logs are not looked at", "disks/unmanaged_logs.py", "    if not wanted:", "    if True:"),
+    Mutant("other logs are not looked at", _RUN, "    if not wanted:", "    if True:"),
     Mutant("sizes hold no dead bytes", "memory/replica.py", "return self.log_start <= max(0, self.swept)", "return True"),
     Mutant("files are gone once they are swept", _SIZES, "row.leaving_bytes(self._now_ms, self._sweeping(broker, tp))", "0"),
     Mutant("the estimate forgets what is dead", _ESTIMATE, "dead[n] += gone", "pass"),
@@ -39,7 +38,7 @@ MUTANTS: Final = (
     Mutant("each dir is a device", "disks/devices.py", "return self.device == other.device", "return False"),
     Mutant("a ledger says at once what stays", "memory/disk.py", "    if not old or any(one[1:] != now[1:] for one in since):\n        return False\n    return old[-1][1:] in (now[1:], (~now.used_bytes, now.total_bytes))", "    return True"),
     Mutant("a replica that comes back never left", _SIZES, "before.seen_ms < since_ms - _SAME_LOOK_MS", "False"),
-    Mutant("what growth hides was not swept", "disks/usage.py", "disk.unexplained_bytes - may_leave_bytes", "disk.unexplained_bytes"),
+    Mutant("what growth hides was not swept", _LEAVING, "disk.unexplained_bytes - may_leave_bytes", "disk.unexplained_bytes"),
     Mutant("a broker that says nothing holds nothing", _RUN, "absent = [(one, one.room) for one in self.disks if not one.dirs]", "absent: list[tuple[Disk, object]] = []"),
     Mutant("what is in remote storage goes", "decide/decision.py", "    if topic.tiered and not", "    if False and not"),
     Mutant("what is diskless goes", "decide/decision.py", "    if topic.diskless:", "    if False:"),

@@ -12,7 +12,6 @@ import pytest
 from kretain import errors as exits
 from kretain.config import ConfigError
 from kretain.error_codes import CODES, choose, code_of
-from kretain.system.files import FileError
 from retention_cli.archive.layout import DamagedError
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import (
@@ -23,6 +22,7 @@ from retention_cli.brokers.errors import (
     UnreachableError,
 )
 from retention_cli.core.extras import MissingPartError
+from retention_cli.core.files import FileError
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.engines.spark.session import SparkError

@@ -13,11 +13,10 @@ from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Maybe, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, after_disks, decide, disk_limit, off_disks, raised
-from retention_cli.disks.ceiling import OldestFirst, oldest_first
 from retention_cli.disks.devices import disks_of
-from retention_cli.disks.disk import Disk, DiskOutcome, Room, excess_bytes, mostly_others
+from retention_cli.disks.disk import Disk, DiskOutcome, Leaving, Room, excess_bytes, mostly_others
 from retention_cli.disks.inventory.log_dirs import LogDir
-from retention_cli.disks.pending_deletes import Leaving
+from retention_cli.disks.water_level import OldestFirst, oldest_first
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.wait import wait_for_space
 from tests.support.disks import ORDERS, log_dir, replica, view_of

@@ -14,12 +14,9 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import TopicPartition
 from retention_cli.decide.decision import Limit
 from retention_cli.disks import estimate as estimate_module
-from retention_cli.disks.ceiling import OldestFirst
-from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.estimate import Known, estimate, estimated_segments
-from retention_cli.disks.pending_deletes import Leaving
-from retention_cli.disks.segments import wholly_below
-from retention_cli.disks.water_level import water_level
+from retention_cli.disks.water_level import OldestFirst, water_level, wholly_below
 from retention_cli.policy.settings import DiskRules
 from tests.support.disk_oracle import Row
 from tests.support.disks import segments_of

@@ -13,10 +13,9 @@ from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.core.codes import Code
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.ceiling import OldestFirst
-from retention_cli.disks.disk import Disk, Room
+from retention_cli.disks.disk import Disk, Leaving, Room
 from retention_cli.disks.estimate import Known, estimate
-from retention_cli.disks.pending_deletes import Leaving
+from retention_cli.disks.water_level import OldestFirst
 from retention_cli.policy.settings import DiskRules
 
 OLD, NEW, OTHER = TopicPartition("old", 0), TopicPartition("new", 0), TopicPartition("other", 0)

@@ -10,7 +10,7 @@ import pytest
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.disks.inventory.format import Inventory, InventoryError, InventoryFile, schema
 from retention_cli.disks.inventory_view import InventoryView
-from retention_cli.disks.segments import NO_END, UNDATED
+from retention_cli.disks.water_level import NO_END, UNDATED
 from retention_cli.policy.settings import Settings
 from tests.support.disks import view_of
 from tests.support.facts import NOW, Log, topic
