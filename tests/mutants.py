@@ -251,7 +251,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "F2: a share group that has read nothing is no group",
-        "brokers/share_groups.py",
+        "brokers/commits.py",
         "unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset",
         "pass",
     ),

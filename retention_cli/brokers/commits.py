@@ -1,26 +1,49 @@
-"""Read the committed offsets of consumer groups, only stable ones, group by group."""
+"""Read where groups stand: stable committed offsets, those pending in a transaction, share groups' start offsets.
+
+The answer to "all offsets" of a group omits first offsets that are pending in a transaction (F3). Asked for a partition
+by name, a coordinator answers UNSTABLE_OFFSET_COMMIT. That is a request for every managed topic, so only groups are
+asked whose partition of ``__consumer_offsets`` has an open transaction.
+
+A record that a share group (KIP-932) rejects is written to the group's dead-letter topic (KIP-1191, Kafka 4.4): by
+default without its content, as a pointer to where it lies. The group's start offset has passed it by then.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
+from kafka.errors import UnstableOffsetCommitError
 from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
+from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
+from retention_cli.brokers.topic_configs import Values, read_values
 from retention_cli.brokers.wire.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
-from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.connections import IN_FLIGHT, Job, Wire, error_named
+from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
 from retention_cli.core.grouping import by_key
+from retention_cli.core.model import TopicPartition
+
+J = TypeVar("J")
 
 _ROWS_A_RESPONSE: Final = 20_000
 """The largest number of rows aimed at in a response: enough to be fast, few enough to take little memory."""
 _FIRST_BATCH: Final = 16
 _IN_FLIGHT: Final = 4
 """Requests in flight per coordinator: their answers are the largest of all."""
+
+
+_TOPIC: Final = "errors.deadletterqueue.topic.name"
+_COPY: Final = "errors.deadletterqueue.copy.record.enable"
+_FEATURE: Final = "share.version"
+_FROM_LEVEL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +86,30 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
         name: CommitsUnknown(name, "was not asked", None, retriable=True) for name in groups
     }
     batch_size = _FIRST_BATCH
+
+    def jobs(names: Iterable[str], *, batched: bool) -> Iterable[Job[list[str]]]:
+        left = deque(names)
+        while left:
+            batch = [left.popleft() for _ in range(min(batch_size, len(left)) if batched else 1)]
+            yield Job(request(batch, batched=batched), batch)
+
+    def on_reply(batch: list[str], reply: Answer | RequestFailedError) -> None:
+        nonlocal batch_size
+        if isinstance(reply, RequestFailedError):
+            for name in batch:
+                waiting[name] = CommitsUnknown(name, str(reply), None, retriable=reply.retriable)
+            return
+        for answer in reply.groups:
+            found = outcome_of(batch[0] if answer.group is None else answer.group, answer)
+            if isinstance(found, CommitsUnknown):
+                waiting[found.group] = found
+            elif waiting.pop(found.group, None) is not None:
+                on_group(found)
+        rows = sum(answer.rows for answer in reply.groups)
+        batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
+
     while waiting:
-        coordinators, errors = await find_coordinators(wire, list(waiting), deadline)
-        for name, error in errors.items():
-            waiting[name] = CommitsUnknown(name, str(error), None, retriable=error.retriable)
-        reader = _Round(waiting, on_group, batch_size)
-        work = {}
-        for broker, names in by_key((broker, name) for name, broker in coordinators.items()).items():
-            work[broker] = reader.jobs(deque(names), batched=await takes_batches(wire, broker))
-        await wire.fan_out(work, reader.on_reply, in_flight=_IN_FLIGHT)
-        batch_size = reader.batch_size
+        waiting |= await _ask_coordinators(wire, list(waiting), jobs, on_reply, deadline, in_flight=_IN_FLIGHT)
         late = time.monotonic() > deadline
         for name, failure in list(waiting.items()):
             if late or not failure.retriable:
@@ -82,32 +119,26 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
             await wire.sleep(0.25)
 
 
-class _Round:
-    """One pass over the waiting groups. Groups that were read leave ``waiting``, failed ones stay with their error."""
+async def _ask_coordinators(
+    wire: Wire,
+    groups: Sequence[str],
+    jobs: Callable[..., Iterable[Job[J]]],
+    on_reply: Callable[[J, Any], None],
+    deadline: float,
+    *,
+    in_flight: int = IN_FLIGHT,
+) -> dict[str, CommitsUnknown]:
+    """Send each coordinator its ``jobs(groups, batched=…)``; return the groups without a known coordinator.
 
-    def __init__(self, waiting: dict[str, CommitsUnknown], on_group: OnCommits, batch_size: int) -> None:
-        self.batch_size = batch_size
-        self._waiting = waiting
-        self._on_group = on_group
-
-    def jobs(self, names: deque[str], *, batched: bool) -> Iterable[Job[list[str]]]:
-        while names:
-            batch = [names.popleft() for _ in range(min(self.batch_size, len(names)) if batched else 1)]
-            yield Job(request(batch, batched=batched), batch)
-
-    def on_reply(self, batch: list[str], reply: Answer | RequestFailedError) -> None:
-        if isinstance(reply, RequestFailedError):
-            for name in batch:
-                self._waiting[name] = CommitsUnknown(name, str(reply), None, retriable=reply.retriable)
-            return
-        for answer in reply.groups:
-            found = outcome_of(batch[0] if answer.group is None else answer.group, answer)
-            if isinstance(found, CommitsUnknown):
-                self._waiting[found.group] = found
-            elif self._waiting.pop(found.group, None) is not None:
-                self._on_group(found)
-        rows = sum(answer.rows for answer in reply.groups)
-        self.batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
+    ``batched``: it accepts several groups in one request (3.0 and later).
+    """
+    coordinators, errors = await find_coordinators(wire, groups, deadline)
+    work = {}
+    for broker, names in by_key((broker, name) for name, broker in coordinators.items()).items():
+        version = await wire.highest_version(broker, OffsetFetchRequest.API_KEY)  # None: the requests will fail, too
+        work[broker] = jobs(names, batched=version is None or version >= BATCHED_VERSION)
+    await wire.fan_out(work, on_reply, in_flight=in_flight)
+    return {name: CommitsUnknown(name, str(one), None, retriable=one.retriable) for name, one in errors.items()}
 
 
 def outcome_of(name: str, answer: GroupAnswer) -> GroupCommits | CommitsUnknown:
@@ -131,7 +162,184 @@ def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, cod
     return CommitsUnknown(name, f"{topic}-{partition}: {error}", failed, retriable=error.retriable, read=read)
 
 
-async def takes_batches(wire: Wire, broker: int) -> bool:
-    """Return whether the broker accepts several groups in one request (3.0 and later)."""
-    version = await wire.highest_version(broker, OffsetFetchRequest.API_KEY)
-    return version is None or version >= BATCHED_VERSION  # out of reach: the requests themselves will fail, too
+async def read_pending(
+    wire: Wire, groups: Sequence[str], topics: Mapping[str, int], deadline: float
+) -> list[CommitsUnknown]:
+    """Return the groups that have a pending offset on ``topics`` (with their partition counts), or may have one.
+
+    The topics of each are those with offsets that a transaction may still set; None: that could not be read.
+
+    Until the deadline (of ``time.monotonic``) transactions are waited for. Call it before the groups' commits are read:
+    what is no longer pending then is in the answer to "all offsets".
+
+    Raises:
+        BrokerError: no broker answered.
+    """
+    waiting = {name: CommitsUnknown(name, "was not asked", None) for name in await _suspects(wire, groups, deadline)}
+
+    def on_reply(name: str, reply: Answer | RequestFailedError) -> None:
+        if (found := _judged(name, reply)) is None:
+            waiting.pop(name, None)
+        else:
+            waiting[name] = found
+
+    def jobs(names: Iterable[str], *, batched: bool) -> Iterable[Job[str]]:
+        return (Job(request([name], topics, batched=batched), name) for name in names)
+
+    while waiting and topics:
+        waiting |= await _ask_coordinators(wire, list(waiting), jobs, on_reply, deadline, in_flight=1)
+        if waiting and time.monotonic() > deadline:
+            break
+        if waiting:
+            await wire.sleep(0.25)
+    return list(waiting.values()) if topics else []
+
+
+def _judged(name: str, reply: Answer | RequestFailedError) -> CommitsUnknown | None:
+    if isinstance(reply, RequestFailedError):
+        return CommitsUnknown(name, str(reply), None)
+    if len(reply.groups) != 1:
+        return CommitsUnknown(name, f"its coordinator named it {len(reply.groups)} times", None)
+    found, failed = outcome_of(name, reply.groups[0]), reply.groups[0].failed
+    if isinstance(found, GroupCommits):
+        return None
+    return found if failed is None or failed[2] == UnstableOffsetCommitError.errno else replace(found, topics=None)
+
+
+async def _suspects(wire: Wire, groups: Sequence[str], deadline: float) -> list[str]:
+    """Return the groups on partitions of ``__consumer_offsets`` with an open transaction, or whose ends are unknown.
+
+    Which partition has a group is not in the protocol. Kafka's rule is trusted where it names every group's coordinator
+    rightly; otherwise, and where one broker leads all partitions, one open transaction makes every group a suspect.
+    """
+    metadata = await read_metadata(wire, [OFFSETS_TOPIC], deadline)
+    leaders = metadata.places(metadata.topics)
+    if not leaders:  # hidden from this user
+        return list(groups)
+    wanted: list[dict[TopicPartition, Spec]] = [dict.fromkeys(leaders, "latest"), dict.fromkeys(leaders, "last-stable")]
+    ends, stable = await list_offsets(wire, wanted, leaders)
+    unsettled = {
+        tp.partition
+        for tp in leaders
+        if not (isinstance(end := ends[tp], Found) and isinstance(last := stable[tp], Found))
+        or last.offset != end.offset
+    }
+    if not unsettled:
+        return []
+    led_by = {tp.partition: one.leader for tp, one in leaders.items()}
+    partition_of = {name: coordinator_partition(name, len(leaders)) for name in groups}
+    found, _ = await find_coordinators(wire, groups, deadline)
+    if len(set(led_by.values())) == 1 or any(led_by[partition_of[name]] != broker for name, broker in found.items()):
+        return list(groups)
+    return [name for name, partition in partition_of.items() if partition in unsettled]
+
+
+def coordinator_partition(group: str, count: int) -> int:
+    """Return the partition of ``__consumer_offsets`` that has a group, of ``count``: its name's Java hash, unsigned.
+
+    Kafka takes ``Math.abs`` of the hash (and 0 for -2^31), not its lower 31 bits.
+    """
+    value = 0
+    units = group.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(units), 2):
+        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return min(value, 2**32 - value) % 2**31 % count
+
+
+async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnCommits, deadline: float) -> None:
+    """Call ``on_group`` with each share group's start offsets in the shape of commits, or why they are unknown.
+
+    A partition that the group is set up for and has not read has start offset -1: no position, with members or without
+    (F2). A group whose dead letters only point into its topics has no known position there (F3). Start offsets carry no
+    leader epoch: the one in the answer is that of the group's state.
+    """
+    found_by_group: dict[str, GroupCommits | CommitsUnknown] = {}
+    group_class = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+
+    def jobs(names: Iterable[str], **_: bool) -> Iterable[Job[str]]:
+        some = ((name, [group_class(group_id=name, topics=None)]) for name in names)
+        return (Job(DescribeShareGroupOffsetsRequest(groups=wanted), name) for name, wanted in some)
+
+    def on_reply(name: str, reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            found_by_group[name] = CommitsUnknown(name, str(reply), None)
+            return
+        answers = [one for one in reply.groups if one.group_id == name]
+        if len(answers) != 1:
+            found_by_group[name] = CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None)
+        elif answers[0].error_code == GROUP_ID_NOT_FOUND:
+            found_by_group[name] = GroupCommits(name, {})
+        elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
+            found_by_group[name] = CommitsUnknown(name, str(failed), None)
+        else:
+            found_by_group[name] = _positions(name, answers[0].topics)
+
+    for one in (await _ask_coordinators(wire, groups, jobs, on_reply, deadline)).values():
+        on_group(one)
+    # Behind the offsets: a letter that is written later points to what they still protect.
+    pointing = await _pointing_letters(wire, list(found_by_group), deadline)
+    for name, one in found_by_group.items():
+        why = pointing.get(name)
+        if why is None or isinstance(one, CommitsUnknown):
+            on_group(one)
+        else:
+            on_group(CommitsUnknown(name, why, frozenset(one.topics), GroupCommits(name, {})))
+
+
+def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
+    found: dict[str, list[Commit]] = {}
+    unset: dict[str, dict[int, int]] = {}
+    for topic in topics:
+        rows = found.setdefault(topic.topic_name, [])
+        for one in topic.partitions:
+            if (failed := error_named(one.error_code, one.error_message)) is not None:
+                place = f"{topic.topic_name}-{one.partition_index}"
+                doubted = frozenset(other.topic_name for other in topics)
+                return CommitsUnknown(name, f"{place}: {failed}", doubted, GroupCommits(name, {}))
+            if one.start_offset < 0:
+                unset.setdefault(topic.topic_name, {})[one.partition_index] = one.start_offset
+            else:
+                rows.append((one.partition_index, one.start_offset, None))
+    return GroupCommits(name, found, unset)
+
+
+async def _pointing_letters(wire: Wire, groups: Sequence[str], deadline: float) -> dict[str, str]:
+    """Return the share groups whose dead letters point into their topics, or may do so, and why.
+
+    Raises:
+        BrokerError: no broker answered until the deadline (of ``time.monotonic``).
+    """
+    if not groups or not await _has_dead_letters(wire, deadline):
+        return {}
+    read = await read_values(wire, "group", groups, [_TOPIC, _COPY], deadline)
+    found = {name: why(values) for name, values in read.items()}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def why(values: Values | RequestFailedError) -> str | None:
+    """Return why a group's dead letters point into its topics, or may do so; None if they don't. Pure."""
+    if isinstance(values, RequestFailedError):
+        return f"whether its dead letters only point into its topics is unknown: {values}"
+    topic = values.get(_TOPIC)
+    if topic is None:
+        return "whether its dead letters only point into its topics is unknown: its broker does not say"
+    if not topic or values.get(_COPY) == "true":
+        return None
+    return (
+        f"its dead letters in {topic} only point to records here ({_COPY} is false): have them copied, or list the "
+        f"group under groups.ignore"
+    )
+
+
+async def _has_dead_letters(wire: Wire, deadline: float) -> bool:
+    """Return whether the cluster's share groups can have dead letters; True where that is not said."""
+
+    def request() -> Any:
+        return ApiVersionsRequest(client_software_name="kretain", client_software_version="0", min_version=3)
+
+    reply = await wire.ask_any(request, deadline)
+    epoch = reply.finalized_features_epoch
+    if reply.error_code or epoch is None or epoch < 0:
+        return True
+    levels = {one.name: one.max_version_level for one in reply.finalized_features or ()}
+    return bool(levels.get(_FEATURE, 0) >= _FROM_LEVEL)

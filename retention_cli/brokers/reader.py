@@ -16,9 +16,7 @@ from retention_cli.brokers import (
     log_dirs,
     log_offsets,
     metadata,
-    pending,
     records,
-    share_groups,
     topic_configs,
 )
 from retention_cli.brokers.errors import BrokerError, MissingApiError, RequestFailedError, SettingsError
@@ -220,11 +218,11 @@ class ClusterReader:
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
     ) -> list[commits.CommitsUnknown]:
         """Return the groups with an offset on ``topics`` that a transaction may still set, after waiting for them."""
-        return self._wire.run(pending.read_pending, self._wire, list(names), topics, self._deadline(patience_s))
+        return self._wire.run(commits.read_pending, self._wire, list(names), topics, self._deadline(patience_s))
 
     def read_share_offsets(self, names: Sequence[str], on_group: commits.OnCommits) -> None:
         """Call ``on_group`` with each share group's start offsets, or why these are unknown."""
-        self._wire.run(share_groups.read_share_offsets, self._wire, names, on_group, self._deadline())
+        self._wire.run(commits.read_share_offsets, self._wire, names, on_group, self._deadline())
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
         """Call ``on_group`` with each group's stable committed offsets, or why these are unknown."""

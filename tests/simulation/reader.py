@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
-from retention_cli.brokers import commits, content, groups, log_offsets, pending, records
+from retention_cli.brokers import commits, content, groups, log_offsets, records
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
@@ -265,7 +265,7 @@ class SimReader(ClusterReader):
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
     ) -> list[commits.CommitsUnknown]:
         found: list[commits.CommitsUnknown] = self._sim.run(
-            pending.read_pending, list(names), topics, self._until(patience_s)
+            commits.read_pending, list(names), topics, self._until(patience_s)
         )
         return found
 

@@ -18,7 +18,7 @@ from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from retention_cli.brokers import commits, groups, pending
+from retention_cli.brokers import commits, groups
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job
@@ -47,7 +47,7 @@ class _Elapsed:
 
 
 _ELAPSED: Final = _Elapsed()
-for _module in (commits, groups, pending):
+for _module in (commits, groups):
     _module.time = _ELAPSED  # type: ignore[attr-defined]
 
 
@@ -65,12 +65,12 @@ def _or_simulated(real: Callable[..., Awaitable[Any]], simulated: Callable[..., 
     return either
 
 
-_pending: Any = pending
-_pending.read_metadata = _or_simulated(
-    _pending.read_metadata, lambda reader, topics, _deadline: reader.metadata(topics)
+_commits: Any = commits
+_commits.read_metadata = _or_simulated(
+    _commits.read_metadata, lambda reader, topics, _deadline: reader.metadata(topics)
 )
-_pending.list_offsets = _or_simulated(
-    _pending.list_offsets, lambda reader, wanted, leaders: reader.list_offsets(wanted, leaders)
+_commits.list_offsets = _or_simulated(
+    _commits.list_offsets, lambda reader, wanted, leaders: reader.list_offsets(wanted, leaders)
 )
 
 

@@ -6,18 +6,16 @@ import asyncio
 import time
 import uuid
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from retention_cli.brokers import groups
-from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Round
+from retention_cli.brokers import commits, groups
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, coordinator_partition, outcome_of, why
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
-from retention_cli.brokers.pending import coordinator_partition
-from retention_cli.brokers.share_groups import why
 from retention_cli.brokers.topic_configs import TopicConfig, Values, _config
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import error_named
@@ -30,60 +28,61 @@ def made(**values: Any) -> Any:
     return SimpleNamespace(**values)
 
 
-class Taken:
-    """One pass over the groups' answers, as :func:`read_commits` makes it."""
-
-    def __init__(self, *names: str) -> None:
-        self.waiting = {name: CommitsUnknown(name, "was not asked", None, retriable=True) for name in names}
-        self.told: list[GroupCommits | CommitsUnknown] = []
-        self.round = _Round(self.waiting, self.told.append, 16)
-
-    def answer(self, name: str, error_code: int = 0, **topics: list[tuple[int, ...]]) -> None:
-        keys = ("partition_index", "committed_offset", "committed_leader_epoch", "error_code")
-        rows = [
-            (topic, [dict(zip(keys, row, strict=True), metadata="") for row in partitions])
-            for topic, partitions in topics.items()
-        ]
-        self.round.on_reply([name], decode(batched([(name, rows, error_code)]), 8))
+def outcome(error_code: int = 0, **topics: list[tuple[int, ...]]) -> Any:
+    """What an answer about the group ``a`` comes to."""
+    keys = ("partition_index", "committed_offset", "committed_leader_epoch", "error_code")
+    rows = [
+        (topic, [dict(zip(keys, row, strict=True), metadata="") for row in partitions])
+        for topic, partitions in topics.items()
+    ]
+    [answer] = decode(batched([("a", rows, error_code)]), 8).groups
+    return outcome_of("a", answer)
 
 
 def test_committed_offset_zero_counts_and_minus_one_does_not() -> None:
-    taken = Taken("a")
-    taken.answer("a", t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
-    assert taken.told == [GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]}, {"t": {2: -1}})]
-    assert not taken.waiting
+    found = outcome(t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
+    assert found == GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]}, {"t": {2: -1}})
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 24, 30, 88, -1])
 def test_group_error_is_not_an_empty_answer(code: int) -> None:
-    """F3, F9: loading, not available, not coordinator, not authorized, unstable, anything: the group still waits."""
-    taken = Taken("a")
-    taken.answer("a", error_code=code)
-    assert taken.told == []
-    assert taken.waiting["a"].topics is None, "it may stand anywhere"
+    """F3, F9: loading, not available, not coordinator, not authorized, unstable, anything."""
+    found = outcome(error_code=code)
+    assert isinstance(found, CommitsUnknown)
+    assert found.topics is None, "it may stand anywhere"
 
 
 def test_deleted_group_has_no_commits() -> None:
-    taken = Taken("a")
-    taken.answer("a", error_code=69)
-    assert taken.told == [GroupCommits("a", {})]
+    assert outcome(error_code=69) == GroupCommits("a", {})
 
 
 def test_error_of_one_partition_affects_only_its_topic() -> None:
     """F3: what was read of the other topics still counts."""
-    taken = Taken("a")
-    taken.answer("a", t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88), (1, 7, 0, 0)], v=[(0, -2, 0, 0)])
-    assert taken.told == []
-    assert taken.waiting["a"].topics == frozenset({"u"})
-    assert taken.waiting["a"].read == GroupCommits("a", {"t": [(0, 5, 0)], "v": []}, {"v": {0: -2}})
-    assert taken.waiting["a"].retriable
-    assert taken.waiting["a"].text.startswith("u-0: ")
+    found = outcome(t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88), (1, 7, 0, 0)], v=[(0, -2, 0, 0)])
+    assert isinstance(found, CommitsUnknown)
+    assert found.topics == frozenset({"u"})
+    assert found.read == GroupCommits("a", {"t": [(0, 5, 0)], "v": []}, {"v": {0: -2}})
+    assert found.retriable
+    assert found.text.startswith("u-0: ")
 
 
-def test_failed_request_fails_each_of_its_groups() -> None:
-    taken = Taken("a", "b")
-    taken.round.on_reply(["a", "b"], RequestFailedError("time-out", retriable=True))
-    assert {name: failure.text for name, failure in taken.waiting.items()} == {"a": "time-out", "b": "time-out"}
+def test_failed_request_fails_each_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(_wire: Any, names: list[str], _deadline: float) -> Any:
+        return dict.fromkeys(names, 1), {}
+
+    class Silent:
+        async def highest_version(self, _broker: int, _key: int) -> int:
+            return 8
+
+        async def fan_out(self, work: Any, on_reply: Any, **_: int) -> None:
+            for job in work[1]:
+                on_reply(job.about, RequestFailedError("time-out", retriable=False))
+
+    monkeypatch.setattr(commits, "find_coordinators", found)
+    told: list[Any] = []
+    with pytest.raises(StopIteration):
+        commits.read_commits(cast(Any, Silent()), ["a", "b"], told.append, 0).send(None)
+    assert {one.group: one.text for one in told} == {"a": "time-out", "b": "time-out"}
 
 
 @pytest.mark.parametrize(
