@@ -59,11 +59,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "R2: an answer without a schema is of another type",
-        "brokers/schemas/registry.py",
+        "brokers/schemas.py",
         'if not isinstance(content.get("schema"), str):',
         "if False:",
     ),
-    Mutant("R2: a key that a map lacks is 0", "brokers/schemas/protobuf.py", "if name not in found:", "if False:"),
+    Mutant("R2: a key that a map lacks is 0", "brokers/schemas.py", "if name not in found:", "if False:"),
     Mutant(
         "F8, F9: nobody need be required where groups may be missing",
         "observe/floors/kafka_groups.py",

@@ -235,7 +235,7 @@ def _read_once(
     times: tuple[Spec, ...] = ("max-timestamp", now - HOUR, now - DAY)
     newests, hours, days = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in times], leaders)
     progress("sizes on disk")
-    sizes, problem = reader.sizes(leaders)
+    sizes, problem = reader.sizes_soon(leaders).result()
     no_size = Unknown.because("size", f"sizes on disk are not known: {problem or 'left out of the answer'}")
     found, again = {}, set()
     for tp in leaders:

@@ -16,10 +16,10 @@ from retention_cli.archive.catalog import ArchivedPartition, Piece, read_catalog
 from retention_cli.archive.layout import ArchiveError, Source
 from retention_cli.archive.segment import records_of, verify_files
 from retention_cli.archive.store import Store
-from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import RESTORE, ClusterReader
+from retention_cli.brokers.records import Record
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
 from retention_cli.core.commands import kafka_tool
 from retention_cli.core.errors import Refusal

@@ -15,9 +15,9 @@ from retention_cli.archive.positions import Continuation, Positions, Stood, gap_
 from retention_cli.archive.restore import Job, RestoreRefusedError, restored_records
 from retention_cli.archive.store import Store
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
-from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Record
 from retention_cli.brokers.resetter import GroupResetter
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import name_in_text

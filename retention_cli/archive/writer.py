@@ -22,12 +22,11 @@ from retention_cli.archive.segment import (
     verify_files,
 )
 from retention_cli.archive.store import Store
-from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.records import Range, Record
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding

@@ -274,8 +274,9 @@ async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnComm
         else:
             found_by_group[name] = _positions(name, answers[0].topics)
 
-    for one in (await _ask_coordinators(wire, groups, jobs, on_reply, deadline)).values():
-        on_group(one)
+    unasked = await _ask_coordinators(wire, groups, jobs, on_reply, deadline)
+    for unknown in unasked.values():
+        on_group(unknown)
     # Behind the offsets: a letter that is written later points to what they still protect.
     pointing = await _pointing_letters(wire, list(found_by_group), deadline)
     for name, one in found_by_group.items():

@@ -28,8 +28,8 @@ from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
 
 if TYPE_CHECKING:  # what reads whole records or batches imports it then
-    from retention_cli.brokers import content, record_columns, transactions
-    from retention_cli.brokers.schemas.registry import SchemaRegistry
+    from retention_cli.brokers import record_columns
+    from retention_cli.brokers.schemas import SchemaRegistry
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -113,7 +113,7 @@ class ClusterReader:
     def schemas(self) -> SchemaRegistry:
         """The schema registry, with the schemas that were fetched from it."""
         if self._schemas is None:
-            from retention_cli.brokers.schemas.registry import SchemaRegistry
+            from retention_cli.brokers.schemas import SchemaRegistry
 
             self._schemas = SchemaRegistry(self.settings.registry, self.timeout_s)
         return self._schemas
@@ -201,18 +201,16 @@ class ClusterReader:
 
     def open_transactions(
         self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, transactions.OpenTransaction]:
+    ) -> dict[TopicPartition, log_offsets.OpenTransaction]:
         """Return the first open transaction in each log that has one, as far as it can be read.
 
         Raises:
             BrokerError: no broker answered within the time-out.
         """
-        from retention_cli.brokers.transactions import read_open_transactions
-
         wanted = set(partitions)
         places = self.metadata({tp.topic for tp in wanted}).places()
         leaders = {tp: one for tp, one in places.items() if tp in wanted}
-        return self._wire.run(read_open_transactions, self._wire, leaders)
+        return self._wire.run(log_offsets.read_open_transactions, self._wire, leaders)
 
     def read_pending(
         self, names: Iterable[str], topics: Mapping[str, int], patience_s: float | None = None
@@ -259,31 +257,26 @@ class ClusterReader:
         """Begin to read the result of :meth:`topic_configs`, concurrently with other work."""
         return self._wire.start(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
 
-    def topic_configs(
-        self, topics: Sequence[str], patience_s: float | None = None
-    ) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
+    def topic_configs(self, topics: Sequence[str]) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
         """Return each topic's live settings, or why they can't be read."""
-        return self.topic_configs_soon(topics, patience_s).result()
+        return self.topic_configs_soon(topics).result()
 
-    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
-        """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
-        return self._wire.run(topic_configs.read_values, self._wire, "topic", topics, keys, self._deadline())
+    def topic_values(
+        self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False
+    ) -> dict[str, Values | RequestFailedError]:
+        """Return the named settings of each topic, as Kafka's own texts, or why they can't be read.
 
-    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
-        """Return those of the named settings that were set on the topics themselves, or why they can't be read."""
-        deadline = self._deadline()
-        return self._wire.run(partial(topic_configs.read_values, own=True), self._wire, "topic", topics, keys, deadline)
+        ``own``: only those that were set on the topics themselves.
+        """
+        work = partial(topic_configs.read_values, own=own)
+        return self._wire.run(work, self._wire, "topic", topics, keys, self._deadline())
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
         """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
         return self._wire.run(topic_configs.read_broker_values, self._wire, list(brokers), keys)
 
-    def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
-        """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
-        return self.sizes_soon(leaders).result()
-
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
-        """Begin to read the result of :meth:`sizes`, concurrently with other reads."""
+        """Begin to read the leader replica's bytes per partition, and why some are missing (None: none are)."""
         return self._wire.start(log_dirs.read_sizes, self._wire, leaders)
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
@@ -336,13 +329,11 @@ class ClusterReader:
         )
 
     def read_whole(
-        self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
+        self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
-        """Read one partition's complete data records; see :func:`retention_cli.brokers.content.read_whole`."""
-        from retention_cli.brokers import content
-
+        """Read one partition's complete data records; see :func:`retention_cli.brokers.records.read_whole`."""
         missing = self._unreadable()
-        return missing or content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
+        return missing or records.read_whole(self.settings, tp, span, self.timeout_s, on_record)
 
     def _unreadable(self) -> MissingApiError | None:
         """Return which API is missing to read records, None if none is."""

@@ -1,4 +1,4 @@
-"""Read records with confluent-kafka's consumer, without a group: for ambiguous look-ups and for event times.
+"""Read records with confluent-kafka's consumer, without a group: for look-ups, event times and archives.
 
 Only committed data is read, unless a search asks for more: no transaction markers, no aborted records, and none of
 open transactions.
@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.librdkafka import NO_KERBEROS, quiet_client
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.grouping import in_batches
-from retention_cli.core.model import TopicPartition
+from retention_cli.core.model import TimestampType, TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
 MESSAGES_AT_ONCE: Final = 10_000
@@ -78,23 +78,8 @@ class Range(NamedTuple):
     end: int
 
 
-class Message(Protocol):
-    """A record as returned by confluent-kafka. Read its headers only with :func:`headers_of`."""
-
-    def offset(self) -> int:
-        """Return the record's offset."""
-
-    def leader_epoch(self) -> int | None:
-        """Return the leader epoch of the record's batch, None or −1 if its format has none."""
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the timestamp's type (0: none, 1: CreateTime, 2: LogAppendTime), and the timestamp (Unix ms)."""
-
-    def key(self) -> bytes | None:
-        """Return the record's key."""
-
-    def value(self) -> bytes | None:
-        """Return the record's value."""
+Message = Any
+"""A record as confluent-kafka returns it (its ``Message``). Read its headers only with :func:`headers_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +109,6 @@ CREATE_TIME: Final = 1
 LOG_APPEND_TIME: Final = 2
 """... and its TIMESTAMP_LOG_APPEND_TIME."""
 
-Headers = list[tuple[str, bytes | None]]
-
 
 class UnreadableHeadersError(RequestFailedError):
     """The client can't decode a record's headers: the name of one is not UTF-8."""
@@ -138,7 +121,7 @@ class UnreadableHeadersError(RequestFailedError):
 _call_headers: Final = operator.methodcaller("headers")
 
 
-def headers_of(message: Message) -> Headers | None:
+def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
     """Return a record's headers, None if it has none. Call it only once: after an error the client keeps a broken list.
 
     On an error the client's method returns that list and leaves an exception set. If Python has specialized the call,
@@ -368,3 +351,67 @@ def _passed_on(tp: TopicPartition, run: list[Any], left: Range, on_records: OnRe
         return Ended(min(max(reached, run[behind].offset()), end)), True
     failed = RequestFailedError(client_problem(said), retriable=True, code=said.name())
     return Ended(reached, failed, out_of_range=failed.code == _OUT_OF_RANGE), True
+
+
+_TYPES: Final[dict[int, TimestampType]] = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}
+
+
+class Record(NamedTuple):
+    """A record as a broker stores it. None as a key, value or header's value is Kafka's null, distinct from empty.
+
+    ``timestamp`` is Unix ms; it and ``leader_epoch`` are None if the record's format does not have them.
+    """
+
+    offset: int
+    leader_epoch: int | None
+    timestamp: int | None
+    timestamp_type: TimestampType | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its key, value and headers, plus about those of its other fields."""
+        headers = sum(len(name) + len(value or b"") + 16 for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers + 32
+
+
+def read_whole(
+    settings: ConnectionSettings,
+    tp: TopicPartition,
+    span: Range,
+    patience_s: float,
+    on_record: Callable[[Record], None],
+) -> int | RequestFailedError:
+    """Call ``on_record`` with the committed data records of a range, in offset order; return the offset reached.
+
+    That is the end of the range, or less if the log ends before it. Return an error if no record arrived within
+    ``patience_s``, if the range's start was deleted, or if a record can't be read.
+    """
+
+    def take(_: TopicPartition, messages: list[Any]) -> None:
+        for message in messages:
+            on_record(_record(message))
+
+    def end_early(heard: float) -> RequestFailedError | None:
+        late = time.monotonic() - heard > patience_s
+        return RequestFailedError(f"no record came within {patience_s:g} s", retriable=True) if late else None
+
+    ended = read_messages(settings, {tp: span}, SCAN, take, end_early)[tp]
+    return ended.error or ended.offset
+
+
+def _record(message: Any) -> Record:
+    kind, stamp = message.timestamp()
+    timestamp_type = _TYPES.get(kind)
+    headers = headers_of(message)
+    return Record(
+        message.offset(),
+        message.leader_epoch(),
+        None if timestamp_type is None else stamp,
+        timestamp_type,
+        message.key(),
+        message.value(),
+        tuple(headers) if headers else (),
+    )

@@ -16,9 +16,9 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.librdkafka import quiet_client, without_secrets
+from retention_cli.brokers.records import Record
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem, may_pass
 

@@ -11,7 +11,7 @@ from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.policy.settings import EventSource
 
 if TYPE_CHECKING:  # only what registered schemas are needed for imports it
-    from retention_cli.brokers.schemas.registry import SchemaRegistry
+    from retention_cli.brokers.schemas import SchemaRegistry
 
 _MAX_TIME_MS: Final = 2**63 - 1
 _LONGEST_TEXT: Final = 64

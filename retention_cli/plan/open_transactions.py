@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.log_offsets import OpenTransaction
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.transactions import OpenTransaction
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp

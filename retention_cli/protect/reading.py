@@ -85,7 +85,7 @@ def read_protection(
         raise NothingMatchesError(f"{selection.policy.source}: no entry with retention.until.consumed matches a topic")
     progress("settings")
     limits = read_settings(reader, metadata, list(rules))
-    own = reader.own_values(list(rules), SETTINGS)
+    own = reader.topic_values(list(rules), SETTINGS, own=True)
     progress("groups")
     unread, doubts = _unread(reader, metadata, rules)
     progress("records")

@@ -352,7 +352,7 @@ class _Changes:
         Raises:
             RequestFailedError: it can't be read.
         """
-        values = self.job.reader.own_values([topic], [setting])[topic]
+        values = self.job.reader.topic_values([topic], [setting], own=True)[topic]
         if isinstance(values, RequestFailedError):
             raise values
         return values.get(setting)

@@ -99,7 +99,7 @@ def list_all(
     memory = None if memories is None else memories(metadata.cluster_id)
     if memory is not None:
         memory.begin(metadata.topic_ids)
-    stands = Standings(starts, ends, reader.sizes(leaders)[0], memory, metadata.topic_ids, now_ms)
+    stands = Standings(starts, ends, reader.sizes_soon(leaders).result()[0], memory, metadata.topic_ids, now_ms)
     # A listed group's key is none of a consumer outside Kafka's groups, whatever its id.
     keys = {
         one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in listed

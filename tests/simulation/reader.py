@@ -10,16 +10,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
-from retention_cli.brokers import commits, content, groups, log_offsets, records
+from retention_cli.brokers import commits, groups, log_offsets, records
 from retention_cli.brokers.errors import RequestFailedError, SchemaError
-from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
+from retention_cli.brokers.log_offsets import Found, Leaders, NotFound, OpenTransaction
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.schemas.registry import Kind, SchemaRegistry
+from retention_cli.brokers.schemas import Kind, SchemaRegistry
 from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.brokers.transactions import OpenTransaction
 from retention_cli.core.consumers import key_of
 from retention_cli.core.json_pointer import at
 from retention_cli.core.model import TopicPartition
@@ -505,6 +504,6 @@ class SimReader(ClusterReader):
         return found
 
     def read_whole(
-        self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
+        self, tp: TopicPartition, span: records.Range, on_record: Callable[[records.Record], None]
     ) -> int | RequestFailedError:
         raise NotImplementedError("archives are not simulated")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from retention_cli.archive.layout import Manifest, Source
 from retention_cli.archive.segment import SegmentBuilder, commit
 from retention_cli.archive.store import Store
-from retention_cli.brokers.content import Record
+from retention_cli.brokers.records import Record
 
 SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
 

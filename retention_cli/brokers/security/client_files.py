@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.brokers.errors import NoClusterError, SettingsError
-from retention_cli.brokers.security import aws, kerberos_settings, oauth_settings
-from retention_cli.brokers.security.jaas import jaas_options
+from retention_cli.brokers.security import aws, sasl_settings
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.registry_settings import CA, UNDERSTOOD, read_registry
+from retention_cli.brokers.security.sasl_settings import jaas_options
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.core.files import read_file
 
@@ -54,17 +54,16 @@ _UNDERSTOOD: Final = frozenset(
         "ssl.truststore.certificates",
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
-        *kerberos_settings.UNDERSTOOD,
-        *oauth_settings.UNDERSTOOD,
+        *sasl_settings.UNDERSTOOD,
     }
 )
 
-_HANDLERS: Final = (oauth_settings.HANDLER, "sasl.client.callback.handler.class")
+_HANDLERS: Final = (sasl_settings.HANDLER, "sasl.client.callback.handler.class")
 _JAAS: Final = "sasl.jaas.config"
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _SUBSTITUTES: Final = {
-    "sasl.oauthbearer.config": oauth_settings.SUBSTITUTE,
+    "sasl.oauthbearer.config": sasl_settings.SUBSTITUTE,
     "sasl.login.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.client.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.login.class": "no Java runs here: write sasl.username and sasl.password",
@@ -155,7 +154,7 @@ def masked(key: str, value: str) -> str:
     """Return a setting's value for display, with secrets, values of unknown keys and userinfo masked."""
     if is_secret(key) or not _is_known(key):
         return MASK
-    if key == oauth_settings.ENDPOINT:  # its query may contain a key
+    if key == sasl_settings.ENDPOINT:  # its query may contain a key
         value = re.sub(r"\?.*", f"?{MASK}", value, flags=re.DOTALL)
     return _USERINFO.sub(f"{MASK}@", value)
 
@@ -193,11 +192,11 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             _check_tls_versions(key, setting)
         elif key in _HANDLERS and _means_aws(mechanism, setting.value):
             continue
-        elif key == oauth_settings.HANDLER and mechanism == "OAUTHBEARER":
+        elif key == sasl_settings.HANDLER and mechanism == "OAUTHBEARER":
             pass  # the class of the one way that is supported; any other is refused with the mechanism
         elif key in _SUBSTITUTES or key.startswith(("sasl.oauthbearer.", "config.providers.")):
             text = _SUBSTITUTES.get(key) or (
-                oauth_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
+                sasl_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
             )
             raise SettingsError(f"{setting.origin}: {key}: {text}")
         elif _LEFT_OUT.fullmatch(key) is None:
@@ -232,13 +231,13 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
     if mechanism == aws.MECHANISM or _means_aws(mechanism, text(*_HANDLERS) or ""):
         if protocol != "SASL_SSL":  # who reads a signature could use it for a quarter of an hour
             raise SettingsError("security.protocol: AWS credentials are used with SASL_SSL only: write that")
-        oauth = oauth_settings.OAuthSettings(aws=aws.read_aws(bootstrap, _jaas(given, mechanism or "") or {}))
+        oauth = sasl_settings.OAuthSettings(aws=aws.read_aws(bootstrap, _jaas(given, mechanism or "") or {}))
     elif mechanism == "OAUTHBEARER":
         oauth = _oauth(given, text, ca)
     kerberos = None
     if mechanism == "GSSAPI":
         options = _jaas(given, mechanism)
-        kerberos = kerberos_settings.read_kerberos(text, options, None if options is None else given[_JAAS].origin)
+        kerberos = sasl_settings.read_kerberos(text, options, None if options is None else given[_JAAS].origin)
     algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
     if algorithm not in ("https", "", "none"):
         raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
@@ -306,11 +305,11 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str
     return mechanism, username, password
 
 
-def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> oauth_settings.OAuthSettings:
+def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> sasl_settings.OAuthSettings:
     own, location = text("https.ca.pem"), text("https.ca.location")
     if own is None and location is not None and location != "probe":
         own = _pem_file(location, "https.ca.location")
-    return oauth_settings.read_oauth(text, _jaas(given, "OAUTHBEARER") or {}, own, ca)
+    return sasl_settings.read_oauth(text, _jaas(given, "OAUTHBEARER") or {}, own, ca)
 
 
 def _jaas(given: Mapping[str, Setting], mechanism: str) -> dict[str, str] | None:

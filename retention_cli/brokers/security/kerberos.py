@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
-from retention_cli.brokers.security.kerberos_settings import KEYTAB, PRINCIPAL, SERVICE, WHAT, KerberosSettings
+from retention_cli.brokers.security.sasl_settings import KEYTAB, PRINCIPAL, SERVICE, WHAT, KerberosSettings
 from retention_cli.core.files import read_file
 from retention_cli.core.install import how_to_add
 

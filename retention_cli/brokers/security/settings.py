@@ -9,20 +9,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.brokers.errors import SettingsError
-from retention_cli.brokers.security import oauth_settings
-from retention_cli.brokers.security.kerberos_settings import KerberosSettings
-from retention_cli.brokers.security.oauth_settings import OAuthSettings
+from retention_cli.brokers.security import sasl_settings
 from retention_cli.brokers.security.registry_settings import RegistrySettings
+from retention_cli.brokers.security.sasl_settings import KerberosSettings, OAuthSettings
 
 if TYPE_CHECKING:  # an HTTP client is read only where a token is needed
-    from retention_cli.brokers.security.oauth_token import TokenProvider
+    from retention_cli.brokers.security.tokens import TokenProvider
 
 MASK: Final = "********"
 _SECRET = re.compile(
     r"password|secret|jaas|token|\.key$|key\.pem|credential|user\.info|oauthbearer\.config", re.IGNORECASE
 )
 _NO_SECRET: Final = frozenset(
-    {oauth_settings.ENDPOINT, oauth_settings.FILE, "sasl.oauthbearer.client.credentials.client.id"}
+    {sasl_settings.ENDPOINT, sasl_settings.FILE, "sasl.oauthbearer.client.credentials.client.id"}
 )
 """Keys that are named like a secret, and hold none."""
 
@@ -66,7 +65,7 @@ class ConnectionSettings:
         """This process's provider of tokens, None unless the mechanism is OAUTHBEARER or AWS_MSK_IAM."""
         if self.oauth is None:
             return None
-        from retention_cli.brokers.security.oauth_token import provider_of
+        from retention_cli.brokers.security.tokens import provider_of
 
         return provider_of(self.oauth)
 
@@ -85,7 +84,7 @@ class ConnectionSettings:
             "security.protocol": self.protocol,
         }
         if (tokens := self.tokens) is not None:
-            from retention_cli.brokers.security.oauth_token import librdkafka_callback
+            from retention_cli.brokers.security.tokens import librdkafka_callback
 
             # It has no AWS_MSK_IAM, but MSK's listener for that takes a token too.
             conf |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": librdkafka_callback(tokens)}
@@ -119,7 +118,7 @@ class ConnectionSettings:
             "security_protocol": self.protocol,
         }
         if (tokens := self.tokens) is not None:
-            from retention_cli.brokers.security.oauth_token import kafka_python_provider
+            from retention_cli.brokers.security.tokens import kafka_python_provider
 
             conf |= {
                 "sasl_mechanism": self.mechanism,

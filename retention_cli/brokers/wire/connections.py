@@ -27,7 +27,7 @@ from retention_cli.brokers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from retention_cli.brokers.security.kerberos_settings import WHAT
+from retention_cli.brokers.security.sasl_settings import WHAT
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import TimedConnections, TooLateError
 from retention_cli.brokers.wire.problems import (

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import kafka.errors as kafka_errors
 
-from retention_cli.brokers.security.kerberos_settings import WHAT
+from retention_cli.brokers.security.sasl_settings import WHAT
 
 NO_ANSWER: Final = "its answer is not a broker's, or far longer than expected"
 LATE: Final = "no answer came in time"

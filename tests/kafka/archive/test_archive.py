@@ -19,10 +19,9 @@ from retention_cli.archive.layout import Source, manifest_text
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import PartitionArchiver, archive_range
 from retention_cli.brokers import records as record_reads
-from retention_cli.brokers.content import Record, read_whole
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.records import Range, Record, read_whole
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import TopicPartition

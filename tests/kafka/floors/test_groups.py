@@ -19,7 +19,9 @@ def test_groups_shows_what_each_group_alone_holds_back(tmp_path: Path) -> None:
             world.commit(group, topic, offset)
         with reader_for(world.bootstrap) as reader:
             [size] = [
-                one for tp, one in reader.sizes(reader.metadata({topic}).places())[0].items() if tp.topic == topic
+                one
+                for tp, one in reader.sizes_soon(reader.metadata({topic}).places()).result()[0].items()
+                if tp.topic == topic
             ]
         said = world.cli("groups", "-o", "json", check=0).json()
         rows = {row["group"]: (row["lag"], row["lag_bytes"], row["alone_bytes"]) for row in said["groups"]}

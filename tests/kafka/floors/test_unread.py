@@ -59,5 +59,5 @@ def _sizes(world: World, topic: str) -> dict[int, int]:
     from tests.support.world import reader_for
 
     with reader_for(world.bootstrap) as reader:
-        sizes, _ = reader.sizes(reader.metadata({topic}).places([topic]))
+        sizes, _ = reader.sizes_soon(reader.metadata({topic}).places([topic])).result()
     return {tp.partition: size for tp, size in sizes.items()}

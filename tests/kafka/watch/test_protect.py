@@ -37,7 +37,7 @@ def policy_of(world: World, topic: str, group: str = "billing", **rule: Any) -> 
 def own(world: World, topic: str, key: str = "retention.ms") -> str | None:
     """Return a topic's own value of a setting, None if it has none."""
     with reader_for(world.bootstrap) as reader:
-        values = reader.own_values([topic], [key])[topic]
+        values = reader.topic_values([topic], [key], own=True)[topic]
     assert isinstance(values, dict), values
     return values.get(key)
 

@@ -58,7 +58,7 @@ class DiskReader(SimReader):
             ]
         return found
 
-    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:
         return {name: {key: _SETTINGS[key] for key in keys} for name in topics}
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Any]:

@@ -162,14 +162,12 @@ class ProtectReader:
         chosen = {name: one for name, one in found.items() if topics is None or name in topics}
         return ClusterMetadata("simulated", frozenset([1]), chosen)
 
-    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-        known = {name: {**DEFAULTS, **LIMITS, **self._kafka.topics[name].own} for name in topics}
+    def topic_values(
+        self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False
+    ) -> dict[str, dict[str, str]]:
+        general = {} if own else {**DEFAULTS, **LIMITS}
+        known = {name: {**general, **self._kafka.topics[name].own} for name in topics}
         return {name: {key: value for key, value in one.items() if key in keys} for name, one in known.items()}
-
-    def own_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-        return {
-            name: {key: value for key, value in self._kafka.topics[name].own.items() if key in keys} for name in topics
-        }
 
     def broker_values(self, brokers: Sequence[int], keys: Sequence[str]) -> dict[int, dict[str, str]]:
         return {broker: dict.fromkeys(keys, str(CHECK_MS)) for broker in brokers}

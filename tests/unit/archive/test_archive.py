@@ -30,7 +30,7 @@ from retention_cli.archive.segment import (
     verify_files,
 )
 from retention_cli.archive.store import Store
-from retention_cli.brokers.content import Record
+from retention_cli.brokers.records import Record
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TimestampType
 from tests.support.archives import AT, DAY, SOURCE, sample, written

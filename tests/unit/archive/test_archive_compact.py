@@ -15,7 +15,7 @@ from retention_cli.archive.compact import compact, plan_compaction
 from retention_cli.archive.layout import ArchiveError, Manifest, Source, checksum_of, manifest_text
 from retention_cli.archive.segment import DEFAULT_SIZE, SegmentBuilder, SegmentSize, commit, records_of
 from retention_cli.archive.store import Store
-from retention_cli.brokers.content import Record
+from retention_cli.brokers.records import Record
 
 SOURCE = Source("C", "orders", "id", 3)
 AT = "2026-11-24T03:00:00.000Z"

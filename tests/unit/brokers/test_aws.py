@@ -17,9 +17,9 @@ import pytest
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.security.aws import AwsIdentity, Signer, sign_in
-from retention_cli.brokers.security.oauth_settings import OAuthSettings
-from retention_cli.brokers.security.oauth_token import TokenProvider
+from retention_cli.brokers.security.sasl_settings import OAuthSettings
 from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.security.tokens import TokenProvider
 from tests.support.client_files import of, refused
 
 AWS_SECRET = "aws-s3cret"

@@ -8,7 +8,7 @@ import pytest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.librdkafka import quiet_client
 from retention_cli.brokers.records import Range, Search, read_ranges, search_records
-from retention_cli.brokers.security.kerberos_settings import KerberosSettings
+from retention_cli.brokers.security.sasl_settings import KerberosSettings
 from retention_cli.brokers.wire.problems import connection_problem
 from retention_cli.core.model import TopicPartition
 from tests.support.client_files import PLAIN, of, refused

@@ -19,11 +19,11 @@ from confluent_kafka import KafkaError
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.librdkafka import without_secrets
 from retention_cli.brokers.republisher import _error
-from retention_cli.brokers.security import oauth_token, token_request
+from retention_cli.brokers.security import tokens
 from retention_cli.brokers.security.client_files import masked
-from retention_cli.brokers.security.oauth_settings import UNDERSTOOD, OAuthSettings
-from retention_cli.brokers.security.oauth_token import TokenProvider, librdkafka_callback
+from retention_cli.brokers.security.sasl_settings import UNDERSTOOD, OAuthSettings
 from retention_cli.brokers.security.settings import MASK, is_secret
+from retention_cli.brokers.security.tokens import TokenProvider, librdkafka_callback
 from retention_cli.engines.spark.shipping import Sender
 from tests.support.client_files import of, refused
 from tests.support.java_stores import key_pem, self_signed
@@ -220,8 +220,7 @@ def test_token_expires_with_the_earlier_of_answer_and_jwt(server: TokenServer) -
 
 
 def test_silent_endpoint_fails_callers_at_the_deadline(server: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (oauth_token, token_request):
-        monkeypatch.setattr(module, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(tokens, "DEADLINE_S", 0.2)
     server.hold.clear()
     provider = TokenProvider(settings_for(server))
     with pytest.raises(UnreachableError, match=r"no answer within 0\.05 s"):
@@ -231,8 +230,7 @@ def test_silent_endpoint_fails_callers_at_the_deadline(server: TokenServer, monk
     wait_until(lambda: provider._flight is None, "the end of the request that was given up")  # noqa: SLF001
     server.hold.set()
     provider._again_s = 0.0  # noqa: SLF001
-    monkeypatch.setattr(oauth_token, "DEADLINE_S", 8.0)
-    monkeypatch.setattr(token_request, "DEADLINE_S", 8.0)
+    monkeypatch.setattr(tokens, "DEADLINE_S", 8.0)
     # Released only now, the server issues one for the request that was given up, too: before or after ours.
     assert provider.token().value in server.issued
 

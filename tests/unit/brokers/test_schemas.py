@@ -14,9 +14,9 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from retention_cli.brokers import schemas
 from retention_cli.brokers.errors import SchemaError
-from retention_cli.brokers.schemas import registry as schemas
-from retention_cli.brokers.schemas.registry import SchemaRegistry
+from retention_cli.brokers.schemas import SchemaRegistry
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.core.extras import MissingPartError

@@ -13,7 +13,7 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import OnRecord, Range
-from retention_cli.brokers.schemas.registry import SchemaRegistry
+from retention_cli.brokers.schemas import SchemaRegistry
 from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.core.model import EventMax, EventPrefix, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.memory.partition import PartitionMemory

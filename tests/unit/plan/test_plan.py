@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.brokers.transactions import OpenTransaction
+from retention_cli.brokers.log_offsets import OpenTransaction
 from retention_cli.core.model import Decision, Reason, TopicFacts
 from retention_cli.observe.floors.fold import Commit
 from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json

@@ -11,11 +11,10 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, NamedTuple
 
-from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.records import Range, Record
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, SourceError
 from retention_cli.policy.shown import plain

@@ -1,9 +1,9 @@
-"""What a client's file says about OAUTHBEARER: where tokens come from.
+"""What a client's file says about who we are: a Java client's ``sasl.jaas.config``, Kerberos, and OAUTHBEARER.
 
-That is a token endpoint with the client credentials grant (RFC 6749, 4.4), as librdkafka's
-``sasl.oauthbearer.method=oidc`` and the Java client's ``OAuthBearerLoginCallbackHandler`` use it (KIP-768, KIP-1139); a
-file that something else keeps up to date, as Kubernetes mounts one; or a command that prints a token. Tokens that AWS
-credentials sign are in :mod:`retention_cli.brokers.security.aws`.
+OAUTHBEARER needs to know where tokens come from. That is a token endpoint with the client credentials grant (RFC 6749,
+4.4), as librdkafka's ``sasl.oauthbearer.method=oidc`` and the Java client's ``OAuthBearerLoginCallbackHandler`` use it
+(KIP-768, KIP-1139); a file that something else keeps up to date, as Kubernetes mounts one; or a command that prints a
+token. Tokens that AWS credentials sign are in :mod:`retention_cli.brokers.security.aws`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,93 @@ from urllib.parse import unquote, urlsplit
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.aws import AwsIdentity
 
+_MODULES = {
+    "PLAIN": "PlainLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+    "AWS_MSK_IAM": "IAMLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
+_SCRAM = "ScramLoginModule"
+_INSTEAD = {
+    "OAUTHBEARER": "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead",
+    "AWS_MSK_IAM": "take it out: AWS's default credentials are used",
+    "GSSAPI": "write sasl.kerberos.keytab and sasl.kerberos.principal instead",
+}
+
+
+def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
+    """Return the options of ``…PlainLoginModule required username="…" password="…";``, for a SASL mechanism.
+
+    Raises:
+        SettingsError: it names no login module, or not that of the mechanism.
+    """
+    module, rest = (*text.split(None, 1), "", "")[:2]
+    where = f"{origin}: sasl.jaas.config"
+    instead = _INSTEAD.get(mechanism, "write sasl.username and sasl.password instead")
+    if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
+        raise SettingsError(f"{where}: it names no login module; {instead}")
+    name = module.rpartition(".")[2]
+    if name not in (_SCRAM, *_MODULES.values()):
+        raise SettingsError(f"{where}: {name} is not supported; {instead}")
+    if name != (wanted := _MODULES.get(mechanism, _SCRAM)):
+        raise SettingsError(f"{where}: {name} does not fit sasl.mechanism={mechanism}, which wants {wanted}")
+    return {
+        match[1]: next(
+            match[n] if n == 4 else re.sub(r"\\(.)", r"\1", match[n]) for n in (2, 3, 4) if match[n] is not None
+        )
+        for match in re.finditer(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", rest)
+    }
+
+
+KEYTAB: Final = "sasl.kerberos.keytab"
+PRINCIPAL: Final = "sasl.kerberos.principal"
+SERVICE: Final = "sasl.kerberos.service.name"
+WHAT: Final = "Kerberos: "
+"""How errors of tickets begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosSettings:
+    """Who we are to the brokers' service: tickets come from a keytab, or from a ticket cache where there is none.
+
+    ``cache`` None is the user's own cache (``KRB5CCNAME``), ``principal`` None whoever the keytab or the cache is of.
+    """
+
+    service: str = "kafka"
+    principal: str | None = None
+    keytab: str | None = None
+    cache: str | None = None
+
+
+def read_kerberos(
+    text: Callable[..., str | None], options: Mapping[str, str] | None, origin: str | None
+) -> KerberosSettings:
+    """Return the settings. A keytab wins over a ticket cache.
+
+    Args:
+        text: returns the value of a client file's key, None if it has none.
+        options: those of ``sasl.jaas.config``, None without one.
+        origin: where that stands.
+
+    Raises:
+        SettingsError: the jaas line would have Java ask for a password.
+    """
+    if options is None:
+        return KerberosSettings(text(SERVICE) or "kafka", text(PRINCIPAL), text(KEYTAB))
+    keytab = options.get("keyTab") if _is_on(options, "useKeyTab") else None
+    if keytab is None and not _is_on(options, "useTicketCache"):
+        raise SettingsError(
+            f'{origin}: sasl.jaas.config: Krb5LoginModule has neither useKeyTab=true keyTab="…" nor '
+            "useTicketCache=true: write one of them"
+        )
+    service = text(SERVICE) or options.get("serviceName") or "kafka"
+    return KerberosSettings(service, options.get("principal"), keytab, None if keytab else options.get("ticketCache"))
+
+
+def _is_on(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "false").lower() == "true"
+
+
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 FILE: Final = "sasl.oauthbearer.token.file"
 COMMAND: Final = "sasl.oauthbearer.token.command"
@@ -28,6 +115,7 @@ _SECRET: Final = ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.cre
 
 UNDERSTOOD: Final = frozenset(
     {
+        *(KEYTAB, PRINCIPAL, SERVICE),
         ENDPOINT,
         FILE,
         COMMAND,
