@@ -25,7 +25,7 @@ from retention_cli.brokers.groups import GROUP_ID_NOT_FOUND, find_coordinators
 from retention_cli.brokers.log_offsets import Found, Spec, list_offsets
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, read_metadata
 from retention_cli.brokers.topic_configs import Values, read_values
-from retention_cli.brokers.wire.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
+from retention_cli.brokers.wire.answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.wire.connections import IN_FLIGHT, Job, Wire, error_named
 from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
 from retention_cli.core.grouping import by_key

@@ -84,19 +84,17 @@ class Deleter:
             is_late = self._clock.since_boot() > good_until
             if isinstance(reply, RequestFailedError) and not request.is_encoded and is_late:
                 reply = NotSentError(f"not sent: its recheck was too old ({reply})")
+            missing = RequestFailedError("the broker left it out of its answer", retriable=False)
             outcomes: dict[TopicPartition, Outcome] = {}
-            if not isinstance(reply, RequestFailedError):
-                for topic in reply.topics:
-                    for row in topic.partitions:
-                        failed = error_named(row.error_code, needs="DELETE")
-                        outcomes[TopicPartition(topic.name, row.partition_index)] = failed or Answered(
-                            row.low_watermark
-                        )
-            missing = (
-                reply
-                if isinstance(reply, RequestFailedError)
-                else RequestFailedError("the broker left it out of its answer", retriable=False)
-            )
+            if isinstance(reply, RequestFailedError):
+                missing = reply
+            else:
+                outcomes = {
+                    TopicPartition(topic.name, row.partition_index): error_named(row.error_code, needs="DELETE")
+                    or Answered(row.low_watermark)
+                    for topic in reply.topics
+                    for row in topic.partitions
+                }
             for tp in partitions:
                 on_outcome(tp, outcomes.get(tp, missing))
 

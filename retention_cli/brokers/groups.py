@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from kafka.errors import GroupIdNotFoundError
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
@@ -216,15 +216,15 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
     for name, error in errors.items():
         on_answer(name, error)
     there = (one for one in groups if one.name in coordinators and one.kind in _DESCRIBERS)
-    alike = by_key(((coordinators[one.name], _DESCRIBERS[one.kind]), one.name) for one in there)
+    alike = by_key(((coordinators[one.name], one.kind), one.name) for one in there)
     work = by_key(
-        (broker, Job(describer.request(batch), (describer, batch)))
-        for (broker, describer), names in alike.items()
+        (broker, Job(_DESCRIBERS[kind][0](batch), (_DESCRIBERS[kind][1], batch)))
+        for (broker, kind), names in alike.items()
         for batch in in_batches(names, _GROUPS_A_REQUEST)
     )
 
-    def on_reply(about: tuple[_Describer, Sequence[str]], reply: Any | RequestFailedError) -> None:
-        describer, names = about
+    def on_reply(about: tuple[_TopicsOf, Sequence[str]], reply: Any | RequestFailedError) -> None:
+        topics_of, names = about
         if isinstance(reply, RequestFailedError):
             for name in names:
                 on_answer(name, reply)
@@ -235,14 +235,12 @@ async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMem
             elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
                 on_answer(row.group_id, error)
             else:
-                on_answer(row.group_id, describer.topics(row))
+                on_answer(row.group_id, topics_of(row))
 
     await wire.fan_out(work, on_reply)
 
 
-class _Describer(NamedTuple):
-    request: Callable[[Sequence[str]], Any]
-    topics: Callable[[Any], MembersRead | RequestFailedError]
+_TopicsOf = Callable[[Any], MembersRead | RequestFailedError]
 
 
 def _rebalancing(state: str) -> RequestFailedError:
@@ -277,29 +275,20 @@ def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
     return frozenset(topics)
 
 
-def consumer_topics(group: Any) -> MembersRead | RequestFailedError:
-    """Return what a KIP-848 group reads: topics that its members subscribe to, are assigned, and will be.
+def subscribed_topics(group: Any) -> MembersRead | RequestFailedError:
+    """Return what a KIP-848 or a share group reads: topics that its members subscribe to, are assigned, and will be.
 
     Their regular expressions are among it: a topic that matches is read, whether or not it is assigned yet (F2).
     """
     topics: set[str | TopicRegex] = set()
     for member in group.members:
         topics.update(member.subscribed_topic_names)
-        for assignment in (member.assignment, member.target_assignment):
+        for assignment in (member.assignment, getattr(member, "target_assignment", member.assignment)):
             topics.update(one.topic_name for one in assignment.topic_partitions)
-        if member.subscribed_topic_regex:
+        if regex := getattr(member, "subscribed_topic_regex", None):  # share groups have none, and no target either
             if group.group_state != "Stable":
                 return _rebalancing(group.group_state)
-            topics.add(TopicRegex(member.subscribed_topic_regex))
-    return frozenset(topics)
-
-
-def share_topics(group: Any) -> frozenset[str] | RequestFailedError:
-    """Return the topics that a share group reads."""
-    topics: set[str] = set()
-    for member in group.members:
-        topics.update(member.subscribed_topic_names)
-        topics.update(one.topic_name for one in member.assignment.topic_partitions)
+            topics.add(TopicRegex(regex))
     return frozenset(topics)
 
 
@@ -316,9 +305,9 @@ def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
     return frozenset(topics)
 
 
-_DESCRIBERS: Final[dict[GroupKind, _Describer]] = {
-    "classic": _Describer(lambda names: DescribeGroupsRequest(groups=names), classic_topics),
-    "consumer": _Describer(lambda names: ConsumerGroupDescribeRequest(group_ids=names), consumer_topics),
-    "share": _Describer(lambda names: ShareGroupDescribeRequest(group_ids=names), share_topics),
-    "streams": _Describer(lambda names: StreamsGroupDescribeRequest(group_ids=names), streams_topics),
+_DESCRIBERS: Final[dict[GroupKind, tuple[Callable[[Sequence[str]], Any], _TopicsOf]]] = {
+    "classic": (lambda names: DescribeGroupsRequest(groups=names), classic_topics),
+    "consumer": (lambda names: ConsumerGroupDescribeRequest(group_ids=names), subscribed_topics),
+    "share": (lambda names: ShareGroupDescribeRequest(group_ids=names), subscribed_topics),
+    "streams": (lambda names: StreamsGroupDescribeRequest(group_ids=names), streams_topics),
 }

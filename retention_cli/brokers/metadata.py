@@ -18,8 +18,8 @@ from kafka.protocol.admin import ACLOperation, DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.wire.answers import after_tags, decode_body, decoded_by, length, short, string
 from retention_cli.brokers.wire.connections import Wire, error_named
-from retention_cli.brokers.wire.response_bytes import after_tags, decode_body, decoded_by, length, short, string
 from retention_cli.core.model import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.librdkafka import NO_KERBEROS, quiet_client
-from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import NO_KERBEROS, ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
 from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import TimestampType, TopicPartition
@@ -267,7 +266,7 @@ def _consumer(settings: ConnectionSettings, fetching: Mapping[str, int | str]) -
     from confluent_kafka import Consumer, KafkaException
 
     config = {
-        **quiet_client(settings),
+        **settings.for_librdkafka(),
         "group.id": "kretain-reads-without-a-group",  # required by the client; nothing is ever committed
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

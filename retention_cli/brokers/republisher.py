@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.librdkafka import quiet_client, without_secrets
 from retention_cli.brokers.records import Record
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem, may_pass
@@ -53,7 +52,7 @@ class RestoreGroup:
         self._hasty: Any = None
 
     def __enter__(self) -> Self:
-        config = {**quiet_client(self._settings), "group.id": self.name, "enable.auto.commit": False}
+        config = {**self._settings.for_librdkafka(), "group.id": self.name, "enable.auto.commit": False}
         self._consumer = Consumer({**config, "isolation.level": "read_committed"})
         self._hasty = Consumer({**config, "isolation.level": "read_uncommitted"})
         return self
@@ -100,7 +99,7 @@ class RestoreGroup:
         Raises:
             BrokerError: it could not be deleted.
         """
-        client = AdminClient(quiet_client(self._settings))
+        client = AdminClient(self._settings.for_librdkafka())
         futures = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
         try:
             futures[self.name].result(self._timeout_s + 5)
@@ -145,7 +144,7 @@ class Republisher:
         limit = min(int(self._timeout_s * 1000), _LONGEST_MS)
         self._producer = Producer(
             {
-                **quiet_client(self._settings),
+                **self._settings.for_librdkafka(),
                 "transactional.id": self._id,
                 "compression.type": "zstd",
                 "linger.ms": 20,
@@ -236,7 +235,7 @@ class Republisher:
 
 
 def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
-    text = without_secrets(client_problem(said), settings)
+    text = settings.without_secrets(client_problem(said))
     if said.name().endswith("AUTHORIZATION_FAILED"):
         return UnauthorizedError(
             f"{what}: this user may not ({said.name()}): it needs WRITE on the topic, WRITE and DESCRIBE on "

@@ -11,7 +11,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.librdkafka import quiet_client, without_secrets
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem, may_pass
 
@@ -39,7 +38,7 @@ class GroupResetter:
             BrokerError: not all of them were committed, or that is unknown.
         """
         places = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
-        client, deadline = AdminClient(quiet_client(self.settings)), time.monotonic() + self.timeout_s
+        client, deadline = AdminClient(self.settings.for_librdkafka()), time.monotonic() + self.timeout_s
         while (error := self._tried(client, ConsumerGroupTopicPartitions(group, places))) is not None:
             if not may_pass(error) or time.monotonic() > deadline:
                 raise self._said(group, error)
@@ -60,5 +59,5 @@ class GroupResetter:
         if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS"):
             text = "it has live members by now: stop its consumers"
         else:
-            text = without_secrets(client_problem(error), self.settings)
+            text = self.settings.without_secrets(client_problem(error))
         return RequestFailedError(f"group {group} could not be reset: {text}", retriable=False)

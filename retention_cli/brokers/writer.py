@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.librdkafka import quiet_client, without_secrets
 from retention_cli.brokers.records import LOG_APPEND_TIME
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.problems import client_problem
@@ -84,7 +83,7 @@ class ClusterWriter:
 
         self._check(spec.name)
         try:
-            client = AdminClient({**quiet_client(self._settings), "socket.timeout.ms": int(self._timeout_s * 1000)})
+            client = AdminClient({**self._settings.for_librdkafka(), "socket.timeout.ms": int(self._timeout_s * 1000)})
             new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
             futures = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
             futures[spec.name].result(self._timeout_s + 5)
@@ -95,7 +94,7 @@ class ClusterWriter:
             raise self._error(said, f"topic {spec.name} could not be created", "CREATE", spec.name) from None
         except (TimeoutError, ValueError, TypeError) as error:
             raise BrokerError(
-                f"topic {spec.name} could not be created: {without_secrets(error, self._settings)}"
+                f"topic {spec.name} could not be created: {self._settings.without_secrets(error)}"
             ) from None
         return True
 
@@ -169,7 +168,7 @@ class ClusterWriter:
             limit = int(self._timeout_s * 1000)
             self._producer = Producer(
                 {
-                    **quiet_client(self._settings),
+                    **self._settings.for_librdkafka(),
                     "enable.idempotence": True,  # and with it acks=all
                     "compression.type": "zstd",
                     "linger.ms": 2,
@@ -187,7 +186,7 @@ class ClusterWriter:
             self._heard = client_problem(error)
 
     def _error(self, said: Any, what: str, operation: str, topic: str) -> BrokerError:
-        text = without_secrets(client_problem(said, operation), self._settings)
+        text = self._settings.without_secrets(client_problem(said, operation))
         match said.name():
             case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
                 grant = grant_line(operation.replace("_", ""), "topic", topic)
@@ -200,7 +199,7 @@ class ClusterWriter:
                     f"{what}: it does not exist: kretain cluster init creates it", retriable=False
                 )
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
-                heard = f" ({without_secrets(self._heard, self._settings)})" if self._heard else ""
+                heard = f" ({self._settings.without_secrets(self._heard)})" if self._heard else ""
                 text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"
         return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
 

@@ -18,9 +18,10 @@ from retention_cli.memory.watched import Watched
 
 PARTITIONS_A_DOCUMENT: Final = 32
 """Keeps a message below 500 kB in practice, and below a broker's limit at worst."""
-_GROUP: Final = "group:"
-_DISK: Final = "disk:"
-_WATCHED: Final = "watched:"
+GROUP: Final = "group:"
+DISK: Final = "disk:"
+WATCHED: Final = "watched:"
+"""How keys begin; the name of a group, a disk or a look (:attr:`.watched.Watched.key`) follows."""
 _TOPIC_KEY: Final = re.compile(r"([A-Za-z0-9_-]{22})(?:/(\d{1,6}))?", re.ASCII)
 
 
@@ -72,34 +73,9 @@ def topic_key(topic_id: str, partition: int) -> str:
     return f"{topic_id}/{number}" if number else topic_id
 
 
-def group_key(name: str) -> str:
-    """Return the key of a group's document."""
-    return _GROUP + name
-
-
-def group_of(key: str) -> str | None:
-    """Return the group that a key names, None if it names none."""
-    return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
-
-
-def disk_key(name: str) -> str:
-    """Return the key of a disk's document."""
-    return _DISK + name
-
-
-def disk_of(key: str) -> str | None:
-    """Return the disk that a key names, None if it names none."""
-    return key.removeprefix(_DISK) if key.startswith(_DISK) else None
-
-
-def watched_key(name: str) -> str:
-    """Return the key of what is remembered of looks at groups (:attr:`.watched.Watched.key`)."""
-    return _WATCHED + name
-
-
-def watched_of(key: str) -> str | None:
-    """Return the looks that a key names, None if it names none."""
-    return key.removeprefix(_WATCHED) if key.startswith(_WATCHED) else None
+def name_in(key: str, prefix: str) -> str | None:
+    """Return the name that a key with :data:`GROUP`, :data:`DISK` or :data:`WATCHED` has, None if it is another one."""
+    return key.removeprefix(prefix) if key.startswith(prefix) else None
 
 
 def partitions_of(key: str) -> tuple[str, range] | None:

@@ -228,7 +228,7 @@ class Ledger(LedgerRows):
             gone = self.db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
             self._ages.forget((), [name])
             self._bump()
-            self._mark([docs.group_key(name)] if gone else ())
+            self._mark([docs.GROUP + name] if gone else ())
         self._drop(name)
         return gone
 
@@ -237,7 +237,7 @@ class Ledger(LedgerRows):
         with self.transaction():
             topics, groups = self.seen_before(before_ms, keep)
             keys = {docs.topic_key(*key) for one in topics for key, _ in self._stored_partitions(one)}
-            keys.update(map(docs.group_key, groups))
+            keys.update(docs.GROUP + one for one in groups)
             self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
@@ -245,7 +245,7 @@ class Ledger(LedgerRows):
             stale = [name for (name,) in self.db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
             self.db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
             self._bump()
-            self._mark(keys.union(map(docs.disk_key, stale)))
+            self._mark(keys.union(docs.DISK + one for one in stale))
         with self._errors():
             self._forget_read()
         return len(topics), len(groups)
@@ -387,8 +387,8 @@ class Ledger(LedgerRows):
         self._topics_ms = now_ms
         self._bump()
         keys = {docs.topic_key(*key) for key in (*changed, *self._taken)} | grown
-        keys.update(map(docs.group_key, (*groups, *judged)), map(docs.disk_key, disks))
-        keys.update(map(docs.watched_key, self._looks))
+        keys.update((docs.GROUP + one for one in (*groups, *judged)), (docs.DISK + one for one in disks))
+        keys.update(docs.WATCHED + one for one in self._looks)
         self._mark(keys, touched)
 
 

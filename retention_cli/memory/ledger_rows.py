@@ -19,10 +19,9 @@ from retention_cli.memory.ages import StoredAges
 from retention_cli.memory.disk import DiskMemory, unpack
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import Commits, Last, LogsOf, RecalledGroup
-from retention_cli.memory.ledger_file import LedgerFile
+from retention_cli.memory.ledger_file import LedgerFile, SharedCache
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import NOTHING, Logs, Positions
-from retention_cli.memory.shared_cache import SharedCache
 from retention_cli.memory.watched import Watched, as_text, from_text, watched_since
 
 SEEN_AGAIN_MS: Final = 3_600_000
@@ -176,10 +175,10 @@ class LedgerRows(LedgerFile):
 
     def _stored_looks(self) -> dict[str, Watched]:
         rows = self.db.execute("SELECT key, value FROM about WHERE substr(key, 1, 8) = 'watched:'")
-        return {docs.watched_of(key) or "": from_text(value) for key, value in rows}
+        return {docs.name_in(key, docs.WATCHED) or "": from_text(value) for key, value in rows}
 
     def _put_look(self, one: Watched) -> None:
-        self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.watched_key(one.key), as_text(one)))
+        self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.WATCHED + one.key, as_text(one)))
 
     def _merge_look(self, one: Watched) -> None:
         before = self._stored_looks().get(one.key)
@@ -329,19 +328,19 @@ class LedgerRows(LedgerFile):
         groups = self.db.execute("SELECT name FROM groups")
         partitions = self.db.execute("SELECT topic_id, partition FROM partitions")
         disks = self.db.execute("SELECT name FROM disks")
-        keys = {docs.group_key(name) for (name,) in groups} | {docs.disk_key(name) for (name,) in disks}
-        keys |= {docs.watched_key(name) for name in self._stored_looks()}
+        keys = {docs.GROUP + name for (name,) in groups} | {docs.DISK + name for (name,) in disks}
+        keys |= {docs.WATCHED + name for name in self._stored_looks()}
         return keys | {docs.topic_key(*key) for key in partitions}
 
     def _document(self, key: str) -> docs.Document | None:
         """Return the document for a key, None if there is none."""
-        if (name := docs.group_of(key)) is not None:
+        if (name := docs.name_in(key, docs.GROUP)) is not None:
             group = self._stored_group(name)
             return None if group is None else docs.GroupDocument(name, group, self._ages.born_ms(name))
-        if (disk := docs.disk_of(key)) is not None:
+        if (disk := docs.name_in(key, docs.DISK)) is not None:
             looks = self._stored_disk(disk)
             return None if looks is None else docs.DiskDocument(disk, looks)
-        if (watched := docs.watched_of(key)) is not None:
+        if (watched := docs.name_in(key, docs.WATCHED)) is not None:
             return self._stored_looks().get(watched)
         if (named := docs.partitions_of(key)) is None:
             return None
@@ -390,7 +389,7 @@ class LedgerRows(LedgerFile):
         if self.shared:
             seen = (touched or {}).items()
             again = [name for name, seen_ms in seen if seen_ms - self._cache.shared_seen_ms(name) >= SEEN_AGAIN_MS]
-            self._cache.mark([*keys, *map(docs.group_key, again)], self._meta("revision"))
+            self._cache.mark([*keys, *(docs.GROUP + one for one in again)], self._meta("revision"))
 
 
 def partitions_in(changes: bytes) -> dict[Key, bytes]:

@@ -11,10 +11,9 @@ from typing import Final, Literal
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.librdkafka import NO_KERBEROS
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import RESTORE, ClusterReader
-from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import NO_KERBEROS, ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import count

@@ -98,7 +98,7 @@ class ClusterLedger(Ledger):
 
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group, even if it can't be read."""
-        return super().remembers_group(name) or docs.group_key(name) in self._cache.unread()
+        return super().remembers_group(name) or docs.GROUP + name in self._cache.unread()
 
     # -- writing -----------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class ClusterLedger(Ledger):
         if not gone and self.remembers_group(name):
             gone = True
             with self.transaction():
-                self._mark([docs.group_key(name)])
+                self._mark([docs.GROUP + name])
         self._publish()
         return gone
 
@@ -275,10 +275,10 @@ class ClusterLedger(Ledger):
 
     def _forget_up_to(self, key: str, stamp_ms: int) -> None:
         """Forget what a tombstone of this time (Unix ms) deletes, except what was seen since."""
-        if (name := docs.group_of(key)) is not None:
+        if (name := docs.name_in(key, docs.GROUP)) is not None:
             gone = self.db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms)).rowcount
             self._ages.forget((), [name] if gone else ())
-        elif (disk := docs.disk_of(key)) is not None:
+        elif (disk := docs.name_in(key, docs.DISK)) is not None:
             if self._is_stale(disk, stamp_ms):
                 self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
         elif (named := docs.partitions_of(key)) is not None:
@@ -301,7 +301,7 @@ class ClusterLedger(Ledger):
         """
         reasons = []
         for key, one in sorted(self._cache.unread().items()):
-            name = docs.group_of(key)
+            name = docs.name_in(key, docs.GROUP)
             if one.newer:
                 reasons.append(Reason("ledger", f"{one.text}: use that one"))
             elif name is not None and self._stored_group(name) is None:

@@ -24,17 +24,14 @@ from pydantic import TypeAdapter
 
 from retention_cli.memory.disk import LOOK_BYTES
 from retention_cli.memory.documents import (
+    DISK,
+    GROUP,
+    WATCHED,
     DiskDocument,
     Document,
     GroupDocument,
     TopicDocument,
-    disk_key,
-    disk_of,
-    group_key,
-    group_of,
     partitions_of,
-    watched_key,
-    watched_of,
 )
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.interface import Int64
@@ -115,12 +112,9 @@ def _parsed(adapter: TypeAdapter[T], text: bytes) -> T:
 
 
 def _kind_of(key: str) -> type[Document]:
-    if group_of(key) is not None:
-        return GroupDocument
-    if disk_of(key) is not None:
-        return DiskDocument
-    if watched_of(key) is not None:
-        return Watched
+    for prefix, kind in ((GROUP, GroupDocument), (DISK, DiskDocument), (WATCHED, Watched)):
+        if key.startswith(prefix):
+            return kind
     if partitions_of(key) is None:
         raise DocumentError("its key is none that this kretain knows")
     return TopicDocument
@@ -142,11 +136,11 @@ def _check(key: str, document: Document) -> None:
             if any(one.scan is not None and read_scan(one.scan) is None for one in memories.values()):
                 raise DocumentError("a scan is broken")
         case GroupDocument(name=name):
-            if group_key(name) != key:
+            if GROUP + name != key:
                 raise DocumentError(f"it is about group {name}")
         case DiskDocument(name=name, disk=disk):
-            if disk_key(name) != key or len(disk.packed) % LOOK_BYTES:
+            if DISK + name != key or len(disk.packed) % LOOK_BYTES:
                 raise DocumentError("it is about another disk, or its looks are cut short")
         case Watched():
-            if watched_key(document.key) != key:
+            if WATCHED + document.key != key:
                 raise DocumentError("it is about looks at other groups")

@@ -170,7 +170,7 @@ def ledger_row(folder: Path) -> Target:
 def document(_folder: Path) -> Target:
     of_topic = documents.TopicDocument(TOPIC_ID, "orders", WRITTEN.at_ms, {0: worst(1), 3: worst(2)})
     seeds = [zlib.decompress(messages.encode(of_topic, WRITTEN)), messages.encode(of_topic, WRITTEN)]
-    keys = [TOPIC_ID, f"{TOPIC_ID}/1", documents.group_key("g"), documents.disk_key("d"), messages.CLOCK_KEY, "x"]
+    keys = [TOPIC_ID, f"{TOPIC_ID}/1", documents.GROUP + "g", documents.DISK + "d", messages.CLOCK_KEY, "x"]
 
     def read(data: bytes) -> None:
         for key in keys:

@@ -190,7 +190,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "F5: a log in doubt refuses nothing",
-        "observe/recall.py",
+        "observe/lineage.py",
         "            return LogNow(high_watermark, epoch, in_doubt=True)",
         "            return None",
     ),

@@ -18,7 +18,6 @@ from kretain.embedded import jars, reaper
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java, find_java
 from kretain.embedded.node import Node, free_ports, new_id
-from retention_cli.brokers.librdkafka import quiet_client
 from retention_cli.brokers.security.settings import ConnectionSettings
 
 READY_SECONDS = 120
@@ -265,7 +264,7 @@ def _brokers_seen_by(address: str) -> int:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient({**quiet_client(ConnectionSettings(address)), "socket.timeout.ms": 2000})
+    client = AdminClient({**ConnectionSettings(address).for_librdkafka(), "socket.timeout.ms": 2000})
     try:
         return len(client.list_topics(timeout=2).brokers)
     except KafkaException:

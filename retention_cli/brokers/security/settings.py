@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.errors import RequestFailedError, SettingsError
 from retention_cli.brokers.security import sasl_settings
 from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.brokers.security.sasl_settings import KerberosSettings, OAuthSettings
@@ -17,6 +18,12 @@ if TYPE_CHECKING:  # an HTTP client is read only where a token is needed
     from retention_cli.brokers.security.tokens import TokenProvider
 
 MASK: Final = "********"
+NO_KERBEROS: Final = (
+    "records can't be read or written over Kerberos (confluent-kafka lacks it): use a listener for SCRAM or TLS"
+)
+_QUIET: Final = logging.getLogger("retention_cli.brokers.librdkafka")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
 _SECRET = re.compile(
     r"password|secret|jaas|token|\.key$|key\.pem|credential|user\.info|oauthbearer\.config", re.IGNORECASE
 )
@@ -76,12 +83,27 @@ class ConnectionSettings:
             found += [tokens.settings.client_secret, tokens.latest()]
         return [one for one in found if one]
 
+    def without_secrets(self, said: object) -> str:
+        """Return an error's text in one line, without what :meth:`secrets` returns."""
+        text = " ".join(str(said).split())
+        for secret in self.secrets():
+            text = text.replace(" ".join(secret.split()), MASK)
+        return text
+
     def for_librdkafka(self) -> dict[str, Any]:
-        """Return the settings for confluent-kafka."""
+        """Return the settings of a client of confluent-kafka that prints nothing: callers report its errors.
+
+        Raises:
+            RequestFailedError: the connection is by Kerberos.
+        """
+        if self.kerberos is not None:
+            raise RequestFailedError(NO_KERBEROS, retriable=False)
         conf: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
             "security.protocol": self.protocol,
+            "log_level": 0,
+            "logger": _QUIET,
         }
         if (tokens := self.tokens) is not None:
             from retention_cli.brokers.security.tokens import librdkafka_callback

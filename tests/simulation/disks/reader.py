@@ -59,6 +59,7 @@ class DiskReader(SimReader):
         return found
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str], *, own: bool = False) -> dict[str, Any]:
+        del own
         return {name: {key: _SETTINGS[key] for key in keys} for name in topics}
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Any]:

@@ -17,7 +17,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import TopicMetadata, topic_id_text
 from retention_cli.brokers.topic_configs import TopicConfig, Values, _config
-from retention_cli.brokers.wire.commit_answers import decode
+from retention_cli.brokers.wire.answers import decode
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Unknown
 from retention_cli.observe.cluster import bare_facts
@@ -178,15 +178,17 @@ def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]
 
 
 def test_kip_848_member_reads_subscription_assignment_and_target() -> None:
-    assert groups.consumer_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset({"a", "b", "c"})
-    assert groups.consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b", groups.TopicRegex("x.*")})
-    said = groups.consumer_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
+    assert groups.subscribed_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset(
+        {"a", "b", "c"}
+    )
+    assert groups.subscribed_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b", groups.TopicRegex("x.*")})
+    said = groups.subscribed_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
     assert isinstance(said, RequestFailedError)
     assert said.retriable
 
 
 def test_share_member_reads_subscription_and_assignment() -> None:
-    assert groups.share_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
+    assert groups.subscribed_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
 
 
 def test_streams_group_reads_sources_and_repartition_topics() -> None:

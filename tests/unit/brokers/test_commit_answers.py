@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import OffsetFetchResponse
 
-from retention_cli.brokers.wire.commit_answers import Answer, GroupAnswer, decode, request
+from retention_cli.brokers.wire.answers import Answer, GroupAnswer, decode, request
 from tests.support.answers import batched, single
 
 NAMES = st.text(max_size=200)

@@ -6,7 +6,6 @@ import kafka.errors as kafka_errors
 import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.librdkafka import quiet_client
 from retention_cli.brokers.records import Range, Search, read_ranges, search_records
 from retention_cli.brokers.security.sasl_settings import KerberosSettings
 from retention_cli.brokers.wire.problems import connection_problem
@@ -91,4 +90,4 @@ def test_records_are_an_error_for_each_partition_and_nothing_connects() -> None:
         assert not one.retriable
     assert set(found) == {tp, other}
     with pytest.raises(RequestFailedError, match="over Kerberos"):
-        quiet_client(settings)
+        settings.for_librdkafka()

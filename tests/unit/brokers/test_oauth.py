@@ -17,7 +17,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
-from retention_cli.brokers.librdkafka import without_secrets
 from retention_cli.brokers.republisher import _error
 from retention_cli.brokers.security import tokens
 from retention_cli.brokers.security.client_files import masked
@@ -253,7 +252,7 @@ def test_client_error_is_reported_without_secret_and_token(server: TokenServer) 
     settings = of({**LIBRDKAFKA, "sasl.oauthbearer.token.endpoint.url": server.url})
     assert settings.tokens is not None
     token = settings.tokens.token().value
-    assert without_secrets(f"{CLIENT_SECRET}\n{token} .", settings) == f"{MASK} {MASK} ."
+    assert settings.without_secrets(f"{CLIENT_SECRET}\n{token} .") == f"{MASK} {MASK} ."
     said = KafkaError(KafkaError._AUTHENTICATION, f"{CLIENT_SECRET} {token}")  # noqa: SLF001
     text = str(_error(said, "group g can't be read", settings))
     assert text.startswith("group g can't be read: ")

@@ -104,10 +104,10 @@ def test_disk_looks_survive_the_ledger_and_its_documents(tmp_path: Path) -> None
         ledger.prune(NOW + 3 * HOUR)
         assert not ledger.disk("1:/a").looks
     one, written = docs.DiskDocument("1:/a+/b", DiskMemory(pack([ago(0, 5)]))), messages.Written(5, 1)
-    key = docs.disk_key(one.name)
+    key = docs.DISK + one.name
     assert messages.decode(key, messages.encode(one, written)) == (one, written)
     with pytest.raises(messages.DocumentError, match="another disk"):
-        messages.decode(docs.disk_key("2:/a"), messages.encode(one, written))
+        messages.decode(docs.DISK + "2:/a", messages.encode(one, written))
     with pytest.raises(ValueError, match="cut short"):
         unpack(pack([ago(0, 5)])[:-1])
 

@@ -53,7 +53,7 @@ def test_document_key_names_its_partitions_or_group() -> None:
         f"{TOPIC_ID}/3",
     ]
     assert docs.partitions_of(f"{TOPIC_ID}/3") == (TOPIC_ID, range(96, 128))
-    assert docs.group_of(docs.group_key("a/b:c group:d")) == "a/b:c group:d"
+    assert docs.name_in(docs.GROUP + "a/b:c group:d", docs.GROUP) == "a/b:c group:d"
     assert docs.partitions_of("group:orders") is None
     assert docs.partitions_of("short") is None
 

@@ -18,9 +18,8 @@ from retention_cli.core.model import EventMax, Sample
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.disk import Look
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.ledger_file import SCHEMA_VERSION
+from retention_cli.memory.ledger_file import SCHEMA_VERSION, SharedCache
 from retention_cli.memory.partition import Front
-from retention_cli.memory.shared_cache import SharedCache
 from retention_cli.state.memories import Memories, missing_since
 from retention_cli.trim.journal import AuditJournal
 from tests.support.ledgers import IDS, filled

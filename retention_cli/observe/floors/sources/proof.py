@@ -19,7 +19,6 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Message, Range, UnreadableHeadersError, headers_of
 from retention_cli.core.model import TopicPartition
-from retention_cli.observe.floors.sources.mirror_topics import Sync
 from retention_cli.policy.shown import plain
 
 _AHEAD: Final = 1_000
@@ -28,6 +27,13 @@ _SPARE_S: Final = 0.5
 """How long before the deadline reading ends (s)."""
 _IN_ALL, _MOST, _LEAST = 500_000, 20_000, 200
 """How many records are compared at a time: of all partitions, of each at the most, and at the least."""
+
+
+class Sync(NamedTuple):
+    """An offset sync: the record ``upstream`` is the record ``downstream`` of the copy."""
+
+    upstream: int
+    downstream: int
 
 
 class Run(NamedTuple):
