@@ -215,7 +215,7 @@ MUTANTS: Final = (
     ),
     Mutant("Spark: the highest commit is the floor", _FOLD, "least < low[n] or", "least > low[n] or"),
     Mutant("Spark: failures are lost", _FOLD, "        self.failed |= other.failed\n", ""),
-    Mutant("Spark: who is gone is lost", _FOLD, "            self._at(*tp).take(one)\n", "            pass\n"),
+    Mutant("Spark: who is gone is lost", _FOLD, "            self.at(*tp).take(one)\n", "            pass\n"),
     Mutant(
         "Spark: a row is missing",
         _GIANT,

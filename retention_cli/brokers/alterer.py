@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.wire.connections import LEFT_OUT, Job, error_named
+from retention_cli.brokers.wire.connections import LEFT_OUT, error_named
 
 _ALTER: Final = {44: "IncrementalAlterConfigs"}
 _TOPIC: Final = 2
@@ -36,14 +36,11 @@ class ConfigAlterer:
         request = IncrementalAlterConfigsRequest(
             resources=[resource(resource_type=_TOPIC, resource_name=topic, configs=[config])], validate_only=False
         )
-        failed: list[RequestFailedError | None] = [LEFT_OUT]
-
-        def on_reply(_about: None, reply: Any | RequestFailedError) -> None:
-            if isinstance(reply, RequestFailedError):
-                failed[0] = reply
-            else:
-                for one in reply.responses:
-                    failed[0] = error_named(one.error_code, one.error_message, needs="ALTER_CONFIGS")
-
-        self._wire.run(self._wire.fan_out, {self._wire.brokers()[0]: [Job(request, None)]}, on_reply)
-        return failed[0]
+        try:
+            reply = self._wire.run(self._wire.ask, request, self._wire.brokers()[0])
+        except RequestFailedError as error:
+            return error
+        failed: RequestFailedError | None = LEFT_OUT
+        for one in reply.responses:
+            failed = error_named(one.error_code, one.error_message, needs="ALTER_CONFIGS")
+        return failed

@@ -25,7 +25,7 @@ from kafka.record.util import decode_varint
 from retention_cli.brokers.errors import SchemaError
 from retention_cli.brokers.security.registry_settings import USER_INFO, RegistrySettings
 from retention_cli.core.extras import avro
-from retention_cli.core.http import HttpError, ask
+from retention_cli.core.http import HttpError, ask, tls_context
 from retention_cli.core.json_pointer import at
 
 TIMEOUT_S: Final = 8.0
@@ -167,11 +167,9 @@ def _trusting(settings: RegistrySettings) -> ssl.SSLContext | None:
     if settings.ca_pem is None or not settings.url.startswith("https:"):
         return None
     try:
-        context = ssl.create_default_context(cadata=settings.ca_pem.encode("ascii", "replace").decode())
+        return tls_context(settings.ca_pem)
     except (ssl.SSLError, ValueError):
         raise HttpError("the certificates of schema.registry.ssl.… can't be used: write a file of PEM ones") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
 
 
 Decoder = Callable[[bytes, Sequence[str]], Any]

@@ -214,3 +214,18 @@ def _opener(watch: _Watch, tls: ssl.SSLContext | None, *, follows: bool) -> urll
     ):
         opener.add_handler(one)
     return opener
+
+
+def tls_context(pem: str | None, *, besides_the_system: bool = False) -> ssl.SSLContext:
+    """Return a context for TLS 1.2 and later that trusts these certificates; without any, those of the system.
+
+    Raises:
+        ssl.SSLError, ValueError: the TLS library does not accept them.
+    """
+    # Bundles may have comments in any language, but the ssl module accepts only ASCII.
+    trusted = None if pem is None else pem.encode("ascii", "replace").decode()
+    context = ssl.create_default_context(cadata=None if besides_the_system else trusted)
+    if besides_the_system and trusted is not None:
+        context.load_verify_locations(cadata=trusted)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

@@ -29,7 +29,8 @@ from retention_cli.disks.watermarks import usages
 from retention_cli.memory.disk import Growth
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.cluster import bare_facts, change_between, end_of, unread_facts
-from retention_cli.observe.lineage import Remembered, ask_epochs
+from retention_cli.observe.lineage import ask_epochs
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:  # importing these imports pyarrow, which only an inventory needs

@@ -10,11 +10,11 @@ from typing import Annotated, Final
 
 from pydantic import PlainSerializer, PlainValidator
 
+from retention_cli.memory.ages import Watched
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import Int64
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.watched import Watched
 
 PARTITIONS_A_DOCUMENT: Final = 32
 """Keeps a message below 500 kB in practice, and below a broker's limit at worst."""
@@ -39,20 +39,16 @@ class TopicDocument:
     widths: tuple[tuple[Int64, Int64], ...] = ()
 
 
-def _group_in(text: str) -> GroupMemory:
-    return GroupMemory.from_bytes(base64.b64decode(text, validate=True))
-
-
-def _as_text(group: GroupMemory) -> str:
-    return base64.b64encode(group.as_bytes()).decode()
-
-
 @dataclass(frozen=True, slots=True)
 class GroupDocument:
     """A consumer group, and when it was first seen (Unix ms); 0: before any topic has grown."""
 
     name: str
-    group: Annotated[GroupMemory, PlainValidator(_group_in), PlainSerializer(_as_text)]
+    group: Annotated[
+        GroupMemory,
+        PlainValidator(lambda text: GroupMemory.from_bytes(base64.b64decode(text, validate=True))),
+        PlainSerializer(lambda group: base64.b64encode(group.as_bytes()).decode()),
+    ]
     born_ms: Int64 = 0
 
 

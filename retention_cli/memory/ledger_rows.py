@@ -15,14 +15,13 @@ from typing import Final, NamedTuple
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory import documents as docs
-from retention_cli.memory.ages import StoredAges
+from retention_cli.memory.ages import StoredAges, Watched, as_text, from_text, watched_since
 from retention_cli.memory.disk import DiskMemory, unpack
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import Commits, Last, LogsOf, RecalledGroup
 from retention_cli.memory.ledger_file import LedgerFile, SharedCache
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.positions import NOTHING, Logs, Positions
-from retention_cli.memory.watched import Watched, as_text, from_text, watched_since
 
 SEEN_AGAIN_MS: Final = 3_600_000
 """An unchanged group is sent again at most once an hour, so it counts that much longer once it is gone."""

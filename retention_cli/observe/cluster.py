@@ -32,7 +32,8 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, GroupReader, tell_epochs
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import CUT_UNKNOWN
-from retention_cli.observe.lineage import LogEnds, Reading, Remembered, ask_epochs
+from retention_cli.observe.lineage import LogEnds, Reading, ask_epochs
+from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Observation, Pass, Request, Times
 from retention_cli.observe.times import read_times, with_lookups
 from retention_cli.policy.settings import GroupRules, Settings
@@ -242,9 +243,9 @@ class _Reading:
         tell_epochs(floors, epoch_ends)
         remembered.prove(epoch_ends, log_ends)
         for tp, cut in remembered.cuts.items():
-            floors.cut_at(tp, (cut.offset, cut.epoch))
+            floors.at(*tp).cut = (cut.offset, cut.epoch)
         for tp in remembered.doubts:
-            floors.cut_at(tp, CUT_UNKNOWN)
+            floors.at(*tp).cut = CUT_UNKNOWN
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:
@@ -417,7 +418,7 @@ class _Reading:
             for tp, one in with_lookups(self.reader, asked, (time_ms,), leaders, deadline).items():
                 if (found := (one.lookups or {}).get(time_ms)) is None:
                     continue
-                floors.start_at(tp, found if isinstance(found, Unknown) else found.offset)
+                floors.at(*tp).start_at = found if isinstance(found, Unknown) else found.offset
                 floor = floors.floor(tp, one.log_start, one.high_watermark)
                 facts[tp] = facts[tp]._replace(floor=floor)
 

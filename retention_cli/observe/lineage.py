@@ -1,4 +1,4 @@
-"""Prove which log a remembered fact is of: a log that loses its tail gives its offsets to other records (M1 to M4).
+"""Check which log a remembered fact is of: a log that loses its tail gives its offsets to other records (M1 to M4).
 
 A leader epoch and an offset identify a record, and a log that has it has all records before it unchanged (KIP-101). So
 before a fact of an earlier pass is used, the leader is asked where the epoch ends under which it was last true.
@@ -10,7 +10,7 @@ deposed leader that does not know it yet, and read records of another log: nothi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -18,11 +18,9 @@ from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
-from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory, pending
-from retention_cli.memory.positions import LogNow, Logs
 from retention_cli.policy.settings import Settings
 
 EpochEnds = Mapping[tuple[TopicPartition, int], Answer]
@@ -269,155 +267,3 @@ def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> floa
 
 
 _NOT_ASKED: Final = RequestFailedError("it was not asked", retriable=True)
-
-
-@dataclass(slots=True)
-class Remembered:
-    """The memory of one pass over a cluster.
-
-    Args:
-        memory: what is remembered of the cluster.
-        settings: each topic's settings.
-        leaders: each partition's leader and leader epoch.
-        ends_read_ms: our wall clock right after H was read (Unix ms): no record below H was written later.
-        now_ms: now, for all cutoffs (Unix ms).
-
-    ``partitions`` has the memories that may be used. ``cuts`` has where logs were cut since the last pass, ``doubts``
-    why that could not be asked: those memories are ``set_aside`` as they are, and nothing is trimmed by them (M4).
-    """
-
-    memory: Ledger
-    settings: Mapping[str, Settings]
-    leaders: Leaders
-    ends_read_ms: int = 0
-    now_ms: int = 0
-    partitions: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
-    cuts: dict[TopicPartition, Cut] = field(default_factory=dict)
-    doubts: dict[TopicPartition, Unknown] = field(default_factory=dict)
-    set_aside: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
-
-    def open(self, topic_ids: Mapping[str, Maybe[str]]) -> None:
-        """Load the memory of each partition in ``leaders``; it is empty if the topic has no id."""
-        for tp in self.leaders:
-            topic_id = topic_ids[tp.topic]
-            self.partitions[tp] = (
-                PartitionMemory()
-                if isinstance(topic_id, Unknown)
-                else self.memory.partition(tp.topic, topic_id, tp.partition)
-            )
-
-    def epochs_to_check(self, read: ReadEnds) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used, and to prove it the next time.
-
-        H must have been read. If a partition's leader epoch has changed since the last pass, they are the one that
-        proves its memory (M2) and, if H has moved beyond the memory's, the one before the current. If it has not
-        changed and an earlier epoch proves the memory, newer records may be of that epoch: a pass that failed did not
-        remember them.
-        """
-        wanted = []
-        for tp, one in self.partitions.items():
-            now, end = self.leaders[tp].leader_epoch, read[tp].high_watermark
-            if one.leader_epoch == now and one.last_epoch in (None, now) and not one.earlier:
-                continue
-            if one.earlier:
-                wanted += [(tp, earlier.proving_epoch) for earlier in pending(one.earlier)]
-            more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
-            if one.leader_epoch == now:
-                if more and one.last_epoch not in (None, now):
-                    wanted.append((tp, one.last_epoch))
-                continue
-            if one.proving_epoch is not None and not one.is_blank:
-                wanted.append((tp, one.proving_epoch))
-            if now > 0 and more:
-                wanted.append((tp, now - 1))
-        return wanted
-
-    def prove(self, ends: EpochEnds, read: ReadEnds) -> None:
-        """Keep what is proven to be of these logs (M2); S and H must have been read."""
-        by_partition: dict[TopicPartition, dict[int, Answer]] = {}
-        for (tp, asked), answer in ends.items():
-            by_partition.setdefault(tp, {})[asked] = answer
-        for tp, memory in self.partitions.items():
-            start, end = read[tp].log_start, read[tp].high_watermark
-            if isinstance(start, Unknown) or isinstance(end, Unknown):
-                continue
-            now = self.leaders[tp].leader_epoch
-            cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
-            if isinstance(cut, Unknown):
-                self.doubts[tp], self.set_aside[tp] = cut, memory
-                self.partitions[tp] = PartitionMemory(
-                    leader_epoch=now,
-                    log_start=start,
-                    created=memory.created,  # facts that can only hold are kept
-                    created_below=memory.created_below,
-                )
-            elif cut is not None:
-                self.cuts[tp] = cut
-        if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
-            answered = _answered_epochs(ends)
-            logs = {tp: self._log_now(tp, read[tp].high_watermark, answered) for tp in self.cuts}
-            cuts = Logs((tp, log) for tp, log in logs.items() if log is not None)
-            self.memory.judge(lambda: cuts, {tp.topic for tp in logs}, list(logs))
-
-    def recall(self, facts: dict[TopicPartition, PartitionFacts], *, all_samples: bool = False) -> None:
-        """Fill in the samples of each partition whose policy needs them (G3), or of all; the last one is of now."""
-        for tp, one in facts.items():
-            wanted = all_samples or self.settings[tp.topic].min_wallclock_ms is not None
-            if not wanted or isinstance(one.high_watermark, Unknown):
-                continue
-            samples = (*self.partitions[tp].samples, Sample(self.ends_read_ms, one.high_watermark))
-            facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
-
-    def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
-        """Remember this pass: each high watermark, when it was read, and which commits count.
-
-        Args:
-            facts: as they were read; unknown if the log changed meanwhile.
-            commit_epochs: where the leader epochs of commits end.
-        """
-        for tp, memory in self.partitions.items():
-            end, kind = facts[tp].high_watermark, facts[tp].topic.timestamp_type
-            if not isinstance(end, Unknown) and tp not in self.doubts:
-                memory.add_sample(Sample(self.ends_read_ms, end))
-            # CreateTime can only hold, so it is remembered whatever else is unknown.
-            if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
-                known = self.set_aside.get(tp, memory)
-                known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
-        answered = _answered_epochs(commit_epochs)
-
-        def logs() -> Logs:
-            read = ((tp, self._log_now(tp, one.high_watermark, answered)) for tp, one in facts.items())
-            return Logs((tp, log) for tp, log in read if log is not None)
-
-        cuts = [tp for tp in self.cuts if self._log_now(tp, facts[tp].high_watermark, answered) is not None]
-        self.memory.judge(logs, {tp.topic for tp in self.partitions}, cuts)
-
-    def _log_now(
-        self,
-        tp: TopicPartition,
-        high_watermark: Maybe[int],
-        answered: Mapping[TopicPartition, tuple[set[int], set[int], dict[int, int]]],
-    ) -> LogNow | None:
-        if isinstance(high_watermark, Unknown):
-            return None
-        epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
-        if tp in self.doubts:
-            return LogNow(high_watermark, epoch, in_doubt=True)
-        unknown, unasked, ended = answered.get(tp, ((), (), {}))
-        offset, _epoch, until = self.cuts.get(tp) or (None, None, None)
-        beyond = tuple((one, end) for one, end in sorted(ended.items()) if end < high_watermark)
-        return LogNow(high_watermark, epoch, frozenset(unknown), frozenset(unasked), offset, last, until, ended=beyond)
-
-
-def _answered_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int], dict[int, int]]]:
-    """Return, per partition, leader epochs that its leader does not know, those unanswered, and where others end."""
-    answered: dict[TopicPartition, tuple[set[int], set[int], dict[int, int]]] = {}
-    for (tp, epoch), answer in ends.items():
-        unknown, unasked, ended = answered.setdefault(tp, (set(), set(), {}))
-        if isinstance(answer, NotFound):
-            unknown.add(epoch)
-        elif isinstance(answer, RequestFailedError):
-            unasked.add(epoch)
-        else:
-            ended[epoch] = answer.offset
-    return answered

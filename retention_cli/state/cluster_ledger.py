@@ -19,12 +19,11 @@ from retention_cli.core.model import Reason, Unknown
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
-from retention_cli.memory.ages import merged
+from retention_cli.memory.ages import Watched, merged
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.watched import Watched
 from retention_cli.state import messages
 from retention_cli.state.own_topics import STATE_TOPIC, Stored
 from retention_cli.state.state_topic import Extent, StateTopic

@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
+from retention_cli.memory.ages import Watched
 from retention_cli.memory.disk import LOOK_BYTES
 from retention_cli.memory.documents import (
     DISK,
@@ -37,7 +38,6 @@ from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.interface import Int64
 from retention_cli.memory.replica import ROW_BYTES
 from retention_cli.memory.samples import SAMPLE_BYTES
-from retention_cli.memory.watched import Watched
 
 T = TypeVar("T")
 VERSION: Final = 4

@@ -98,7 +98,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "F10: a pause does not matter",
-        "memory/watched.py",
+        "memory/ages.py",
         "now_ms <= self.last_ms + PAUSE_MS",
         "now_ms",
         rules="R1 watched",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "F5: a log in doubt refuses nothing",
-        "observe/lineage.py",
+        "observe/recall.py",
         "            return LogNow(high_watermark, epoch, in_doubt=True)",
         "            return None",
     ),

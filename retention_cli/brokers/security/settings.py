@@ -162,11 +162,10 @@ class ConnectionSettings:
         return conf
 
     def _ssl_context(self) -> ssl.SSLContext:
+        from retention_cli.core.http import tls_context
+
         try:
-            # Bundles may have comments in any language, but the ssl module accepts only ASCII.
-            trusted = None if self.ca_pem is None else self.ca_pem.encode("ascii", "replace").decode()
-            context = ssl.create_default_context(cadata=trusted)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context = tls_context(self.ca_pem)
             context.check_hostname = self.verify_certificate and self.verify_hostname
             if not self.verify_certificate:
                 context.verify_mode = ssl.CERT_NONE

@@ -29,7 +29,7 @@ from retention_cli.brokers.errors import BrokerError, SettingsError, Unauthorize
 from retention_cli.brokers.security.aws import Signer, sign_in
 from retention_cli.brokers.security.sasl_settings import ENDPOINT, OAuthSettings
 from retention_cli.core.files import read_file
-from retention_cli.core.http import NOT_TRUSTED, OTHER_HOST, HttpError, ask, late
+from retention_cli.core.http import NOT_TRUSTED, OTHER_HOST, HttpError, ask, late, tls_context
 from retention_cli.core.subprocesses import CommandError, output_of
 
 DEADLINE_S: Final = 8.0
@@ -127,14 +127,9 @@ def request_token(settings: OAuthSettings) -> Token:
 
 def _trusting(settings: OAuthSettings) -> ssl.SSLContext:
     try:
-        trusted = None if settings.ca_pem is None else settings.ca_pem.encode("ascii", "replace").decode()
-        context = ssl.create_default_context(cadata=None if settings.system_trust else trusted)
-        if settings.system_trust and trusted is not None:
-            context.load_verify_locations(cadata=trusted)
+        return tls_context(settings.ca_pem, besides_the_system=settings.system_trust)
     except (ssl.SSLError, ValueError):
         raise SettingsError("https.ca.location: its certificates can't be used: write a file of PEM ones") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
 
 
 def _refused(status: int, body: bytes, where: str) -> BrokerError:
@@ -209,10 +204,8 @@ def _until_exp(value: str) -> float | None:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, RecursionError):
         return None
-    exp = claims.get("exp") if isinstance(claims, dict) else None
-    if isinstance(exp, bool) or not isinstance(exp, int | float) or exp != exp:  # noqa: PLR0124  (NaN)
-        return None
-    return min(exp, 1e12) - time.time()
+    until = _seconds(claims.get("exp")) if isinstance(claims, dict) else None
+    return None if until is None else until - time.time()
 
 
 RENEW_AT: Final = 0.8
@@ -244,7 +237,7 @@ class TokenProvider:
         """
         with self._lock:
             now, known = time.monotonic(), self._token
-            if known is not None and now < self._renew_s(known):
+            if known is not None and now < known.obtained_s + RENEW_AT * (known.expires_s - known.obtained_s):
                 return known
             valid = known is not None and now < known.expires_s
             if now < self._again_s:
@@ -270,9 +263,6 @@ class TokenProvider:
 
     def _late(self, waited_s: float) -> UnreachableError:
         return UnreachableError(f"{self.settings.shown}: no answer within {waited_s:.2g} s")
-
-    def _renew_s(self, token: Token) -> float:
-        return token.obtained_s + RENEW_AT * (token.expires_s - token.obtained_s)
 
     def _request(self, flight: threading.Event) -> None:
         result: Token | BrokerError = self._late(DEADLINE_S)

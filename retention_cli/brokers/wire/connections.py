@@ -220,7 +220,8 @@ class Wire:
         try:
             return self._manager.send(request, node, request_timeout_ms=limit_ms)  # type: ignore[no-any-return]
         except kafka_errors.KafkaError as error:
-            return _failed(error)
+            failed: Awaitable[Any] = Future().failure(error)
+            return failed
 
     async def settle(self, sent: Awaitable[Any]) -> Any:
         """Await a sent request; see :meth:`ask`."""
@@ -289,9 +290,8 @@ class Wire:
             try:
                 reply = await self.settle(sent)
             except RequestFailedError as error:
-                on_reply(about, error)
-            else:
-                on_reply(about, reply)
+                reply = error
+            on_reply(about, reply)
 
         await self.together(*(serve(node, jobs) for node, jobs in work.items()))
 
@@ -418,11 +418,6 @@ def _translated(error: Exception, settings: ConnectionSettings) -> BrokerError:
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return MissingApiError(missing_api(error))
     return RequestFailedError(connection_problem(error), retriable=True)
-
-
-def _failed(error: Exception) -> Awaitable[Any]:
-    failed: Awaitable[Any] = Future().failure(error)
-    return failed
 
 
 def failure_of(reply: Any) -> RequestFailedError | None:

@@ -19,7 +19,6 @@ from retention_cli.memory.ages import Ages
 from retention_cli.memory.interface import NOTHING_RECALLED, RecalledGroup
 from retention_cli.observe.floors.standing import (
     Commits,
-    EpochEnd,
     GoneCommit,
     Irregular,
     Refused,
@@ -255,7 +254,7 @@ class FloorFold:
             for partition, offset, epoch in gone[topic]:
                 if 0 <= partition < self._count(topic):
                     here.add(partition)
-                    self._at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
+                    self.at(topic, partition).left(epoch, GoneCommit(offset, group, seen))
                     if group in self.starts:  # it has no commit any more
                         self._start(group, topic, partition, gone_without_start_text(group, topic))
                     self._row(group, topic, partition, "gone", offset, epoch, Code.F6, seen)
@@ -276,7 +275,7 @@ class FloorFold:
             if self.seen is not None:
                 self.seen.append(Seen(group, topic, "refused", [(partition, offset, epoch)]))
             self._row(group, topic, partition, "refused", offset, epoch, Code.F5)
-            at, one = self._at(topic, partition), Refused(offset, epoch, group)
+            at, one = self.at(topic, partition), Refused(offset, epoch, group)
             at.refused = highest(at.refused, one)
             if epoch is not None and epoch > epochs[partition]:
                 at.ahead = highest(at.ahead, one)
@@ -335,7 +334,7 @@ class FloorFold:
                     high[n], high_by[n] = most, group
                 bare[n] |= theirs.bare[n]
         for tp, one in other.irregular.items():
-            self._at(*tp).take(one)
+            self.at(*tp).take(one)
         self.failed |= other.failed
         for topic, reasons in other.failed_topics.items():
             self.failed_topics.setdefault(topic, set()).update(reasons)
@@ -352,24 +351,9 @@ class FloorFold:
         )
 
     def starts_to_ask(self) -> dict[int, list[TopicPartition]]:
-        """Return where groups without a commit may start, by how far back (ms): ``start_at`` takes the answers (F2)."""
+        """Return where groups without a commit may start, by how far back (ms): ``start_at`` has the answers (F2)."""
         places = sorted(self.irregular.items())
         return by_key((one.start.back_ms, tp) for tp, one in places if one.start is not None)
-
-    def start_at(self, tp: TopicPartition, offset: Maybe[int]) -> None:
-        """Record the first offset that a group without a commit may read."""
-        self._at(*tp).start_at = offset
-
-    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
-        """Record where a leader epoch ends, None if the leader does not know it."""
-        self._at(*tp).ends[epoch] = end
-
-    def cut_at(self, tp: TopicPartition, cut: Maybe[tuple[int, int | None]]) -> None:
-        """Record where the log was cut since the last pass, and which epoch ended there.
-
-        :data:`CUT_UNKNOWN` if that could not be asked: commits without a leader epoch hold (M4).
-        """
-        self._at(*tp).cut = cut
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
@@ -414,7 +398,7 @@ class FloorFold:
             if epoch is None:
                 bare[partition] = 1
             elif epoch != epochs[partition]:
-                self._at(topic, partition).commits(epoch, offset, group)
+                self.at(topic, partition).commits(epoch, offset, group)
         if self.seen is not None:
             mine = [row for row in rows if row[0] not in skipped] if skipped else rows
             self._see(Seen(group, topic, "commit", mine))
@@ -445,10 +429,10 @@ class FloorFold:
         if (back_ms := self.starts[group]) is None:
             self._lacks(group, topic, partition, text)
         else:
-            self._at(topic, partition).starts(Start(back_ms, group))
+            self.at(topic, partition).starts(Start(back_ms, group))
 
     def _lacks(self, group: str, topic: str, partition: int, text: str) -> None:
-        self._at(topic, partition).lacks(group, text)
+        self.at(topic, partition).lacks(group, text)
         if self.seen is not None:
             self.seen.append(Seen(group, topic, "missing", [(partition, -1, None)]))
         self._row(group, topic, partition, "missing", code=Code.F2, text=text)
@@ -489,7 +473,8 @@ class FloorFold:
     def _count(self, topic: str) -> int:
         return len(self.topics[topic].leader_epochs)
 
-    def _at(self, topic: str, partition: int) -> Irregular:
+    def at(self, topic: str, partition: int) -> Irregular:
+        """Return what is out of the ordinary on a partition, to add to: such as where a leader epoch ends."""
         tp = TopicPartition(topic, partition)
         found = self.irregular.get(tp)
         if found is None:

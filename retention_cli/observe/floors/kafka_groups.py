@@ -366,7 +366,7 @@ def tell_epochs(fold: FloorFold, ends: EpochEnds) -> None:
     """Tell the fold where the leader epochs of commits end (F5, F6)."""
     for tp, epoch in fold.epochs_to_check():
         if (answer := ends.get((tp, epoch))) is not None:
-            fold.epoch_ends_at(tp, epoch, end_of_epoch(epoch, answer))
+            fold.at(*tp).ends[epoch] = end_of_epoch(epoch, answer)
 
 
 def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:

@@ -20,7 +20,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.run import DiskRun
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.lineage import Remembered
+from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import FullRead
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection

@@ -11,7 +11,7 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.run import DiskRun
 from retention_cli.memory.ledger import Ledger
-from retention_cli.observe.lineage import Remembered
+from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules
 
 FIRST, AGAIN = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.state_dir import StateError
+from retention_cli.memory.ages import PAUSE_MS, SKEW_MS, Watched, watched_since
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.watched import PAUSE_MS, SKEW_MS, Watched, watched_since
 
 HOUR = 3_600_000
 T = 1_700_000_000_000

@@ -173,7 +173,7 @@ def test_largest_commit_of_an_epoch_must_lie_before_its_end(end: Maybe[int], exp
     fold = three(("a", {0: 10}), ("b", {0: 30}), ("c", {0: 20}), epoch=3)
     fold.add("current", {"orders": [(0, 40, 5)]})  # the high watermark speaks for it
     assert fold.epochs_to_check() == [(ORDERS0, 3)]
-    fold.epoch_ends_at(ORDERS0, 3, end)
+    fold.at(*ORDERS0).ends[3] = end
     assert at(fold, end=50) == expected
     assert ("group b" in str(fold.floor(ORDERS0, 0, 50))) == (end == 25)
 
@@ -265,11 +265,11 @@ def floors(fold: FloorFold, tps: list[TopicPartition]) -> list[Any]:
     """All that is asked of a fold, with the answers of leaders on epochs, and cuts."""
     asked = [(tp, epoch) for tp, epoch in fold.epochs_to_check() if tp in tps]
     for number, (tp, epoch) in enumerate(asked):
-        fold.epoch_ends_at(tp, epoch, (None, 3, 7)[number % 3])
+        fold.at(*tp).ends[epoch] = (None, 3, 7)[number % 3]
     for tp in tps[::3]:
-        fold.cut_at(tp, (5, 1))
+        fold.at(*tp).cut = (5, 1)
     for tp in tps[1::3]:
-        fold.cut_at(tp, CUT_UNKNOWN)
+        fold.at(*tp).cut = CUT_UNKNOWN
     return [asked, *(fold.floor(tp, start, end) for tp in tps for start, end in ((0, 6), (2, 20), (4, 4)))]
 
 
@@ -411,7 +411,7 @@ def starting(*, live: bool = False, gone: bool = False, told: Maybe[int] | None 
     if told is not None:
         for partitions in fold.starts_to_ask().values():
             for tp in partitions:
-                fold.start_at(tp, told)
+                fold.at(*tp).start_at = told
     return fold
 
 
@@ -449,7 +449,7 @@ def test_start_alone_is_no_floor() -> None:
     fold = three()
     fold.starts = {"daily": HOUR}
     fold.add("daily", {"orders": [(1, 4, None)]})
-    fold.start_at(ORDERS0, 4)
+    fold.at(*ORDERS0).start_at = 4
     assert at(fold) == ["F4"]
 
 
