@@ -147,13 +147,9 @@ def outcome_of(name: str, answer: GroupAnswer) -> GroupCommits | CommitsUnknown:
         return GroupCommits(name, {})
     if (error := error_named(answer.error_code)) is not None:
         return CommitsUnknown(name, str(error), None, retriable=error.retriable)
-    if answer.failed is not None:
-        return _row_failure(name, answer, *answer.failed)
-    return GroupCommits(name, answer.commits, answer.no_position)
-
-
-def _row_failure(name: str, answer: GroupAnswer, topic: str, partition: int, code: int) -> CommitsUnknown:
-    """Return a group's failure for the errors of some partitions: it is unknown for their topics alone (F3)."""
+    if answer.failed is None:
+        return GroupCommits(name, answer.commits, answer.no_position)
+    topic, partition, code = answer.failed  # of some partitions: it is unknown for their topics alone (F3)
     error = error_named(code) or RequestFailedError("failed", retriable=True)
     failed = answer.failed_topics
     commits = {topic: rows for topic, rows in answer.commits.items() if topic not in failed}

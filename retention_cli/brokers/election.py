@@ -198,7 +198,17 @@ class Candidate:
         """Join, or join again with the same member id, which keeps the leader where it is."""
         for _ in range(3):
             sent_at = time.monotonic()
-            reply = self._ask(wire, _join(self.group, self._member), REBALANCE_S + _REQUEST_S)
+            request = JoinGroupRequest(
+                group_id=self.group,
+                session_timeout_ms=int(SESSION_S * 1000),
+                rebalance_timeout_ms=int(REBALANCE_S * 1000),
+                member_id=self._member,
+                group_instance_id=None,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="leader", metadata=b"")],
+                reason=None,
+            )
+            reply = self._ask(wire, request, REBALANCE_S + _REQUEST_S)
             if reply.error_code == kafka_errors.MemberIdRequiredError.errno:
                 self._member = reply.member_id
             elif reply.error_code in _NOT_A_MEMBER:
@@ -208,8 +218,20 @@ class Candidate:
         self._raise_if_failed(reply)
         self._member, generation = reply.member_id, reply.generation_id
         leads = reply.leader == reply.member_id
-        members = [one.member_id for one in reply.members] if leads else []
-        synced = self._ask(wire, _sync(self.group, generation, self._member, members), REBALANCE_S + _REQUEST_S)
+        assigned = SyncGroupRequest.SyncGroupRequestAssignment
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=generation,
+            member_id=self._member,
+            group_instance_id=None,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name="leader",
+            assignments=[
+                assigned(member_id=one.member_id, assignment=b"leads" if one.member_id == self._member else b"")
+                for one in (reply.members if leads else ())
+            ],
+        )
+        synced = self._ask(wire, request, REBALANCE_S + _REQUEST_S)
         if synced.error_code in _NOT_A_MEMBER:
             self._drop_out()
         # One more may have joined meanwhile: the next heartbeat says so.
@@ -256,33 +278,3 @@ def _remedy(group: str, error: BrokerError) -> str:
     if code == "INCONSISTENT_GROUP_PROTOCOL":
         return ": it is a consumer's group; choose another"
     return ""
-
-
-def _join(group: str, member: str) -> Any:
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="leader", metadata=b"")
-    return JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=int(SESSION_S * 1000),
-        rebalance_timeout_ms=int(REBALANCE_S * 1000),
-        member_id=member,
-        group_instance_id=None,
-        protocol_type=PROTOCOL_TYPE,
-        protocols=[protocol],
-        reason=None,
-    )
-
-
-def _sync(group: str, generation: int, member: str, members: list[str]) -> Any:
-    assignments = [
-        SyncGroupRequest.SyncGroupRequestAssignment(member_id=one, assignment=b"leads" if one == member else b"")
-        for one in members
-    ]
-    return SyncGroupRequest(
-        group_id=group,
-        generation_id=generation,
-        member_id=member,
-        group_instance_id=None,
-        protocol_type=PROTOCOL_TYPE,
-        protocol_name="leader",
-        assignments=assignments,
-    )

@@ -94,7 +94,14 @@ async def find_coordinators(
     """Look up each group's coordinator afresh. Return the coordinators' broker ids, and the errors of other groups."""
     found: dict[str, int] = {}
     errors: dict[str, RequestFailedError] = {}
-    version = await _lowest_version(wire, deadline)
+    versions = []  # of FindCoordinator, as all brokers within reach have it
+    for broker in wire.brokers():
+        known = await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)
+        if known is not None:
+            versions.append(known)
+        elif time.monotonic() > deadline:
+            break
+    version = min(versions, default=0)
     for batch in in_batches(groups, 1000 if version >= 4 else 1):
         try:
             response = await wire.ask_any(functools.partial(_coordinator_request, batch, version), deadline)
@@ -129,18 +136,6 @@ def _coordinator_request(batch: Sequence[str], version: int) -> Any:
     if version >= 4:
         return FindCoordinatorRequest(key_type=0, coordinator_keys=list(batch), min_version=4)
     return FindCoordinatorRequest(key=batch[0], key_type=0, max_version=3)
-
-
-async def _lowest_version(wire: Wire, deadline: float) -> int:
-    """Return the version of FindCoordinator that all brokers within reach support."""
-    versions = []
-    for broker in wire.brokers():
-        version = await wire.highest_version(broker, FindCoordinatorRequest.API_KEY)
-        if version is not None:
-            versions.append(version)
-        elif time.monotonic() > deadline:
-            break
-    return min(versions, default=0)
 
 
 @dataclass(frozen=True, slots=True)

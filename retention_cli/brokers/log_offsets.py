@@ -200,13 +200,19 @@ async def epoch_ends(
 
 def _epoch_request(epochs: Mapping[TopicPartition, int], leaders: Leaders) -> Any:
     topic_class = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-
-    def row(tp: TopicPartition) -> Any:
-        return topic_class.OffsetForLeaderPartition(
-            partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
+    row_class = topic_class.OffsetForLeaderPartition
+    topics = [
+        topic_class(
+            topic=name,
+            partitions=[
+                row_class(
+                    partition=tp.partition, current_leader_epoch=leaders[tp].leader_epoch, leader_epoch=epochs[tp]
+                )
+                for tp in tps
+            ],
         )
-
-    topics = [topic_class(topic=name, partitions=list(map(row, tps))) for name, tps in by_topic(epochs).items()]
+        for name, tps in by_topic(epochs).items()
+    ]
     return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 

@@ -68,22 +68,14 @@ class DiskMemory:
         thinned out: the look after it has its used bytes, if it had fewer (:func:`lowest`).
         """
         looks = self.looks
-        if self._is_next(look):
+        same_size = [one for one in looks if one.total_bytes == look.total_bytes]
+        apart = not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS
+        if apart and (not looks or look >= looks[-1]):
             self.packed, self.changed = pack(_lowered([*looks, look]) if lowest else [*looks, look]), True
         elif lowest and looks and look.wall_ms >= looks[-1].wall_ms:
             last = looks[-1]
             if last.total_bytes == look.total_bytes and look.used_bytes < last.used_bytes:
                 self.packed, self.changed = pack([*looks[:-1], last._replace(used_bytes=look.used_bytes)]), True
-
-    def _is_next(self, look: Look) -> bool:
-        looks = self.looks
-        same_size = [one for one in looks if one.total_bytes == look.total_bytes]
-        apart = not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS
-        return apart and (not looks or look >= looks[-1])
-
-    def take(self, other: DiskMemory) -> None:
-        """Merge another memory of this disk into this one."""
-        self.packed = self.merged(other).packed
 
     def merged(self, other: DiskMemory) -> DiskMemory:
         """Return what both remember; their order does not matter."""

@@ -80,12 +80,6 @@ class EventScan:
         """Note that no data record is left before ``offset``: what was read ends with a marker."""
         self.end = max(self.end, offset)
 
-    def drop_before(self, log_start: int) -> None:
-        """Forget blocks that lie wholly below S."""
-        self.blocks = [block for block in self.blocks if block.end > log_start]
-        self.start = max(self.start, log_start)
-        self.end = max(self.end, log_start)
-
     def cut(self, end: int) -> EventScan:
         """Return the scan of a log that was cut at ``end`` (M2). It starts over if its newest record was cut off.
 
@@ -144,7 +138,8 @@ class EventScan:
             return cls(source, log_start, log_start)
         if log_start < scan.start:
             return cls(source, log_start, log_start, scan.newest, restarts=scan.restarts + 1)
-        scan.drop_before(log_start)
+        scan.blocks = [block for block in scan.blocks if block.end > log_start]
+        scan.start, scan.end = max(scan.start, log_start), max(scan.end, log_start)
         return scan
 
 

@@ -205,7 +205,7 @@ class Ledger(LedgerRows):
             if self._outdated:
                 partitions, groups, judged = self._with_theirs(changed), self._merged_groups(), {}
                 for name, disk in disks.items():
-                    disk.take(self._stored_disk(name) or DiskMemory())
+                    disk.packed = disk.merged(self._stored_disk(name) or DiskMemory()).packed
             self._write(partitions, groups, judged, touched, disks, now_ms)
         for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
@@ -321,7 +321,7 @@ class Ledger(LedgerRows):
         self._heads |= {name: Head.of(group) for name, group in self._groups.items()}
         self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
         for name, disk in self._disks.items():
-            disk.take(self._stored_disk(name) or DiskMemory())
+            disk.packed = disk.merged(self._stored_disk(name) or DiskMemory()).packed
         topic_ids = self._loaded | {topic_id for topic_id, _ in self._partitions}
         for key, theirs in self._stored_partitions():
             if key[0] in topic_ids:

@@ -356,15 +356,15 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
 def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:
     """Read each source of consumers outside Kafka's groups (F7)."""
     sources = () if policy is None else policy.groups.sources
-    reading = checked(sources, read_sources(sources, Reach(reader, metadata)), metadata.topics)
-    for key, one in reading.consumers.items():
+    consumers, failed = checked(sources, read_sources(sources, Reach(reader, metadata)), metadata.topics)
+    for key, one in consumers.items():
         for topic, why in one.unreadable.items():
             text = f"{plain_name(key)}: {why}; held: {topic} (F3)"
             yield Check("floors", "missing", text, _FLOORS)
         some = count(sum(map(len, one.rows.values())), "partition")
         text = f"{plain_name(key)} can be read: it has positions on {some} of {count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
-    for source, why in reading.failed.items():
+    for source, why in failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
         text = f"{describe(source)} can't be read: {why}; held: {held} (F3)"
         yield Check("floors", "missing", text, _FLOORS)

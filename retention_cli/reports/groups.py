@@ -266,11 +266,11 @@ def _outside(
     now_ms: int,
 ) -> Iterator[tuple[str, GroupSummary]]:
     """Yield the consumers outside Kafka's groups (F7) by key, the sources that can't be read, and what is gone (F6)."""
-    reading = checked(rules.sources, read_sources(rules.sources, Reach(reader, metadata)), metadata.topics)
-    for source, text in reading.failed.items():
+    consumers, failed = checked(rules.sources, read_sources(rules.sources, Reach(reader, metadata)), metadata.topics)
+    for source, text in failed.items():
         counts = f"unreadable, so it holds: {text}"
         yield key_of(source.kind, source.name), GroupSummary(describe(source), source.kind, "", "", counts, lag=None)
-    for key, one in reading.consumers.items():
+    for key, one in consumers.items():
         kind = next(source.kind for source in rules.sources if owns(source, key))
         state = "" if one.reads == frozenset() else "live"
         topics = sorted({*one.rows, *(one.reads or ())})
@@ -279,11 +279,9 @@ def _outside(
         for topic, text in one.unreadable.items():
             found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None
         yield key, found
-    sound = [source for source in rules.sources if source not in reading.failed]
+    sound = [source for source in rules.sources if source not in failed]
     if stands.memory is not None and sound:
-        for key, seen_ms, rows in stands.memory.gone_groups(
-            reading.consumers, now_ms - rules.remember_ms, outside=True
-        ):
+        for key, seen_ms, rows in stands.memory.gone_groups(consumers, now_ms - rules.remember_ms, outside=True):
             if any(owns(source, key) for source in sound):
                 yield key, _gone(key, seen_ms, rows, stands, rules)
 

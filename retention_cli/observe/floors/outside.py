@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
@@ -26,14 +25,6 @@ _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 Read = Consumers | SourceError
-
-
-@dataclass(frozen=True, slots=True)
-class OutsideReading:
-    """What the sources gave: consumers by key, and the sources that failed with the reason."""
-
-    consumers: Consumers
-    failed: Mapping[FloorSource, str]
 
 
 def read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[Read]:
@@ -62,8 +53,8 @@ def read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[Read]:
 
 def checked(
     sources: Sequence[FloorSource], found: Sequence[Read], topics: Mapping[str, TopicMetadata]
-) -> OutsideReading:
-    """Return the consumers of sound sources.
+) -> tuple[Consumers, Mapping[FloorSource, str]]:
+    """Return the consumers of sound sources, by key, and the sources that failed, with the reason.
 
     A position on a partition that this cluster does not have makes a source unsound. But ZooKeeper has nodes of topics
     that are long gone, and a query may read other clusters' topics, too.
@@ -77,7 +68,7 @@ def checked(
             failed[source] = problem
         else:
             consumers |= {key_of(source.kind, name): one for name, one in read.items()}
-    return OutsideReading(consumers, failed)
+    return consumers, failed
 
 
 def _foreign(source: FloorSource, consumers: Consumers, topics: Mapping[str, TopicMetadata]) -> str | None:
@@ -118,8 +109,8 @@ def fold_outside(
     if not sources:
         return
     found = read_sources(sources, Reach(reader, metadata, fold.topics)) if given is None else given
-    reading = checked(sources, found, metadata.topics)
-    for key, one in reading.consumers.items():
+    consumers, failed = checked(sources, found, metadata.topics)
+    for key, one in consumers.items():
         rows = one.rows
         recalled = NOTHING_RECALLED
         if not key.startswith(key_of("replica", "")):  # its positions are proven anew each time (F6)
@@ -131,11 +122,11 @@ def fold_outside(
         fold.add(key, rows, one.reads or (), recalled)
         if listener is not None:
             listener(GroupCommits(key, rows))
-    gone = list(recall.memory.gone_groups(reading.consumers, recall.since_ms, outside=True))
+    gone = list(recall.memory.gone_groups(consumers, recall.since_ms, outside=True))
     for key, seen_ms, rows in gone:
-        if any(owns(source, key) for source in sources if source not in reading.failed):
+        if any(owns(source, key) for source in sources if source not in failed):
             fold.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
-    for source, text in reading.failed.items():
+    for source, text in failed.items():
         held: set[str] | None = None
         if source.topics is not None:
             stood = {one for key, _seen, _rows in gone if owns(source, key) for one in recall.memory.group_topics(key)}
