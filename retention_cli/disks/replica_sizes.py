@@ -99,7 +99,7 @@ class Sizes:
         for tp, rows in found.items():
             places = {row.place for row in rows}
             kept = [row for place, row in asked[tp].items() if place not in places]
-            memories[tp].set_replicas(pack([*rows, *kept]))
+            memories[tp].note(replicas=pack([*rows, *kept]))
 
     def doubt(self, disk: Disk, tp: TopicPartition, code: str) -> Unknown | None:
         """Return why a replica's size may include dead bytes, and what to do; None if it can't."""

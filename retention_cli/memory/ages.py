@@ -53,10 +53,6 @@ class StoredAges:
         """Whether anything waits to be written."""
         return bool(self.new_widths or self.new_groups)
 
-    def known_by_others(self, groups: Collection[str]) -> None:
-        """Take back groups that another process has written meanwhile: it has seen them earlier."""
-        self.new_groups = {name: seen_ms for name, seen_ms in self.new_groups.items() if name not in groups}
-
     def note(
         self, topics: Mapping[str, tuple[str, int]], groups: Iterable[str], known: Collection[str], now_ms: int
     ) -> Ages:
@@ -154,7 +150,7 @@ PAUSE_MS: Final = 2 * 86_400_000
 """A longer pause starts the watch over. Brokers keep a group's offsets for 7 days by default, once 1."""
 SKEW_MS: Final = 60_000
 """So much may the clocks of two machines differ. An older look than the last one says that our clock was set back."""
-_AGAIN_MS: Final = 3_600_000
+AGAIN_MS: Final = 3_600_000
 """A look is noted at most once an hour: the first one counts, and a pause is much longer."""
 
 
@@ -186,10 +182,6 @@ class Watched:
         """Return whether the last look is neither too long ago nor in the future."""
         return self.last_ms - SKEW_MS <= now_ms <= self.last_ms + PAUSE_MS
 
-    def is_fresh(self, now_ms: int, since_ms: int) -> bool:
-        """Return whether another look since then need not be noted."""
-        return self.is_current(now_ms) and self.since_ms <= since_ms and now_ms - self.last_ms < _AGAIN_MS
-
 
 def watched_since(known: Iterable[Watched], scope: str, ignored: Collection[str], now_ms: int) -> int | None:
     """Return since when all groups of a scope but those ignored have been watched (Unix ms); None: not watched now.
@@ -200,18 +192,5 @@ def watched_since(known: Iterable[Watched], scope: str, ignored: Collection[str]
     return min((one.since_ms for one in current if {*ignored}.issuperset(one.ignored)), default=None)
 
 
-def as_text(one: Watched) -> str:
-    """Return it as JSON."""
-    return _ADAPTER.dump_json(one).decode()
-
-
-def from_text(text: str) -> Watched:
-    """Return what :func:`as_text` wrote.
-
-    Raises:
-        ValueError: it is not valid.
-    """
-    return _ADAPTER.validate_json(text, strict=True)
-
-
-_ADAPTER: Final = TypeAdapter(Watched)
+STORED: Final = TypeAdapter(Watched)
+"""How a ledger has it: as JSON."""

@@ -79,10 +79,6 @@ class DiskMemory:
 
     def merged(self, other: DiskMemory) -> DiskMemory:
         """Return what both remember; their order does not matter."""
-        if self.packed.startswith(other.packed):
-            return DiskMemory(self.packed)
-        if other.packed.startswith(self.packed):
-            return DiskMemory(other.packed)
         return DiskMemory(pack(sorted({*self.looks, *other.looks})))
 
     def covers(self, other: DiskMemory) -> bool:

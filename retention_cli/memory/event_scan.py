@@ -62,7 +62,11 @@ class EventScan:
         """
         block = self.blocks[-1] if self.blocks else None
         if block is None or block.records >= self.block_records:
-            block = self._next_block(offset)
+            if len(self.blocks) >= BLOCKS_AT_MOST:
+                self.blocks = list(_in_pairs(self.blocks))
+                self.block_records *= 2
+            block = Block(offset, offset)
+            self.blocks.append(block)
         block.records += 1
         block.end = self.end = offset + 1
         if time_ms is None:
@@ -75,10 +79,6 @@ class EventScan:
             block.ancient = offset
         if (self.newest is None or time_ms > self.newest.time_ms) and (ceiling_ms is None or time_ms <= ceiling_ms):
             self.newest = EventMax(time_ms, offset)
-
-    def reached(self, offset: int) -> None:
-        """Note that no data record is left before ``offset``: what was read ends with a marker."""
-        self.end = max(self.end, offset)
 
     def cut(self, end: int) -> EventScan:
         """Return the scan of a log that was cut at ``end`` (M2). It starts over if its newest record was cut off.
@@ -113,14 +113,6 @@ class EventScan:
             if young or hidden or (block.unreadable is not None and not skip):
                 return Block(max(block.start, log_start), block.end)
         return max(self.end, log_start)
-
-    def _next_block(self, offset: int) -> Block:
-        if len(self.blocks) >= BLOCKS_AT_MOST:
-            self.blocks = list(_in_pairs(self.blocks))
-            self.block_records *= 2
-        block = Block(offset, offset)
-        self.blocks.append(block)
-        return block
 
     def as_bytes(self) -> bytes:
         """Return the scan as compressed JSON."""

@@ -159,7 +159,7 @@ class Ledger(LedgerRows):
         """Return a disk's memory, to read and to add to."""
         if name not in self._disks:
             with self._errors():
-                self._disks[name] = self._stored_disk(name) or DiskMemory()
+                self._disks[name] = self._stored_disk(name)
         return self._disks[name]
 
     def looks(self) -> dict[str, tuple[Look, ...]]:
@@ -205,7 +205,7 @@ class Ledger(LedgerRows):
             if self._outdated:
                 partitions, groups, judged = self._with_theirs(changed), self._merged_groups(), {}
                 for name, disk in disks.items():
-                    disk.packed = disk.merged(self._stored_disk(name) or DiskMemory()).packed
+                    disk.packed = disk.merged(self._stored_disk(name)).packed
             self._write(partitions, groups, judged, touched, disks, now_ms)
         for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
@@ -317,11 +317,12 @@ class Ledger(LedgerRows):
         self._expand_taken()
         self._groups, self._judged = self._merged_groups(), {}
         self._heads = self._stored_heads()
-        self._ages.known_by_others(self._heads)
+        born = self._ages.new_groups.items()  # what another process has written meanwhile, it has seen earlier
+        self._ages.new_groups = {name: seen_ms for name, seen_ms in born if name not in self._heads}
         self._heads |= {name: Head.of(group) for name, group in self._groups.items()}
         self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
         for name, disk in self._disks.items():
-            disk.packed = disk.merged(self._stored_disk(name) or DiskMemory()).packed
+            disk.packed = disk.merged(self._stored_disk(name)).packed
         topic_ids = self._loaded | {topic_id for topic_id, _ in self._partitions}
         for key, theirs in self._stored_partitions():
             if key[0] in topic_ids:
@@ -381,7 +382,7 @@ class Ledger(LedgerRows):
         for name, seen in touched.items():
             self._touch_group(name, seen)
         for look, is_anew in self._looks.values():
-            (self._put_look if is_anew else self._merge_look)(look)
+            self._put_look(look, anew=is_anew)
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms

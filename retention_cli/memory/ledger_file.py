@@ -83,7 +83,10 @@ class LedgerFile:
         self._revision = 0
         self._known_id = known_id
         with self._errors():
-            there = self.on_disk and self._made_file()
+            there = self.on_disk and os.path.lexists(self.path)
+            if self.on_disk:  # created if it is missing, for this user only; no links
+                make_folder(self.path.parent)
+                os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))
             self.db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self.db.execute("PRAGMA synchronous=FULL")
             self._prepare(there=there)
@@ -111,13 +114,6 @@ class LedgerFile:
             with contextlib.closing(sqlite3.connect(folder / FILE_NAME)) as copy:
                 self.db.backup(copy)
                 return int(copy.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])
-
-    def _made_file(self) -> bool:
-        """Create the file if it is missing, for this user only, and refuse links; return whether it was there."""
-        make_folder(self.path.parent)
-        there = os.path.lexists(self.path)
-        os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))
-        return there
 
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")

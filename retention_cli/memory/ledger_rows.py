@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory import documents as docs
-from retention_cli.memory.ages import StoredAges, Watched, as_text, from_text, watched_since
+from retention_cli.memory.ages import AGAIN_MS, STORED, StoredAges, Watched, watched_since
 from retention_cli.memory.disk import DiskMemory, unpack
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import Commits, Last, LogsOf, RecalledGroup
@@ -69,6 +69,7 @@ class LedgerRows(LedgerFile):
         self._outdated = False  # what was read is not what the file has
         super().__init__(folder, known_id)
         self.shared = shared
+        self._slack_ms = SEEN_AGAIN_MS if shared else 0  # by so much a group may have been seen later (F6)
         self._ages = StoredAges(self.db)
         self._cache = SharedCache(self.db)
 
@@ -141,10 +142,9 @@ class LedgerRows(LedgerFile):
 
     # -- disks ------------------------------------------------------------------------------
 
-    def _stored_disk(self, name: str) -> DiskMemory | None:
-        row = self.db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            return None
+    def _stored_disk(self, name: str) -> DiskMemory:
+        """Return a disk's memory, empty if there is none."""
+        row = self.db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone() or (b"",)
         unpack(row[0])  # raises for what is broken
         return DiskMemory(row[0])
 
@@ -152,7 +152,7 @@ class LedgerRows(LedgerFile):
         self.db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
 
     def _is_stale(self, disk: str, before_ms: int) -> bool:
-        looks = (self._stored_disk(disk) or DiskMemory()).looks
+        looks = self._stored_disk(disk).looks
         return not looks or looks[-1].wall_ms < before_ms
 
     # -- since when groups are watched --------------------------------------------------------
@@ -169,19 +169,18 @@ class LedgerRows(LedgerFile):
         one = Watched(scope, ignored, now_ms if since_ms is None else since_ms, now_ms)
         with self._errors():
             before = self._stored_looks().get(one.key)
-        if before is None or not before.is_fresh(now_ms, one.since_ms):
-            self._looks[one.key] = one, before is not None and not before.is_current(now_ms)
+        current = before is not None and before.is_current(now_ms)
+        if before is None or not current or before.since_ms > one.since_ms or now_ms - before.last_ms >= AGAIN_MS:
+            self._looks[one.key] = one, before is not None and not current
 
     def _stored_looks(self) -> dict[str, Watched]:
         rows = self.db.execute("SELECT key, value FROM about WHERE substr(key, 1, 8) = 'watched:'")
-        return {docs.name_in(key, docs.WATCHED) or "": from_text(value) for key, value in rows}
+        return {docs.name_in(key, docs.WATCHED) or "": STORED.validate_json(value, strict=True) for key, value in rows}
 
-    def _put_look(self, one: Watched) -> None:
-        self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.WATCHED + one.key, as_text(one)))
-
-    def _merge_look(self, one: Watched) -> None:
-        before = self._stored_looks().get(one.key)
-        self._put_look(one if before is None else one.merged(before))
+    def _put_look(self, one: Watched, *, anew: bool = False) -> None:
+        before = None if anew else self._stored_looks().get(one.key)
+        text = STORED.dump_json(one if before is None else one.merged(before)).decode()
+        self.db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (docs.WATCHED + one.key, text))
 
     # -- settings that kretain has raised (retention_cli/protect) -----------------------------
 
@@ -203,14 +202,9 @@ class LedgerRows(LedgerFile):
 
     # -- groups, as they are read and judged -----------------------------------------------
 
-    @property
-    def slack_ms(self) -> int:
-        """By so much a group may have been seen later than is remembered (F6)."""
-        return SEEN_AGAIN_MS if self.shared else 0
-
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        since_ms -= self.slack_ms
+        since_ms -= self._slack_ms
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
         stands = head is not None and head.digest == digest
@@ -229,10 +223,6 @@ class LedgerRows(LedgerFile):
         """Return the topics that a consumer has ever committed on."""
         return self.group(name).topics()
 
-    def commits_seen(self, name: str) -> Mapping[tuple[str, int], tuple[int, int | None]]:
-        """Return a consumer's commits as of the last look, by topic and partition: offset and leader epoch."""
-        return self.group(name).live.commits()
-
     def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
         """Return the first look that found a consumer's commits where they are, None if no look did."""
         head = self._heads.get(name)
@@ -242,7 +232,7 @@ class LedgerRows(LedgerFile):
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
-        since_ms -= self.slack_ms
+        since_ms -= self._slack_ms
         here = frozenset(present)
         for name, head in sorted(self._heads.items()):
             if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):
@@ -338,7 +328,7 @@ class LedgerRows(LedgerFile):
             return None if group is None else docs.GroupDocument(name, group, self._ages.born_ms(name))
         if (disk := docs.name_in(key, docs.DISK)) is not None:
             looks = self._stored_disk(disk)
-            return None if looks is None else docs.DiskDocument(disk, looks)
+            return docs.DiskDocument(disk, looks) if looks.packed else None
         if (watched := docs.name_in(key, docs.WATCHED)) is not None:
             return self._stored_looks().get(watched)
         if (named := docs.partitions_of(key)) is None:
@@ -375,10 +365,9 @@ class LedgerRows(LedgerFile):
                 self._put_group(document.name, Head.of(group), group.as_bytes())
                 self._cache.saw_shared(document.name, document.group.seen_ms)
             case docs.DiskDocument():
-                disk = self._stored_disk(document.name) or DiskMemory()
-                self._put_disk(document.name, disk.merged(document.disk))
+                self._put_disk(document.name, self._stored_disk(document.name).merged(document.disk))
             case Watched():
-                self._merge_look(document)
+                self._put_look(document)
 
     def _mark(self, keys: Iterable[str], touched: Mapping[str, int] | None = None) -> None:
         """Note which documents have changed, if there are others to send them to. Part of each transaction.

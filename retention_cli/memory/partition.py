@@ -153,20 +153,12 @@ class PartitionMemory:
             self.data_at = (*self.data_at[1 - _DATA_AT_MOST :], offset)
             self.changed = True
 
-    def set_scan(self, scan: bytes) -> None:
-        """Remember how far event times were read."""
-        if scan != self.scan:
-            self.scan, self.changed = scan, True
-
-    def set_replicas(self, replicas: bytes) -> None:
-        """Remember its replicas' sizes."""
-        if replicas != self.replicas:
-            self.replicas, self.changed = replicas, True
-
-    def set_front(self, front: Front) -> None:
-        """Remember who stamped the record at S."""
-        if front != self.front:
-            self.front, self.changed = front, True
+    def note(self, *, scan: bytes | None = None, replicas: bytes | None = None, front: Front | None = None) -> None:
+        """Remember how far event times were read, its replicas' sizes, or who stamped the record at S."""
+        before = self.scan, self.replicas, self.front
+        now = scan or self.scan, self.replicas if replicas is None else replicas, front or self.front
+        self.scan, self.replicas, self.front = now
+        self.changed |= now != before
 
     def saw_stamps(self, high_watermark: int, *, append_time: bool) -> None:
         """Remember who stamps the topic's records now: the brokers (``append_time``), or the producers (G3)."""

@@ -288,7 +288,7 @@ def _read_new(
             if error is not None:
                 stopped[tp] = error
             else:
-                scans[tp].reached(ends[tp])
+                scans[tp].end = max(scans[tp].end, ends[tp])  # no data record is left: it ends with a marker
     finally:  # also after Ctrl-C: the next run continues from here
         for tp, why in of_another_log(reading.reader, epochs, reading.leaders).items():
             stopped[tp] = RequestFailedError(why, retriable=True)
@@ -296,7 +296,7 @@ def _read_new(
             name = scans[tp].source
             scans[tp] = EventScan.from_bytes(reading.memory[tp].scan, name, 0 if isinstance(start, Unknown) else start)
         for tp in ranges:
-            reading.memory[tp].set_scan(scans[tp].as_bytes())
+            reading.memory[tp].note(scan=scans[tp].as_bytes())
     return stopped
 
 

@@ -411,7 +411,7 @@ def _stamped_below(
             what = f"who stamped the record at {ranges[tp].start:,}, its producer or the broker"
             found[tp] = Unknown.because(Code.G3, f"{what}, could not be read: {error}")
         elif tp in fronts:
-            reading.memory[tp].set_front(Front(ranges[tp].start, fronts[tp]))
+            reading.memory[tp].note(front=Front(ranges[tp].start, fronts[tp]))
             found[tp] = 0 if fronts[tp] else facts[tp].high_watermark
         else:  # there is no record to trim
             found[tp] = 0

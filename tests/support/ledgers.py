@@ -31,7 +31,7 @@ def filled(folder: Path, groups: int = 3) -> Path:
                     memory.continue_at(3, 5, at)
                     memory.add_sample(Sample(at, at))
                     memory.add_newest(EventMax(at, 7), "CreateTime")
-                    memory.set_front(Front(5, append_time=True))
+                    memory.note(front=Front(5, append_time=True))
                     memory.saw_stamps(at, append_time=at > 1_000)
             for number in range(groups):
                 rows = {topic: [(0, at // 100 + number, None), (1, 3, 2)] for topic in IDS if at < 2_000 or number}

@@ -37,7 +37,7 @@ class Recall:
         """
         if unread:
             as_before: dict[str, list[tuple[int, int, int | None]]] = {}
-            for (topic, partition), commit in self.memory.commits_seen(name).items():
+            for (topic, partition), commit in self.memory.group(name).live.commits().items():
                 if topic in unread or (topic, partition) in unread:
                     rows = () if topic in unread else commits.get(topic, ())
                     as_before.setdefault(topic, [*rows]).append((partition, *commit))
@@ -54,7 +54,7 @@ class Recall:
 
         A commit that was seen with its epoch keeps it until it moves: whether it belongs to this log was judged by it.
         """
-        seen = self.memory.commits_seen(name)
+        seen = self.memory.group(name).live.commits()
         return {
             topic: [
                 (partition, offset, epoch if seen.get((topic, partition)) == (offset, epoch) else None)

@@ -44,7 +44,7 @@ def test_partition_memory_survives_a_reopen(store: Store) -> None:
         one.add_sample(Sample(2_000, 25))
         one.add_newest(EventMax(5_000, 9), "CreateTime")
         one.add_data(9)
-        one.set_scan(scan.as_bytes())
+        one.note(scan=scan.as_bytes())
         ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 3))
         store.save(memories)
     for place in (store, store.elsewhere("new-pod")):

@@ -230,7 +230,7 @@ def test_replica_sizes_survive_the_ledger_and_its_documents(tmp_path: Path) -> N
     packed = pack([watched((0, 50, 100, 1000))])
     with Ledger(tmp_path) as ledger:
         ledger.begin({"orders": "id-1"})
-        ledger.partition("orders", "id-1", 3).set_replicas(packed)
+        ledger.partition("orders", "id-1", 3).note(replicas=packed)
         ledger.save(1_000)
     with Ledger(tmp_path) as ledger:
         ledger.begin({"orders": "id-1"})
