@@ -23,8 +23,7 @@ from retention_cli.advise.facts import (
     wanted,
 )
 from retention_cli.advise.format import DAY, HOUR, MIB, MINUTE
-from retention_cli.core.certain import certain, or_unknown
-from retention_cli.core.model import Maybe, Reason, Unknown
+from retention_cli.core.model import Maybe, Reason, Unknown, certain, or_unknown
 from retention_cli.policy.settings import Settings
 
 LONGEST_SEGMENT_MS: Final = DAY

@@ -23,8 +23,7 @@ from retention_cli.advise.facts import (
     size_window_ms,
 )
 from retention_cli.advise.format import HOUR, LAST_DATE_MS, moment, span
-from retention_cli.core.certain import certain, or_unknown
-from retention_cli.core.model import INFINITE_MS, Maybe, Reason, Unknown
+from retention_cli.core.model import INFINITE_MS, Maybe, Reason, Unknown, certain, or_unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.decide.triggers.consumed import forced_retention_conflict
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from retention_cli.advise.format import HOUR, MIB, MINUTE
-from retention_cli.core.certain import certain, or_unknown
-from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown
+from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown, certain, or_unknown
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 

@@ -14,8 +14,7 @@ from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import Values
-from retention_cli.core.certain import certain, or_unknown
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.selection import NothingMatchesError

@@ -15,7 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.observe.lineage import other_log
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 
 
 @dataclass(frozen=True, slots=True)

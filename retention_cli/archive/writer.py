@@ -31,7 +31,7 @@ from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding
 from retention_cli.observe.lineage import other_log
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 
 _PERIOD: Final = 1_000
 """The number of offsets between two progress calls."""

@@ -1,7 +1,7 @@
 """The chain of the audit log: each line has its number and the hash of the line before it. Pure.
 
-It shows, line by line, what an accident or an editor did to the log. It is not signed: whoever can write to the state
-directory can write a whole other log, with its chain and its head.
+It shows, line by line, what an accident or an editor did to the log. Whoever can write to the state directory can
+write a whole other log, with its chain and its head, but not a run's signature: a line over the chain so far.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from retention_cli.core.signing import Signed, check, sign, statement
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 ZEROS: Final = "0" * 64
 MARK: Final = "broken"
@@ -299,3 +304,33 @@ def _moment(event: Mapping[str, Any]) -> str:
 def _plain(value: object) -> str:
     """Return a value from the file, shortened, without characters that a terminal would interpret."""
     return "".join(one if one.isprintable() else "?" for one in str(value)[:200])
+
+
+SIGNATURE: Final = "signature"
+"""The line's event."""
+_FORMAT: Final = "kretain.signature/v1"
+
+
+def signature_line(run: str, end: Link, key: Ed25519PrivateKey) -> dict[str, Any]:
+    """Return what the line has, without its time.
+
+    Args:
+        run: the run's name.
+        end: the run's last line, which the chain ties to all lines before it, and so to the checksums in them.
+        key: who signs.
+    """
+    signed = sign(_message(run, end), key)
+    return {"event": SIGNATURE, "run": run, "key": signed.key, "signature": signed.signature}
+
+
+def is_signed(line: Mapping[str, Any], key: Ed25519PublicKey) -> bool:
+    """Return whether a line of the log is a signature by this key over the line before it."""
+    link = link_of(line)
+    if link is None or line.get("event") != SIGNATURE:
+        return False
+    signed = Signed(str(line.get("key")), str(line.get("signature")))
+    return check(_message(line.get("run"), Link(link.seq - 1, link.hash)), signed, key)
+
+
+def _message(run: object, end: Link) -> bytes:
+    return statement({"format": _FORMAT, "run": run, "seq": end.seq, "hash": end.hash})

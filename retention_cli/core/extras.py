@@ -1,12 +1,19 @@
-"""Optional libraries, imported where they are used: kretain works without them until a feature needs them."""
+"""Optional libraries, imported where they are used, and how to add them to this installation.
+
+kretain works without them until a feature needs them.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
+import json
+import sys
+from pathlib import Path
+from shlex import quote
 from typing import Any
-
-from retention_cli.core.install import how_to_add
+from urllib.parse import unquote, urlparse
 
 
 class MissingPartError(Exception):
@@ -83,3 +90,36 @@ def _part(module: str, need: str, extra: str, otherwise: str = "") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingPartError(f"{need}: {how_to_add(extra)}{otherwise} ({error})") from None
+
+
+def how_to_add(extra: str) -> str:
+    """Return the command that adds an extra to this installation: by pip, pipx or uv, from where it came."""
+    prefix = Path(sys.prefix)
+    what = quote(f"{_origin()}[{extra}]")
+    if (prefix / "uv-receipt.toml").is_file():
+        return f"uv tool install --force {what}"
+    if (prefix / "pipx_metadata.json").is_file():
+        return f"pipx install --force {what}"
+    return f"pip install {'-e ' if _is_editable() else ''}{what}"
+
+
+def _origin() -> str:
+    """Return the folder or wheel that kretain was installed from, if it is still there; else its name."""
+    url = urlparse(str(_direct_url().get("url", "")))
+    path = unquote(url.path)
+    return path if url.scheme == "file" and Path(path).exists() else "kretain"
+
+
+def _is_editable() -> bool:
+    folder = _direct_url().get("dir_info")
+    return _origin() != "kretain" and isinstance(folder, dict) and folder.get("editable") is True
+
+
+def _direct_url() -> dict[str, object]:
+    """Return what the installer wrote about the package's origin (PEP 610), empty if it came from an index."""
+    try:
+        text = importlib.metadata.distribution("kretain").read_text("direct_url.json")
+        found = json.loads(text or "{}")
+    except (importlib.metadata.PackageNotFoundError, OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -6,10 +6,11 @@ brokers' sentinels don't leave ``brokers/``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeVar, Union
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar, Union
 
 from retention_cli.core.codes import Code, RuleName
 
@@ -60,6 +61,7 @@ class Unknown:
         return cls((Reason(code, text),))
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Maybe = Union[T, Unknown]  # noqa: UP007  (mypy takes no generic alias written with |)
 
@@ -274,3 +276,28 @@ class Decision(NamedTuple):
 def known(value: Maybe[T]) -> T | None:
     """Return the value, None if it is unknown: for output, never for arithmetic."""
     return None if isinstance(value, Unknown) else value
+
+
+class _NotKnownError(Exception):
+    """Ends a calculation, and has the fact that is not known; never leaves :func:`or_unknown`."""
+
+
+def certain(value: Maybe[T]) -> T:
+    """Return a known fact; end the calculation if it is unknown. Only for use within :func:`or_unknown`."""
+    if isinstance(value, Unknown):
+        raise _NotKnownError(value)
+    return value
+
+
+def or_unknown(calculation: Callable[P, T]) -> Callable[P, Maybe[T]]:
+    """Make a calculation return unknown if it meets an unknown fact."""
+
+    @functools.wraps(calculation)
+    def calculate(*args: P.args, **kwargs: P.kwargs) -> Maybe[T]:
+        try:
+            return calculation(*args, **kwargs)
+        except _NotKnownError as met:
+            found: Unknown = met.args[0]
+            return found
+
+    return calculate

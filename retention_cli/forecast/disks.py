@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.grouping import by_key
-from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.disks.disk import Disk, ceiling_bytes
 from retention_cli.forecast.rates import Span
 from retention_cli.forecast.steady import COMPACT, PartitionForecast

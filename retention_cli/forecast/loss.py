@@ -12,9 +12,8 @@ from functools import lru_cache
 from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
-from retention_cli.core.certain import certain, or_unknown
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, PartitionFacts, Sample, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Sample, Unknown, certain, or_unknown
 from retention_cli.forecast.disks import R6
 from retention_cli.forecast.rates import ENDLESS, Rate, Span, age_of, group_rate
 from retention_cli.forecast.steady import PartitionForecast, Seen, Terms, guarded

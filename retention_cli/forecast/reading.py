@@ -9,8 +9,7 @@ from typing import Final
 
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.advise.reading import read_settings
-from retention_cli.audit.log import AuditLog
-from retention_cli.audit.runs import one_by_one
+from retention_cli.audit.log import AuditLog, one_by_one
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM

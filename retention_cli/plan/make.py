@@ -24,9 +24,8 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.approval import approval_notes
-from retention_cli.plan.kept_forever import reached_by_pattern
 from retention_cli.plan.open_transactions import with_owners
-from retention_cli.plan.remote_storage import off_disks
+from retention_cli.plan.topic_notes import off_disks, reached_by_pattern
 from retention_cli.plan.unread import losing, unread_by_group
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy

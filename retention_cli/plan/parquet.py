@@ -1,4 +1,4 @@
-"""Plans as Parquet: the rows of the JSON plan as typed columns, for plans of millions of partitions.
+"""Open saved plans; those in Parquet have the rows of the JSON plan as typed columns, for millions of partitions.
 
 There are two forms, read alike. A file: rows sorted by cluster, topic and partition, and the plan's head (its JSON
 without the rows) as JSON in the file's key-value metadata, under ``kretain.plan``. A folder, as written by Spark: any
@@ -29,13 +29,16 @@ from retention_cli.plan.rows import tables_of
 from retention_cli.plan.saved import (
     Entry,
     HeadModel,
+    JsonFile,
     Plans,
     RowModel,
     SavedPlanError,
     StrictModel,
     checked,
     heads_of,
+    is_parquet,
     json_in,
+    one_cluster,
     plan_with,
     read_bytes,
 )
@@ -200,3 +203,39 @@ def _check_columns(found: Any, part: Path) -> None:
             good = types.is_list(kind) or types.is_large_list(kind)
         if not good:
             raise SavedPlanError(f"{part} is not a plan: column {name} is {kind}, not as {KEY} has it")
+
+
+PlanFile = JsonFile | ParquetPlans
+
+
+def open_plans(path: Path) -> PlanFile:
+    """Open a plan file: its head, and what reads its plans.
+
+    Raises:
+        SavedPlanError: it is unreadable, or not complete.
+        MissingPartError: it is Parquet, and pyarrow is not installed.
+    """
+    if is_parquet(path):
+        return ParquetPlans(path)
+    return JsonFile(path, json_in(read_bytes(path), path))
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a saved plan of one cluster, JSON or Parquet.
+
+    Raises:
+        SavedPlanError: it is unreadable or of another format, or has duplicate rows or impossible numbers; the text
+            names the place.
+        MissingPartError: it is Parquet, and pyarrow is not installed.
+    """
+    return plan_in(open_plans(path))
+
+
+def plan_in(file: PlanFile) -> Plan:
+    """Return the plan of one cluster in an open file.
+
+    Raises:
+        SavedPlanError: as :func:`read_plan`.
+    """
+    one_cluster(file.head, file.path)
+    return file.plans([Entry("", "", file.head)])[""]()

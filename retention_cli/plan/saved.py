@@ -1,15 +1,19 @@
-"""Read a plan from a file, and validate everything in it (docs/plan.md, Saved plans)."""
+"""Read a plan from a file, and validate everything in it (docs/plan.md, Saved plans); hand one to another process.
+
+Over Spark a plan is bytes, of which nothing is unpickled: its rows are Parquet
+(:func:`retention_cli.plan.rows.as_parquet`), the rest is JSON that is checked.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
 
 from retention_cli.core.codes import RuleName
@@ -18,7 +22,9 @@ from retention_cli.core.files import PLAN_MAX_BYTES, read_file
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed
+from retention_cli.disks.disk import DiskOutcome, Space
 from retention_cli.plan.columns import decision_of
+from retention_cli.plan.rows import decisions_in
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -251,3 +257,49 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         requester=None if head.requester is None else Signed(head.requester.key, head.requester.signature),
         saved=head._said,  # noqa: SLF001
     )
+
+
+def head_of(plan: Plan) -> str:
+    """Return a plan without its rows."""
+    return _heads().dump_json(_Head.of(plan)).decode()
+
+
+def plan_in(head: str, rows: bytes, bootstrap: str, plans: int) -> Plan:
+    """Return the plan of a cluster that is reached at ``bootstrap``. It is one of so many ``plans``.
+
+    Raises:
+        ValueError: it is no plan, or rows are missing.
+        ArrowException: the rows can't be read.
+    """
+    plan, decisions = _heads().validate_json(head).plan_without_rows(), decisions_in([rows], plans)
+    if plan.totals.partitions != len(decisions):
+        raise ValueError("rows are missing")
+    return replace(plan, bootstrap=bootstrap, topics=tuple(plan.topics), decisions=decisions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A plan without its rows. JSON has no keys that are partitions: ``replicas`` are those of each of its disks."""
+
+    plan: Plan
+    replicas: Sequence[Sequence[tuple[str, int, int]]]
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Head:
+        replicas = [[(*tp, size_bytes) for tp, size_bytes in one.disk.replicas.items()] for one in plan.disks]
+        disks = [replace(one, disk=replace(one.disk, replicas={})) for one in plan.disks]
+        return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
+
+    def plan_without_rows(self) -> Plan:
+        disks = []
+        for one, rows in zip(self.plan.disks, self.replicas, strict=True):
+            replicas = {TopicPartition(topic, number): size_bytes for topic, number, size_bytes in rows}
+            disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
+        return replace(self.plan, disks=disks)
+
+
+@cache
+def _heads() -> TypeAdapter[_Head]:
+    heads: TypeAdapter[_Head] = TypeAdapter(_Head)
+    heads.rebuild(_types_namespace={"DiskOutcome": DiskOutcome, "Space": Space})
+    return heads

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from retention_cli.policy import prices as p
 from retention_cli.policy import values as v
 from retention_cli.policy.schema_reports import (
     ApproveModel,
     AuditModel,
     CostModel,
     EvidenceModel,
+    Labels,
     NotifyModel,
     StrictModel,
 )
@@ -242,7 +242,7 @@ class EntryModel(StrictModel):
         description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs://, gs:// or "
         "abfss://; 'none' for no archive.",
     )
-    labels: p.Labels | None = Field(
+    labels: Labels | None = Field(
         default=None, description="Who owns these topics, such as {team: payments}: money is added up by label."
     )
     hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")

@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from retention_cli.policy import prices as p
 from retention_cli.policy import values as v
 from retention_cli.policy.keys import read_keys
 from retention_cli.policy.settings import DEFAULT_AUDIT_FILE_BYTES
+from retention_cli.policy.shown import shown
 from retention_cli.policy.webhook import EVENTS, Event, read_webhook
+
+_LABEL: Final = re.compile(r"\w[\w ./@-]{0,62}")
+_HIGHEST_PRICE: Final = 1e9
+
+
+def read_price(value: object) -> float:
+    """Read a price, a number from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _HIGHEST_PRICE:
+        raise ValueError(f"{shown(value)} is not a price: give a number such as 0.10")
+    return float(value)
+
+
+def read_labels(value: object) -> dict[str, str]:
+    """Read names with their values, all of a few plain characters."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{shown(value)} is not a mapping: write {{team: payments}}")  # noqa: TRY004  (as above)
+    wrong: list[v.Item] = [
+        ((), f"{shown(text)} is not a label: use up to 63 letters, digits, spaces, and . _ - / @")
+        for pair in value.items()
+        for text in pair
+        if not isinstance(text, str) or _LABEL.fullmatch(text) is None
+    ]
+    return v.right(dict(value), wrong)
+
+
+IncludedOrExcluded = Annotated[
+    str, BeforeValidator(v.word_reader("included", "excluded")), WithJsonSchema({"enum": ["included", "excluded"]})
+]
+Price = Annotated[float, BeforeValidator(read_price), WithJsonSchema({"type": "number", "minimum": 0})]
+Currency = Annotated[
+    str,
+    BeforeValidator(
+        v.text_reader(r"[^\W\d_]{1,8}|[$€£¥₹]", "{} is not a currency: give letters or a sign, such as EUR")
+    ),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 8}),
+]
+Labels = Annotated[
+    dict[str, str],
+    BeforeValidator(read_labels),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 63}}),
+]
 
 
 class StrictModel(BaseModel):
@@ -77,11 +119,6 @@ class EvidenceModel(StrictModel):
     )
 
 
-def in_short(given: Any) -> Any:
-    """Return ``evidence: URL`` as the mapping that it is short for."""
-    return {"url": given} if isinstance(given, str) else given
-
-
 class NotifyModel(StrictModel):
     """Where to post what kretain did (docs/watch.md, Notifications)."""
 
@@ -94,9 +131,9 @@ class NotifyModel(StrictModel):
 class CostModel(StrictModel):
     """What storage costs: kretain forecast then shows money (docs/forecast.md)."""
 
-    per_gib_month: p.Price = Field(alias="per.gib.month", description="What a GiB costs a month (30 days).")
-    replication: p.IncludedOrExcluded = Field(
+    per_gib_month: Price = Field(alias="per.gib.month", description="What a GiB costs a month (30 days).")
+    replication: IncludedOrExcluded = Field(
         default="included",
         description="included: the price is for a GiB with all its replicas. excluded: it is for each replica.",
     )
-    currency: p.Currency = Field(default="", description="Printed behind amounts, such as EUR.")
+    currency: Currency = Field(default="", description="Printed behind amounts, such as EUR.")

@@ -1,18 +1,23 @@
-"""Choose a command's topics: those that the policy manages and that its TOPIC arguments name. Pure."""
+"""Choose the topics that the policy manages and that TOPIC arguments name; say which entries match nothing. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import difflib
+import heapq
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from os.path import commonprefix
 from typing import Final
 
 from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
-from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.settings import Settings
+from retention_cli.policy.errors import PolicyProblem
+from retention_cli.policy.model import Entry, Policy, matches
+from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, Settings
 from retention_cli.policy.shown import plain, shown
-from retention_cli.policy.suggestions import first_few, nearest, unmatched
 
 _WITHOUT_R6: Final = Reason(
     Code.R6,
@@ -104,3 +109,116 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
         raise NothingMatchesError(*map(str, first_few(missing)))
     notes = [Reason("policy", str(problem)) for problem in missing]
     return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes
+
+
+NAMED: Final = 5
+"""How many entries get a near name. If no entry matches, as many are named and the others counted."""
+_PATTERNS: Final = 3
+"""How many patterns of an entry are shown, and compared with names."""
+_COMPARED: Final = 500
+"""How many names are compared letter by letter: twenty thousand would take seconds."""
+_SIGNS: Final = re.compile(r"[*?\[\]]")
+_BEGINS: Final = re.compile(r"\^?((?:[a-zA-Z0-9_-]|\\[.-])*)")
+"""The literal beginning of a regular expression."""
+
+
+def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
+    """Return a problem for each entry that matches none of ``names``, in the file's order."""
+    entries = policy.unmatched(names)
+    near = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
+    return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
+
+
+def names_groups(policy: Policy) -> bool:
+    """Return whether the policy itself names any group, or a pattern of groups."""
+    return bool(_required(policy) or policy.groups.start or any(some for _, some in _patterns(policy)))
+
+
+def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
+    """Return a note for each name or pattern of groups in the policy that no group of the cluster has.
+
+    A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
+    """
+    wanted = [("groups.require", one) for one in _required(policy) if one not in groups]
+    wanted += [("groups.start", one) for one, _ms in policy.groups.start if one not in groups]
+    for key, patterns in _patterns(policy):
+        wanted += [(key, one) for one in patterns if not any(matches((one,), group) for group in groups)]
+    notes = []
+    for key, name in wanted[:NAMED]:
+        near = nearest((name,), groups)
+        notes.append(
+            f"{key}: there is no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}"
+        )
+    if len(wanted) > NAMED:
+        notes.append(f"{len(wanted) - NAMED:,} more groups do not exist")
+    return notes
+
+
+def _required(policy: Policy) -> Collection[str]:
+    of_entries = (name for entry in policy.entries for name in entry.values.get("groups.require", ()))
+    return dict.fromkeys((*policy.groups.require, *of_entries))
+
+
+def _patterns(policy: Policy) -> list[tuple[str, Collection[str]]]:
+    groups = policy.groups
+    return [
+        ("groups.ignore", () if groups.ignore == DEFAULT_IGNORED_GROUPS else groups.ignore),
+        ("groups.latest", groups.latest),
+        ("groups.by.commits", groups.by_commits),
+        ("groups.stale.epochs", groups.stale_epochs),
+    ]
+
+
+def first_few(problems: list[PolicyProblem]) -> list[PolicyProblem]:
+    """Return the first few problems, and how many more there are."""
+    more = len(problems) - NAMED
+    if more <= 0:
+        return problems
+    text = f"{more:,} more {'entry matches' if more == 1 else 'entries match'} no topic"
+    return [*problems[:NAMED], PolicyProblem(problems[0].source, None, "", text)]
+
+
+def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
+    """Return the name that is most similar to one of the patterns, None if none is similar.
+
+    Of a glob, the text before its first wildcard and after its last is compared, with as much of a name.
+    """
+    best, found = 0.0, None
+    for pattern in patterns:
+        head, tail = _spelled(pattern)
+        cuts = {_cut(name, head, tail).lower(): name for name in sorted(names, reverse=True) if name[:2] != "__"}
+        spelled = (head + (tail or "")).lower()
+        likely = heapq.nlargest(_COMPARED, cuts, key=partial(_in_common, spelled)) if spelled else ()
+        for cut in difflib.get_close_matches(spelled, likely, n=1):
+            ratio = difflib.SequenceMatcher(None, spelled, cut).ratio()
+            if ratio > best:
+                best, found = ratio, cuts[cut]
+    return found
+
+
+def _spelled(pattern: str) -> tuple[str, str | None]:
+    """Return a pattern's literal beginning and end; the end is None if the pattern is a whole name."""
+    if pattern.startswith("re:"):
+        begins = _BEGINS.match(pattern, 3)
+        return (begins[1].replace("\\", "") if begins is not None else ""), ""
+    head, *more = _SIGNS.split(pattern)
+    return head, more[-1] if more else None
+
+
+def _cut(name: str, head: str, tail: str | None) -> str:
+    return name if tail is None else name[: len(head)] + name[len(name) - len(tail) :]
+
+
+def _in_common(one: str, other: str) -> int:
+    """Return how many letters two names share at their beginnings and ends: a typo changes only what is between."""
+    pairs = (one, other), (one[::-1], other[::-1])
+    return sum(len(commonprefix(pair)) for pair in pairs)  # noqa: RUF071  (letters, not paths)
+
+
+def _problem(policy: Policy, entry: Entry, near: str | None) -> PolicyProblem:
+    patterns = ", ".join(plain(one) for one in entry.match[:_PATTERNS])
+    more = len(entry.match) - _PATTERNS
+    every = f"{patterns} and {more:,} more" if more > 0 else patterns
+    hint = "" if near is None else f"; did you mean {near}?"
+    line = entry.lines.get("match", entry.line)
+    return PolicyProblem(policy.source, line, "", f"match {every} matches no topic{hint}")

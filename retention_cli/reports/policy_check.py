@@ -15,12 +15,11 @@ from retention_cli.decide.triggers.consumed import forced_retention_conflict, li
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import configured
 from retention_cli.observe.floors.kafka_groups import misnamed_groups
-from retention_cli.plan.kept_forever import reached_by_pattern
-from retention_cli.plan.remote_storage import off_disks
+from retention_cli.plan.topic_notes import off_disks, reached_by_pattern
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy, matches
+from retention_cli.policy.selection import first_few, unmatched
 from retention_cli.policy.settings import Settings
-from retention_cli.policy.suggestions import first_few, unmatched
 from retention_cli.state.policy_topic import with_live
 
 

@@ -14,8 +14,7 @@ from retention_cli.archive.positions import Positions
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
-from retention_cli.plan.reconcile import Held
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Held, Target
 from retention_cli.trim.recheck import Recheck
 
 

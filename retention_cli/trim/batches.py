@@ -24,7 +24,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount, total
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.evidence.writer import Recorder
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed

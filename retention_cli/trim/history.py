@@ -10,8 +10,7 @@ from typing import Final
 
 from retention_cli.audit.chain import Chain
 from retention_cli.audit.files import folders_with_log
-from retention_cli.audit.log import AuditLog
-from retention_cli.audit.runs import Run
+from retention_cli.audit.log import AuditLog, Run
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import timestamp

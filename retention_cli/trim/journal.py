@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from retention_cli import __version__
 from retention_cli.archive.interface import Archived, Copies
-from retention_cli.audit.chain import Link
+from retention_cli.audit.chain import Link, signature_line
 from retention_cli.audit.files import read_head
 from retention_cli.audit.lock import user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
-from retention_cli.audit.signature import signature_line
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import timestamp
 from retention_cli.plan.approval import Approval
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 from retention_cli.plan.value import Plan
 from retention_cli.trim.report import TrimReport, TrimRow
 

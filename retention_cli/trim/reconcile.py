@@ -11,8 +11,7 @@ from typing import Final
 
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition
-from retention_cli.plan.reconcile import Held, Unchanged, reconcile
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Held, Target, Unchanged, reconcile
 from retention_cli.trim.report import TrimRow, row_of
 
 PARTITIONS_A_LEADER: Final = 1_000

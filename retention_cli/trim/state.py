@@ -12,7 +12,7 @@ from typing import Self
 
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.decide.guards.limits import Amount, total
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 from retention_cli.trim.verify import Answer, Unanswered, judge
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from retention_cli.brokers.errors import NotSentError, RequestFailedError
 from retention_cli.core.model import Reason, TopicPartition
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 
 Answer = int | RequestFailedError | None

@@ -23,7 +23,7 @@ from retention_cli.engines.spark import cluster_task
 from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
-from retention_cli.plan import handover
+from retention_cli.plan import saved
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state.memories import Memories
@@ -202,6 +202,6 @@ def test_remembered_time_is_never_before_the_clients() -> None:
 def test_invalid_answer_of_a_task_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client takes no plan of which rows are missing."""
     topic = ready(engines.world)
-    monkeypatch.setattr(handover, "decisions_in", lambda _rows, _plans: ())
+    monkeypatch.setattr(saved, "decisions_in", lambda _rows, _plans: ())
     made = planned(engines, [engines.world.bootstrap], consumed(topic), [])
     assert "rows are missing" in str(made["0"])

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from kretain.embedded.errors import EmbeddedError
+from retention_cli.core.extras import how_to_add
 from retention_cli.core.files import home
-from retention_cli.core.install import how_to_add
 
 DEFAULT_VERSION = "4.4.0"
 """The Kafka that `kretain demo` and the tests run."""

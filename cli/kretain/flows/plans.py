@@ -121,6 +121,6 @@ def read_saved(path: Path, cluster: str | None) -> Plan:
         from retention_cli.engines.fleet.saved import read_one
 
         return read_one(path, cluster)
-    from retention_cli.plan.load import read_plan
+    from retention_cli.plan.parquet import read_plan
 
     return read_plan(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, number, show, size
-from retention_cli.audit.runs import Run
+from retention_cli.audit.log import Run
 from retention_cli.core.units import count
 from retention_cli.trim.history import Verified
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
 from retention_cli.brokers.security.sasl_settings import KEYTAB, PRINCIPAL, SERVICE, WHAT, KerberosSettings
+from retention_cli.core.extras import how_to_add
 from retention_cli.core.files import read_file
-from retention_cli.core.install import how_to_add
 
 _TABLE: Final = 2_529_638_912
 """The first of MIT Kerberos' error codes (krb5.h, ERROR_TABLE_BASE_krb5, without its sign)."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_heads
-from retention_cli.plan.load import PlanFile, open_plans, plan_in
-from retention_cli.plan.parquet import write_rows
+from retention_cli.plan.parquet import PlanFile, open_plans, plan_in, write_rows
 from retention_cli.plan.saved import Entry, Plans, SavedPlanError, StrictModel, checked
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 

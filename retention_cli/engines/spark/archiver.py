@@ -31,7 +31,7 @@ from retention_cli.core.units import count, timestamp
 from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 
 TASKS_A_LEADER: Final = 4
 """At most this many tasks read from one leader at once, each over its own connection."""

@@ -31,9 +31,9 @@ from retention_cli.engines.spark.jobs import ArrowTask
 from retention_cli.engines.spark.session import SparkError, scratch
 from retention_cli.engines.spark.shipping import ConnectionRef, Sent, SentFile, reader_of
 from retention_cli.observe.floors.outside import Read
-from retention_cli.plan.handover import head_of, plan_in
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.rows import as_parquet
+from retention_cli.plan.saved import head_of, plan_in
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.selection import NothingMatchesError, Selection

@@ -17,7 +17,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 import retention_cli
-from retention_cli.core.install import how_to_add
+from retention_cli.core.extras import how_to_add
 
 LOG: Final = "spark.log"
 """The file with Spark's own output, in the run's folder."""

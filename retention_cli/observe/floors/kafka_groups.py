@@ -25,8 +25,8 @@ from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.observe.lineage import EpochEnds
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.patterns import REGEX, PatternError, compiled
+from retention_cli.policy.selection import groups_not_there, names_groups
 from retention_cli.policy.settings import GroupRules
-from retention_cli.policy.suggestions import groups_not_there, names_groups
 
 CommitListener = Callable[[GroupCommits], None]
 """Called with each counted group's commits, which the fold does not keep."""

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives import serialization as ser
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import kretain
-from retention_cli.audit.signature import is_signed
+from retention_cli.audit.chain import is_signed
 from retention_cli.core.signing import Signed, check, private_key, public_key, sign, statement
 from retention_cli.plan.approval import requested
-from retention_cli.plan.load import read_plan
+from retention_cli.plan.parquet import read_plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.state import State
 from tests.support.trims import audit, read_topic

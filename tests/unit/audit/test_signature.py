@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from retention_cli.audit.chain import is_signed
 from retention_cli.audit.log import AuditLog
-from retention_cli.audit.signature import is_signed
 from retention_cli.trim.journal import AuditJournal
 from tests.support.audit_logs import BEGUN
 

@@ -18,7 +18,7 @@ from retention_cli.audit.lock import LockedError, trim_lock, user_name
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Target
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day
 from retention_cli.trim.journal import AuditJournal, new_run_name

@@ -13,8 +13,7 @@ import pytest
 from kretain import reach
 from retention_cli.core.commands import Reach, grant_line, kafka_tool, kretain
 from retention_cli.core.consumers import forget_hint, who
-from retention_cli.core.extras import MissingPartError, _part
-from retention_cli.core.install import how_to_add
+from retention_cli.core.extras import MissingPartError, _part, how_to_add
 from retention_cli.core.printable import name_in_text, shell_word
 
 REACH = Reach(

@@ -13,8 +13,7 @@ from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.disk import Blocker, Disk, DiskOutcome, Room, outcome_as_json
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.saved import read_fleet
-from retention_cli.plan.load import read_plan
-from retention_cli.plan.parquet import ParquetPlans, write_plan
+from retention_cli.plan.parquet import ParquetPlans, read_plan, write_plan
 from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy

@@ -40,7 +40,7 @@ from retention_cli.engines.fleet.planning import (
 )
 from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.engines.fleet.saved import read_fleet, read_one
-from retention_cli.plan.load import read_plan
+from retention_cli.plan.parquet import read_plan
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, as_json, plan_text
 from retention_cli.policy.fleet_file import FleetFile, FleetFileError, load_fleet, parse_fleet

@@ -18,10 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.store import Store
-from retention_cli.audit.chain import Link
+from retention_cli.audit.chain import Link, signature_line
 from retention_cli.audit.files import FILE_NAME, HEAD_NAME, read_head
 from retention_cli.audit.log import AuditLog
-from retention_cli.audit.signature import signature_line
 from retention_cli.core.state_dir import StateError
 from retention_cli.evidence.files import content_of, digest_of, part_of
 from retention_cli.evidence.verify import verify_runs

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kretain.render.money import amount, money_json
-from retention_cli.audit.runs import Run, runs_of
+from retention_cli.audit.log import Run, runs_of
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
 from retention_cli.forecast.cost import GIB, MONTH_MS, Past, added, by_consumer, by_label, stayed, topic_bill, total_of

@@ -34,7 +34,7 @@ ROOMS = (
 PURE = [
     path
     for room, but in (
-        ("core", ("clock", "files", "filesystems", "http", "install", "state_dir", "subprocesses")),
+        ("core", ("clock", "extras", "files", "filesystems", "http", "state_dir", "subprocesses")),
         ("decide", ()),
     )
     for path in sorted((ENGINE / room).rglob("*.py"))
@@ -46,7 +46,6 @@ PURE = [
             "plan/columns",
             "plan/rows",
             "plan/value",
-            "plan/target",
             "plan/reconcile",
             "trim/reconcile",
             "trim/narrow",

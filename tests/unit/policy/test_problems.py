@@ -15,8 +15,7 @@ from retention_cli.policy.errors import MOST_TOLD, PolicyError
 from retention_cli.policy.fleet_file import FleetFileError, load_fleet
 from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import Policy
-from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
-from retention_cli.policy.suggestions import groups_not_there, nearest
+from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches, groups_not_there, nearest
 from tests.support.java_stores import jks_store
 
 SECRET = "hunter2"

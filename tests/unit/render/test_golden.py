@@ -21,7 +21,7 @@ from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition
 from retention_cli.archive.compact import Compacted, Work
 from retention_cli.archive.restore import Restored
-from retention_cli.audit.runs import Run
+from retention_cli.audit.log import Run
 from retention_cli.core.model import Reason
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.disks.inventory.format import Inventory

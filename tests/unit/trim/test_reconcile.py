@@ -16,8 +16,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.plan.reconcile import Held, Unchanged, reconcile
-from retention_cli.plan.target import Target
+from retention_cli.plan.reconcile import Held, Target, Unchanged, reconcile
 from retention_cli.plan.value import Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import NothingMatchesError, Selection

@@ -30,7 +30,7 @@ from kretain.render.page.elements import (
     table,
 )
 from kretain.render.page.money import Bill, Cost, money_section
-from retention_cli.audit.runs import Run
+from retention_cli.audit.log import Run
 from retention_cli.core.model import Unknown
 from retention_cli.core.printable import shell_word
 from retention_cli.core.units import count

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from retention_cli.core.extras import how_to_add
 from retention_cli.core.files import read_file
 from retention_cli.core.grouping import in_batches
-from retention_cli.core.install import how_to_add
 from retention_cli.observe.floors.sources.interface import (
     MAX_OFFSET,
     MAX_PARTITION,
