@@ -120,13 +120,13 @@ MUTANTS: Final = (
     Mutant("G6: no percentage is too much", _LIMITS, "run.records * 100 >", "0 >"),
     Mutant(
         "restore: a group skips the record that it would have read next",
-        "archive/observed.py",
+        "archive/positions.py",
         "self._left[-1] <= archived",
         "self._left[-1] < archived",
     ),
     Mutant(
         "restore: a position in a lost log counts",
-        "archive/observed.py",
+        "archive/positions.py",
         "other = epoch is not None and",
         "other = False and",
     ),

@@ -18,10 +18,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
+from pydantic import Field, TypeAdapter
+
 FORMAT: Final = "kretain.archive/v1"
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Count = Annotated[int, Field(strict=True, ge=0)]
+Whole = Annotated[int, Field(strict=True)]
+KeyId = Annotated[str, Field(strict=True, pattern=r"^([0-9a-f]{16})?$")]
 _MANIFESTS: Final = "_manifests"
 _MANIFEST_PATH: Final = re.compile(
     r"cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
@@ -41,10 +48,10 @@ class DamagedError(ArchiveError):
 class Source:
     """The partition that records come from. The topic id excludes another topic of the same name."""
 
-    cluster_id: str
-    topic: str
-    topic_id: str
-    partition: int
+    cluster_id: Text
+    topic: Text
+    topic_id: Text
+    partition: Count
 
     @property
     def folder(self) -> str:
@@ -64,20 +71,20 @@ class FileEntry:
     ``key`` is the id of the key that it is encrypted with, "" if it is not.
     """
 
-    path: str
-    size_bytes: int
-    records: int
-    checksum: str
-    key: str = ""
+    path: Text
+    size_bytes: Count
+    records: Count
+    checksum: Text
+    key: KeyId = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A segment that was joined to a larger one: its range, and a checksum of its manifest (:func:`checksum_of`)."""
 
-    start: int
-    end: int
-    checksum: str
+    start: Count
+    end: Count
+    checksum: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +99,20 @@ class Manifest:
     """
 
     source: Source
-    start: int
-    end: int
-    partitions: int
-    written_at: str
-    leader_epoch: int
-    records: int = 0
-    content_bytes: int = 0
-    min_ms: int | None = None
-    max_ms: int | None = None
-    last_offset: int | None = None
-    last_epoch: int | None = None
+    start: Count
+    end: Count
+    partitions: Count
+    written_at: Text
+    leader_epoch: Whole
+    records: Count = 0
+    content_bytes: Count = 0
+    min_ms: Whole | None = None
+    max_ms: Whole | None = None
+    last_offset: Whole | None = None
+    last_epoch: Whole | None = None
     files: tuple[FileEntry, ...] = ()
     parts: tuple[Part, ...] = ()
-    inner: tuple[tuple[int, int], ...] = ()
+    inner: tuple[tuple[Count, Count], ...] = ()
 
     @property
     def place(self) -> Place:
@@ -223,33 +230,37 @@ def _body(one: Manifest) -> dict[str, Any]:
 
 
 def _manifest(data: Mapping[str, Any]) -> Manifest:
-    source = Source(_text(data["cluster"]), _text(data["topic"]), _text(data["topic_id"]), _count(data["partition"]))
-    start, end = _count(data["from"]), _count(data["to"])
-    path = data_path(source.partition, start, end)
+    path = data_path(data["partition"], data["from"], data["to"])
     if any(file["path"] != path for file in data["files"]) or len(data["files"]) > 1:
         raise ValueError(path)  # a manifest is input, and may name another segment's file
-    return Manifest(
-        source=source,
-        start=start,
-        end=end,
-        partitions=_count(data["partitions"]),
-        written_at=_text(data["written_at"]),
-        leader_epoch=_number(data["leader_epoch"]),
-        records=_count(data["records"]),
-        content_bytes=_count(data["content_bytes"]),
-        min_ms=_whole(data["min_timestamp"]),
-        max_ms=_whole(data["max_timestamp"]),
-        last_offset=_whole(data["last_offset"]),
-        last_epoch=_whole(data["last_leader_epoch"]),
-        files=tuple(
-            FileEntry(path, _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]), _key_id(file))
-            for file in data["files"]
-        ),
-        parts=tuple(
-            Part(_count(part["from"]), _count(part["to"]), _text(part["checksum"])) for part in data.get("parts", ())
-        ),
-        inner=tuple((_count(offset), _count(epoch)) for offset, epoch in data.get("marks", ())),
-    )
+    found = {
+        "source": {
+            "cluster_id": data["cluster"],
+            "topic": data["topic"],
+            "topic_id": data["topic_id"],
+            "partition": data["partition"],
+        },
+        "start": data["from"],
+        "end": data["to"],
+        "partitions": data["partitions"],
+        "written_at": data["written_at"],
+        "leader_epoch": data["leader_epoch"],
+        "records": data["records"],
+        "content_bytes": data["content_bytes"],
+        "min_ms": data["min_timestamp"],
+        "max_ms": data["max_timestamp"],
+        "last_offset": data["last_offset"],
+        "last_epoch": data["last_leader_epoch"],
+        "files": [{**file, "size_bytes": file["bytes"]} for file in data["files"]],
+        "parts": [{**part, "start": part["from"], "end": part["to"]} for part in data.get("parts", ())],
+        "inner": data.get("marks", ()),
+    }
+    return _form().validate_python(found)
+
+
+@cache
+def _form() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:
@@ -264,32 +275,3 @@ def _span(start: int, end: int) -> str:
 
 def _quoted(name: str) -> str:
     return quote(name, safe="-_") if name.strip(".") == "" else quote(name, safe="-_.")
-
-
-def _key_id(file: Mapping[str, Any]) -> str:
-    key = file.get("key", "")
-    if not re.fullmatch(r"([0-9a-f]{16})?", key):
-        raise ValueError(key)
-    return str(key)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError(value)
-    return value
-
-
-def _number(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(value)
-    return value
-
-
-def _count(value: object) -> int:
-    if _number(value) < 0:
-        raise ValueError(value)
-    return _number(value)
-
-
-def _whole(value: object) -> int | None:
-    return None if value is None else _number(value)

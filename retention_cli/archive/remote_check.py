@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from retention_cli.archive.catalog import stitched
-from retention_cli.archive.interface import Archived
 from retention_cli.archive.layout import ArchiveError, DamagedError, Manifest, Place, Source, checksum_of
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store, digest_of
+from retention_cli.archive.writer import Archived
 from retention_cli.core.extras import arrow
 
 

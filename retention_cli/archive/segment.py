@@ -24,8 +24,7 @@ from retention_cli.archive.layout import (
     manifest_text,
     read_manifest,
 )
-from retention_cli.archive.sealing import KeyMissingError
-from retention_cli.archive.store import Store
+from retention_cli.archive.store import KeyMissingError, Store
 from retention_cli.brokers.records import Record
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem

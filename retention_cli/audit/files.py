@@ -14,7 +14,7 @@ import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from retention_cli.audit.chain import Link, as_link, event_of, latest_of
 from retention_cli.core.state_dir import StateError, open_file, opened, sync_folder
@@ -39,8 +39,7 @@ def read_head(folder: Path) -> Link | None:
         HeadError: it can't be read, or is not valid.
     """
     try:
-        with os.fdopen(open_file(folder / HEAD_NAME, os.O_RDONLY), "rb") as handle:
-            event = event_of(handle.read(_LONGEST)) or {}
+        event = read_event(folder / HEAD_NAME)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -48,6 +47,16 @@ def read_head(folder: Path) -> Link | None:
     if (link := as_link(event.get("seq"), event.get("hash"))) is None:
         raise HeadError(f"{HEAD_NAME} is damaged")
     return link
+
+
+def read_event(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a small file, an empty one if it holds none.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with os.fdopen(open_file(path, os.O_RDONLY), "rb") as handle:
+        return event_of(handle.read(_LONGEST)) or {}
 
 
 def write_head(folder: Path, link: Link) -> None:

@@ -110,7 +110,10 @@ class AuditLog:
         Raises:
             StateError: see :meth:`events`.
         """
-        return runs_of(self.events())
+        runs: dict[str, Run] = {}
+        for event in self.events():
+            _add(runs, event)
+        return runs
 
     def trimmed_since(self, at: str) -> tuple[Amount, str | None, Amount]:
         """Return what was trimmed since a moment (ISO 8601 as kretain writes it), for the limits per day (G6).
@@ -292,14 +295,6 @@ class Run:
                     case "unverified":
                         doubtful[key] = amount
         return total((*certain, *doubtful.values()))
-
-
-def runs_of(events: Iterable[Event]) -> dict[str, Run]:
-    """Return the runs by id, in the order in which they began."""
-    runs: dict[str, Run] = {}
-    for event in events:
-        _add(runs, event)
-    return runs
 
 
 def one_by_one(events: Iterable[Event]) -> Iterator[Run]:

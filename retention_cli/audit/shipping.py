@@ -7,28 +7,26 @@ the copy reaches lies beside the log: the topic, and the number and hash of the 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from retention_cli.audit.chain import Link, as_link, event_of, hash_of, link_of
-from retention_cli.audit.files import FILE_NAME, Snapshot, closed_name, replace_file
+from retention_cli.audit.files import FILE_NAME, Snapshot, closed_name, read_event, replace_file
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.grouping import in_batches
-from retention_cli.core.state_dir import StateError, open_file
+from retention_cli.core.state_dir import StateError
 
 SHIPPED_NAME: Final = "audit.shipped"
 AT_ONCE: Final = 500
 """How many lines are sent before their acknowledgements are awaited, and the place is written down."""
 MOST_S: Final = 60.0
 """After so long (s) the rest is left for the next trim: a first copy of a log of years must not hold up a run."""
-_LONGEST: Final = 4_096
 _Place = Mapping[str, str | None]
 """The topic and its id. A topic with an unknown one (None) has no place: everything is sent."""
 
@@ -99,8 +97,7 @@ def _lines(now: Snapshot, names: Iterable[str]) -> Iterator[_Line]:
 def _reached_by(folder: Path, place: _Place) -> Link | None:
     """Return the last line that this very copy has; None if that is not known, and everything is to be sent."""
     try:
-        with os.fdopen(open_file(folder / SHIPPED_NAME, os.O_RDONLY), "rb") as handle:
-            told = event_of(handle.read(_LONGEST)) or {}
+        told = read_event(folder / SHIPPED_NAME)
         same = None not in place.values() and all(told.get(key) == value for key, value in place.items())
         return as_link(told.get("seq"), told.get("hash")) if same else None
     except OSError:

@@ -24,7 +24,7 @@ from kafka.record.util import decode_varint
 
 from retention_cli.brokers.errors import SchemaError
 from retention_cli.brokers.security.registry_settings import USER_INFO, RegistrySettings
-from retention_cli.core.extras import avro
+from retention_cli.core.extras import part
 from retention_cli.core.http import HttpError, ask, tls_context
 from retention_cli.core.json_pointer import at
 
@@ -205,7 +205,7 @@ def avro_decoder(schema: Schema) -> Decoder:
         ValueError: it is not an Avro schema.
         MissingPartError: fastavro is not installed.
     """
-    fastavro = avro("fastavro")
+    fastavro = part("avro", "fastavro")
     for name, units in _TIMES.items():
         fastavro.read.LOGICAL_READERS[f"long-{_OURS}{name}"] = lambda number, *_, units=units: number // units
     for kind in ("int", "long"):
@@ -219,7 +219,7 @@ def avro_decoder(schema: Schema) -> Decoder:
     except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not an Avro schema that can be read ({type(error).__name__})") from None
     # Compiled code has no limit of recursion: a value that is nested deeply enough would end the process.
-    read = avro("fastavro._read_py" if walk.recursive else "fastavro").schemaless_reader
+    read = part("avro", "fastavro._read_py" if walk.recursive else "fastavro").schemaless_reader
 
     def decode(raw: bytes, path: Sequence[str]) -> Any:
         value = io.BytesIO(raw)
@@ -311,9 +311,9 @@ def protobuf_decoder(schema: Schema) -> Decoder:
         ValueError: the schema or one that it imports can't be read.
         MissingPartError: Google's library is not installed.
     """
-    pools = avro("google.protobuf.descriptor_pool")
-    classes = avro("google.protobuf.message_factory")
-    failed = avro("google.protobuf.message").DecodeError
+    pools = part("avro", "google.protobuf.descriptor_pool")
+    classes = part("avro", "google.protobuf.message_factory")
+    failed = part("avro", "google.protobuf.message").DecodeError
     pool = pools.DescriptorPool()
     try:
         file = pool.FindFileByName(_add(schema, "", pool, set()))
@@ -337,7 +337,7 @@ def protobuf_decoder(schema: Schema) -> Decoder:
 
 def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
     """Add a schema's file to a pool after those that it imports; return its name there."""
-    file = avro("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(base64.b64decode(schema.text))
+    file = part("avro", "google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(base64.b64decode(schema.text))
     file.name = name or file.name or "schema.proto"
     if file.name in added:
         return str(file.name)
@@ -370,7 +370,7 @@ def _message_indexes(raw: bytes) -> tuple[list[int], int]:
 
 
 def _at(found: Any, path: Sequence[str]) -> Any:
-    message = avro("google.protobuf.message").Message
+    message = part("avro", "google.protobuf.message").Message
     for name in path:
         if isinstance(found, message):
             field, found = {one[0].name: one for one in found.ListFields()}[name]

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
 
@@ -20,58 +20,31 @@ class MissingPartError(Exception):
     """An optional part of kretain is not installed; the text says how to get it."""
 
 
+_NEEDS: Final = {
+    "parquet": "Parquet needs pyarrow: {}",
+    "pandas": "to_pandas needs pandas: {}",
+    "aws": "AWS credentials need botocore: {}",
+    "report": "plots need matplotlib: {}",
+    "metrics": "metrics need prometheus_client: {}, or --listen off",
+    "avro": "event times in Avro and Protobuf need fastavro and protobuf: {}",
+}
+
+
+def part(extra: str, module: str) -> Any:
+    """Return a module of an extra's libraries, such as ``pandas``.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPartError(f"{_NEEDS[extra].format(how_to_add(extra))} ({error})") from None
+
+
 def arrow(module: str = "pyarrow") -> Any:
-    """Return pyarrow, or one of its modules (``pyarrow.parquet``, ``pyarrow.fs``).
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part(module, "Parquet needs pyarrow", "parquet")
-
-
-def pandas() -> Any:
-    """Return pandas.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part("pandas", "to_pandas needs pandas", "pandas")
-
-
-def botocore(module: str = "botocore.session") -> Any:
-    """Return a module of botocore.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part(module, "AWS credentials need botocore", "aws")
-
-
-def plots(module: str = "matplotlib.figure") -> Any:
-    """Return a module of matplotlib.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part(module, "plots need matplotlib", "report")
-
-
-def prometheus() -> Any:
-    """Return prometheus_client.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part("prometheus_client", "metrics need prometheus_client", "metrics", ", or --listen off")
-
-
-def avro(module: str) -> Any:
-    """Return fastavro or protobuf, or a module of theirs.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    return _part(module, "event times in Avro and Protobuf need fastavro and protobuf", "avro")
+    """Return pyarrow, or one of its modules (``pyarrow.parquet``, ``pyarrow.fs``); see :func:`part`."""
+    return part("parquet", module)
 
 
 def require_spark() -> None:
@@ -83,13 +56,6 @@ def require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPartError(f"--spark needs PySpark: {how_to_add('spark')} (without {', '.join(missing)})")
-
-
-def _part(module: str, need: str, extra: str, otherwise: str = "") -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingPartError(f"{need}: {how_to_add(extra)}{otherwise} ({error})") from None
 
 
 def how_to_add(extra: str) -> str:

@@ -24,9 +24,7 @@ from retention_cli.observe.floors.kafka_groups import misnamed_groups
 from retention_cli.observe.floors.outside import Read, owns
 from retention_cli.observe.request import FullRead, Observation
 from retention_cli.plan.approval import approval_notes
-from retention_cli.plan.open_transactions import with_owners
-from retention_cli.plan.topic_notes import off_disks, reached_by_pattern
-from retention_cli.plan.unread import losing, unread_by_group
+from retention_cli.plan.notes import losing, off_disks, reached_by_pattern, unread_by_group, with_owners
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches

@@ -24,8 +24,7 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.file_problems import parquet_problem
 from retention_cli.core.files import open_regular
 from retention_cli.core.model import Decision
-from retention_cli.plan.columns import CLUSTER, NAMES, SAVED, schema
-from retention_cli.plan.rows import tables_of
+from retention_cli.plan.rows import CLUSTER, NAMES, SAVED, schema, tables_of
 from retention_cli.plan.saved import (
     Entry,
     HeadModel,

@@ -23,8 +23,7 @@ from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.signing import Signed
 from retention_cli.disks.disk import DiskOutcome, Space
-from retention_cli.plan.columns import decision_of
-from retention_cli.plan.rows import decisions_in
+from retention_cli.plan.rows import decision_of, decisions_in
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)

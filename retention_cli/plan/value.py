@@ -14,8 +14,7 @@ from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.signing import Signed
 from retention_cli.core.units import timestamp
-from retention_cli.plan.columns import row_as_json
-from retention_cli.plan.rows import having
+from retention_cli.plan.rows import having, row_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it

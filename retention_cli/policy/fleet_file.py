@@ -139,17 +139,19 @@ def load_fleet(path: Path) -> FleetFile:
     """
     try:
         text, digest = read_text_file(path)
+        return parse_fleet(text, str(path), digest, path.parent)
     except PolicyError as error:
         raise FleetFileError(error.problems) from None
-    return parse_fleet(text, str(path), digest, path.parent)
 
 
 def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
-    """Validate a fleet file's text; relative paths in it are relative to ``folder``. See :func:`load_fleet`."""
-    try:
-        document = read_document(text, source)
-    except PolicyError as error:
-        raise FleetFileError(error.problems) from None
+    """Validate a fleet file's text; relative paths in it are relative to ``folder``. See :func:`load_fleet`.
+
+    Raises:
+        FleetFileError: it is invalid.
+        PolicyError: it is not YAML.
+    """
+    document = read_document(text, source)
     if not isinstance(document.data, dict):
         raise FleetFileError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
     problems = [*document.problems]

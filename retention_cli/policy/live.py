@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -153,11 +153,23 @@ def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveM
         return LiveMessage(
             topic, message, {}, {}, ("sets nothing: a message without a value (a tombstone) takes settings back",)
         )
+    unmarked = "the policy file does not mark {} as cluster for it"
+    values, wrong = _checked(written, marked, unmarked.format, _NAMED)
+    return LiveMessage(topic, message, written, values, tuple(wrong))
+
+
+def _checked(
+    settings: Mapping[str, Any], marked: Collection[str], unmarked: Callable[[str], str], most: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the values that are right, and what is wrong; ``unmarked`` says what, of a key that is not marked.
+
+    Keys that can't live in the policy topic are counted after so many problems: there may be a hundred thousand.
+    """
     values: dict[str, Any] = {}
     wrong: list[str] = []
     more = 0
-    for key, value in written.items():
-        if key not in LIVE_KEYS and len(wrong) >= _NAMED:  # there may be a hundred thousand of them
+    for key, value in settings.items():
+        if key not in LIVE_KEYS and len(wrong) >= most:
             more += 1
             continue
         try:
@@ -166,10 +178,10 @@ def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveM
             wrong.append(str(error))
             continue
         if key not in marked:
-            wrong.append(f"the policy file does not mark {key} as cluster for it")
+            wrong.append(unmarked(key))
     if more:
         wrong.append(f"{more:,} more of its keys can't live in the policy topic")
-    return LiveMessage(topic, message, written, values, tuple(wrong))
+    return values, wrong
 
 
 def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
@@ -253,14 +265,9 @@ def last_message(messages: Sequence[Message], policy: Policy | None, topic: str)
 
 def valid_settings(policy: Policy | None, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return those settings, as written, that may count: the others hold the topic."""
-    marked, found = _marked(policy, topic), {}
-    for key in marked & settings.keys():
-        try:
-            check_value(key, settings[key])
-        except LiveValueError:
-            continue
-        found[key] = settings[key]
-    return found
+    marked = _marked(policy, topic)
+    values, _wrong = _checked(settings, marked, str, len(settings))
+    return {key: settings[key] for key in values if key in marked}
 
 
 def check_topic(topic: str) -> None:
@@ -279,16 +286,11 @@ def check_settings(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
     Raises:
         LiveEditError: they may not, or a value is wrong; the text names every problem.
     """
-    problems = []
-    marked = policy.live_keys(topic)
-    for key, value in new.items():
-        try:
-            check_value(key, value)
-        except LiveValueError as error:
-            problems.append(str(error))
-            continue
-        if key not in marked:
-            problems.append(f"{_why_not(policy, topic, key)}; write {key}: cluster in the entry that matches it")
+
+    def unmarked(key: str) -> str:
+        return f"{_why_not(policy, topic, key)}; write {key}: cluster in the entry that matches it"
+
+    _values, problems = _checked(new, policy.live_keys(topic), unmarked, len(new))
     if problems:
         raise LiveEditError("; ".join(problems))
 

@@ -190,20 +190,16 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             None if model.evidence.sign is None else beside(folder, model.evidence.sign),
         ),
         approve=None if model.approve is None else _approve(model.approve, folder),
-        notify=_notify(model.notify, folder),
-        prices=_prices(model.cost),
+        notify=NotifyRules()
+        if model.notify is None
+        else NotifyRules(model.notify.url, tuple(dict.fromkeys(model.notify.events)), folder),
+        prices=None
+        if model.cost is None
+        else Prices(model.cost.per_gib_month, model.cost.replication == "excluded", model.cost.currency),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
         archive_keys=tuple(str(folder / one) for one in model.archive_key),
     )
-
-
-def _notify(model: NotifyModel | None, folder: Path) -> NotifyRules:
-    return NotifyRules() if model is None else NotifyRules(model.url, tuple(dict.fromkeys(model.events)), folder)
-
-
-def _prices(model: CostModel | None) -> Prices | None:
-    return None if model is None else Prices(model.per_gib_month, model.replication == "excluded", model.currency)
 
 
 def _approve(model: ApproveModel, folder: Path) -> ApproveRules:
@@ -328,18 +324,9 @@ def problems_of(
             ]
             continue
         said = texts.get(item["type"]) or schema_problem(item)
-        if _value_at(document.data, path) is None and item["type"] != "missing":
+        if item["input"] is None:
             if path and isinstance(path[-1], str):  # "has no value" was said of the key
                 continue
             said = "an entry is empty: remove its dash, or fill it in"
         found.append(PolicyProblem(document.source, document.line_of(path), key, said))
     return found
-
-
-def _value_at(data: Any, path: tuple[str | int, ...]) -> Any:
-    for part in path:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return data
-    return data

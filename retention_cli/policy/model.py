@@ -129,10 +129,6 @@ class Policy:
     live: LiveSettings = field(default_factory=LiveSettings)
     archive_keys: tuple[str, ...] = ()
 
-    def with_live(self, live: LiveSettings) -> Policy:
-        """Return this policy with the policy topic's values for the keys marked ``cluster``."""
-        return replace(self, live=live)
-
     def with_one_off(self, one_off: OneOff) -> Policy:
         """Return this policy overridden by flags; if one of them is a trigger, without its own triggers (R1 to R7)."""
         disks = replace(self.disks, percent=None, watermarks=()) if one_off.any_trigger else self.disks

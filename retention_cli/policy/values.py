@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -44,42 +45,38 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _in_range(amount: int, value: object) -> int:
-    if amount < 0:
-        raise ValueError(f"{shown(value)} is negative")
-    if amount > _LARGEST:
-        raise ValueError(f"{shown(value)} is more than Kafka allows")
-    return amount
+def quantity_reader(
+    parse: Callable[[str], int], wanted: str, *, unit: int = 1, least: int = 0
+) -> Callable[[object], int]:
+    """Return what reads a quantity: a number is so many ``unit``, a string has its own unit and is parsed.
 
-
-def duration_reader(unit_ms: int, *, infinite: bool = False) -> Callable[[object], int]:
-    """Return what reads a duration to ms, of a number so many ms each; ``infinite`` lets −1 be."""
+    ``least`` is the smallest; −1 is Kafka's own word for no limit.
+    """
 
     def read(value: object) -> int:
         if (number := _number(value)) is not None:
-            return -1 if infinite and number == -1 else _in_range(number * unit_ms, value)
-        if isinstance(value, str):
-            return _in_range(parse_duration_ms(short(value)), value)
-        raise ValueError(f"{shown(value)} is not a duration: give a whole number, or a string such as '3d'")
-
-    return read
-
-
-def bytes_reader(least: int) -> Callable[[object], int]:
-    """Return what reads a size in bytes, so large at least; −1 is Kafka's own word for no limit."""
-
-    def read(value: object) -> int:
-        if (number := _number(value)) is not None:
-            size = number if number == -1 == least else _in_range(number, value)
+            amount = number if number == -1 == least else number * unit
         elif isinstance(value, str):
-            size = _in_range(parse_bytes(short(value)), value)
+            amount = parse(short(value))
         else:
-            raise ValueError(f"{shown(value)} is not a size: give a whole number of bytes, or a string such as '50GiB'")
-        if size < least:
+            raise ValueError(f"{shown(value)} is not {wanted}")
+        if amount < min(least, 0):
+            raise ValueError(f"{shown(value)} is negative")
+        if amount > _LARGEST:
+            raise ValueError(f"{shown(value)} is more than Kafka allows")
+        if amount < least:
             raise ValueError(f"{shown(value)} is too small: a byte at least")
-        return size
+        return amount
 
     return read
+
+
+_duration: Final = partial(
+    quantity_reader, parse_duration_ms, "a duration: give a whole number, or a string such as '3d'"
+)
+_bytes: Final = partial(
+    quantity_reader, parse_bytes, "a size: give a whole number of bytes, or a string such as '50GiB'"
+)
 
 
 def read_percent(value: object) -> float:
@@ -287,7 +284,7 @@ def read_command(value: object) -> list[str]:
     return list(value)
 
 
-_size: Final = bytes_reader(0)
+_size: Final = _bytes()
 _DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
 
 
@@ -338,19 +335,19 @@ def _count(least: int) -> dict[str, Any]:
 
 _STRINGS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
-Milliseconds = Annotated[int, BeforeValidator(duration_reader(1)), WithJsonSchema(_schema("milliseconds"))]
+Milliseconds = Annotated[int, BeforeValidator(_duration()), WithJsonSchema(_schema("milliseconds"))]
 RetentionMs = Annotated[
     int,
-    BeforeValidator(duration_reader(1, infinite=True)),
+    BeforeValidator(_duration(least=-1)),
     WithJsonSchema(_schema("milliseconds, -1 for none", infinite=True)),
 ]
-Minutes = Annotated[int, BeforeValidator(duration_reader(60_000)), WithJsonSchema(_schema("minutes"))]
-Hours = Annotated[int, BeforeValidator(duration_reader(3_600_000)), WithJsonSchema(_schema("hours"))]
+Minutes = Annotated[int, BeforeValidator(_duration(unit=60_000)), WithJsonSchema(_schema("minutes"))]
+Hours = Annotated[int, BeforeValidator(_duration(unit=3_600_000)), WithJsonSchema(_schema("hours"))]
 _SIZE: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}
 Bytes = Annotated[int, BeforeValidator(_size), WithJsonSchema(_SIZE)]
 SomeBytes = Annotated[
     int,
-    BeforeValidator(bytes_reader(1)),
+    BeforeValidator(_bytes(least=1)),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
 ]
 Percent = Annotated[
@@ -367,7 +364,7 @@ Percent = Annotated[
 ]
 RetentionBytes = Annotated[
     int,
-    BeforeValidator(bytes_reader(-1)),
+    BeforeValidator(_bytes(least=-1)),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": -1}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
 ]
 Ceiling = Annotated[

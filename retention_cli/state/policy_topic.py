@@ -31,7 +31,7 @@ def with_live(reader: ClusterReader, policy: Policy) -> Policy:
 
     Settings that can't be read are unknown, and hold the topics that need them.
     """
-    return policy.with_live(read_live(reader, policy)) if policy.any_live else policy
+    return replace(policy, live=read_live(reader, policy)) if policy.any_live else policy
 
 
 def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:

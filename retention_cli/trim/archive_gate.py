@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from retention_cli.archive.interface import Archived, Archiver, Copies, failed
 from retention_cli.archive.layout import ArchiveError
 from retention_cli.archive.positions import Positions
+from retention_cli.archive.writer import Archived, Archiver, Copies, failed
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress

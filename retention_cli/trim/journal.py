@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from retention_cli import __version__
-from retention_cli.archive.interface import Archived, Copies
+from retention_cli.archive.writer import Archived, Copies
 from retention_cli.audit.chain import Link, signature_line
 from retention_cli.audit.files import read_head
 from retention_cli.audit.lock import user_name

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from retention_cli.archive.interface import Archiver, ArchiverFor
+from retention_cli.archive.writer import Archiver, ArchiverFor
 from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.audit.shipping import ship

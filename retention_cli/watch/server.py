@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from retention_cli.core.extras import prometheus
+from retention_cli.core.extras import part
 from retention_cli.watch.board import Board
 from retention_cli.watch.metrics import registry_of
 
@@ -128,7 +128,7 @@ class Server:
 
 
 def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
-    metrics = prometheus().make_wsgi_app(registry_of(board))
+    metrics = part("metrics", "prometheus_client").make_wsgi_app(registry_of(board))
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         match environ.get("PATH_INFO"):

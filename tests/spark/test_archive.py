@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.archive import interface
+from retention_cli.archive import writer
 from retention_cli.archive.segment import SegmentSize
 from retention_cli.archive.store import Store
 from retention_cli.engines.spark import archiver
@@ -124,7 +124,7 @@ def test_archive_invisible_to_the_client_holds(
     topic = filled(world)
     here = tmp_path / "here"
     here.mkdir()
-    monkeypatch.setattr(interface, "Store", lambda _url, **_keys: Store(str(here)))
+    monkeypatch.setattr(writer, "Store", lambda _url, **_keys: Store(str(here)))
     reason = reason_held(world, trim, topic, tmp_path / "there")
     assert "storage that this machine and all executors share" in reason
     assert len(archived(tmp_path / "there", topic)) == 1_200
@@ -149,7 +149,7 @@ def test_file_damaged_after_the_tasks_read_back_is_found_by_the_client(
             file.write_bytes(content)
             return super().digest(path)
 
-    monkeypatch.setattr(interface, "Store", Harmed)
+    monkeypatch.setattr(writer, "Store", Harmed)
     reason = reason_held(world, trim, topic, place)
     assert "CRC checksum" in reason or "damaged" in reason
 

@@ -15,8 +15,8 @@ from retention_cli.core.model import Action, Decision, Reason
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.engines.fleet.saved import write_fleet
-from retention_cli.plan.columns import row_as_json, schema
 from retention_cli.plan.parquet import HEAD_FILE
+from retention_cli.plan.rows import row_as_json, schema
 from retention_cli.plan.value import Plan
 from retention_cli.trim.report import TrimReport, row_of
 

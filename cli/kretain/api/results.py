@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
 from kretain.api.errors import translated
-from retention_cli.core.extras import pandas
+from retention_cli.core.extras import part
 from retention_cli.core.model import Reason
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Result(Sequence[Row]):
             KretainError: pandas is not installed.
         """
         with translated():
-            frames = pandas()
+            frames = part("pandas", "pandas")
         frame = frames.DataFrame(list(map(dict, self._rows)), dtype=object)
         whole = [name for name in frame if {*map(type, frame[name])} - {type(None)} == {int}]
         return frame.astype(dict.fromkeys(whole, "Int64"))

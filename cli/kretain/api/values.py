@@ -15,11 +15,11 @@ from kretain.api.notebook import plan_html
 from kretain.errors import Exit, worst
 from kretain.flows.trims import code_of
 from retention_cli.core.codes import Code, RuleName
-from retention_cli.core.extras import arrow, pandas
+from retention_cli.core.extras import arrow, part
 from retention_cli.core.model import Action, Reason
 from retention_cli.core.units import timestamp
-from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json, schema
 from retention_cli.plan.parquet import KEY
+from retention_cli.plan.rows import CLUSTER, SAVED, Column, row_as_json, schema
 from retention_cli.plan.value import Plan as EnginePlan
 from retention_cli.plan.value import as_json, head_as_json, plan_text, totals_as_json
 from retention_cli.policy.settings import OneOff
@@ -199,7 +199,7 @@ def _table(
 def _frame(table: pa.Table) -> pd.DataFrame:
     """Return a table as a DataFrame. Integers stay integers: as floats, offsets above 2⁵³ would be others."""
     with translated():
-        frames, types = pandas(), arrow()
+        frames, types = part("pandas", "pandas"), arrow()
     return table.to_pandas(types_mapper={types.int32(): frames.Int32Dtype(), types.int64(): frames.Int64Dtype()}.get)
 
 

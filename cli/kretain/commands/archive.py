@@ -11,8 +11,7 @@ from kretain.options.common import Common, Output, OutputOption, command, new_ap
 from kretain.options.rules import topic_argument
 
 if TYPE_CHECKING:
-    from retention_cli.archive.catalog import ArchivedPartition
-    from retention_cli.archive.compact import Work
+    from retention_cli.archive.catalog import ArchivedPartition, Work
     from retention_cli.archive.store import Store
 
 app = new_app("List, verify and compact archives of trimmed records.")
@@ -87,9 +86,8 @@ def compact(
     from kretain.flows.trims import must_confirm
     from kretain.options.common import now_ms
     from kretain.render.archive import print_compacted
-    from retention_cli.archive.catalog import read_catalog
-    from retention_cli.archive.compact import Compacted, plan_compaction
-    from retention_cli.archive.compact import compact as run_compaction
+    from retention_cli.archive.catalog import Compacted, plan_compaction, read_catalog
+    from retention_cli.archive.catalog import compact as run_compaction
     from retention_cli.core.progress import adding
     from retention_cli.core.units import count, format_time
 

@@ -14,7 +14,7 @@ from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from kretain.flows.inventory import InventoryOption
-    from retention_cli.archive.interface import Archiver, ArchiverFor
+    from retention_cli.archive.writer import Archiver, ArchiverFor
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
     from retention_cli.engines.fleet.planning import Engine

@@ -9,8 +9,7 @@ from dataclasses import asdict, astuple
 from typing import Any, Final
 
 from kretain.render.output import BLANK, Column, Line, Part, Table, heading, moment, number, print_parts, show, size
-from retention_cli.archive.catalog import ArchivedPartition
-from retention_cli.archive.compact import Compacted, Work
+from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
 from retention_cli.archive.layout import Source
 from retention_cli.archive.restore import Job, Restored
 from retention_cli.archive.restore_groups import GroupPlan

@@ -11,7 +11,7 @@ from kretain.render.output import BLANK, Line, Part, is_terminal, show
 from retention_cli.core.model import ANCIENT_MS, Unknown, known
 from retention_cli.core.units import format_duration, format_time, timestamp
 from retention_cli.decide.decision import Weighed
-from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.rows import row_as_json
 from retention_cli.reports.explain import Explained, cutoff_ms, why
 
 SHOWN: Final = 8

@@ -29,8 +29,7 @@ from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_age, format_duration, format_time
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
-from retention_cli.plan.columns import NAMES, row_as_json
-from retention_cli.plan.rows import TopicRows, by_topic, having, held_back_by, most_important
+from retention_cli.plan.rows import NAMES, TopicRows, by_topic, having, held_back_by, most_important, row_as_json
 from retention_cli.plan.value import NO_FILE, Plan, Totals, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 

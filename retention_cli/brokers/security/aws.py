@@ -105,7 +105,7 @@ def read_aws(bootstrap: str, options: Mapping[str, str]) -> AwsIdentity:
         SettingsError: an option is not supported.
         MissingPartError: botocore is not installed.
     """
-    extras.botocore()
+    extras.part("aws", "botocore.session")
     if not set(options) <= {*_OPTIONS, *_WITHOUT_EFFECT}:  # not named: in a damaged line it may be a secret
         raise SettingsError(
             f"sasl.jaas.config: of AWS's options, {', '.join(_OPTIONS)} can be used: write keys into an AWS profile"
@@ -141,7 +141,7 @@ def sign_in(identity: AwsIdentity) -> tuple[Signer, float]:
 
 
 def _signed_in(identity: AwsIdentity) -> tuple[Signer, float]:
-    session = extras.botocore().Session(profile=identity.profile)
+    session = extras.part("aws", "botocore.session").Session(profile=identity.profile)
     region = identity.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if not region:
         raise SettingsError("no AWS region in the brokers' names: set AWS_REGION, or region in the AWS profile")

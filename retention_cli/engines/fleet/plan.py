@@ -9,7 +9,7 @@ from typing import Any
 
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
-from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.rows import row_as_json
 from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, totals_as_json
 
 

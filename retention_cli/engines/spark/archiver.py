@@ -16,11 +16,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.archive.interface import Archived, Archiver, failed
 from retention_cli.archive.layout import ArchiveError, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, StoppedError, check_report
 from retention_cli.archive.segment import SegmentSize
-from retention_cli.archive.writer import archive_range
+from retention_cli.archive.writer import Archived, Archiver, archive_range, failed
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError
@@ -77,7 +76,7 @@ class SparkArchiver(Archiver):
     def copy(
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
     ) -> dict[TopicPartition, Archived | Reason]:
-        """Archive each partition up to its target; see :class:`retention_cli.archive.interface.Archiver`."""
+        """Archive each partition up to its target; see :class:`retention_cli.archive.writer.Archiver`."""
         result: dict[TopicPartition, Archived | Reason] = {}
         requests = []
         for tp, (url, target) in wanted.items():

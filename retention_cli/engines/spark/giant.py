@@ -45,9 +45,8 @@ from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.plan.make import Decided, PlanJob, plan_of, with_live
+from retention_cli.plan.notes import losing, reached_by_pattern, unread_by_group
 from retention_cli.plan.rows import decisions_in, having
-from retention_cli.plan.topic_notes import reached_by_pattern
-from retention_cli.plan.unread import losing, unread_by_group
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.selection import check_matches
 from retention_cli.state.handover import Handed

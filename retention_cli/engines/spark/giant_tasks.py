@@ -41,7 +41,7 @@ from retention_cli.observe.floors.kafka_groups import GroupReader
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
 from retention_cli.plan.make import decide_all, managed_records
-from retention_cli.plan.open_transactions import with_owners
+from retention_cli.plan.notes import with_owners
 from retention_cli.plan.rows import as_parquet
 from retention_cli.plan.value import Totals
 from retention_cli.state.handover import Handed, HandedMemories

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.archive.catalog import ArchivedPartition, read_catalog, stitched, verify_catalog
-from retention_cli.archive.compact import compact, plan_compaction
+from retention_cli.archive.catalog import (
+    ArchivedPartition,
+    compact,
+    plan_compaction,
+    read_catalog,
+    stitched,
+    verify_catalog,
+)
 from retention_cli.archive.layout import ArchiveError, Manifest, Source, checksum_of, manifest_text
 from retention_cli.archive.segment import DEFAULT_SIZE, SegmentBuilder, SegmentSize, commit, records_of
 from retention_cli.archive.store import Store

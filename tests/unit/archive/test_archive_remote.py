@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive import remote_check as elsewhere
-from retention_cli.archive.interface import Archived
 from retention_cli.archive.layout import ArchiveError, Manifest, Place, Source
 from retention_cli.archive.remote_check import NotingStore, RemoteReport, check_report
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store
+from retention_cli.archive.writer import Archived
 from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
 from tests.support.archives import SOURCE, sample, written
 

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.archive.catalog import read_catalog, verify_catalog
-from retention_cli.archive.compact import compact, plan_compaction
+from retention_cli.archive.catalog import compact, plan_compaction, read_catalog, verify_catalog
 from retention_cli.archive.layout import ArchiveError, DamagedError
-from retention_cli.archive.sealing import KeyMissingError, Keys
 from retention_cli.archive.segment import records_of, verify_files
-from retention_cli.archive.store import Store
+from retention_cli.archive.store import KeyMissingError, Keys, Store
 from tests.support.archives import AT, SOURCE, sample, written
 
 

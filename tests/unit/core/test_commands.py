@@ -13,7 +13,7 @@ import pytest
 from kretain import reach
 from retention_cli.core.commands import Reach, grant_line, kafka_tool, kretain
 from retention_cli.core.consumers import forget_hint, who
-from retention_cli.core.extras import MissingPartError, _part, how_to_add
+from retention_cli.core.extras import MissingPartError, how_to_add, part
 from retention_cli.core.printable import name_in_text, shell_word
 
 REACH = Reach(
@@ -82,5 +82,8 @@ def test_install_hint_matches_the_installer(
 
 
 def test_missing_package_is_named_with_the_install_command() -> None:
-    with pytest.raises(MissingPartError, match=r"it needs x: pip install .*\[all\]', or do without \(No module named"):
-        _part("no_such_module", "it needs x", "all", ", or do without")
+    with pytest.raises(
+        MissingPartError,
+        match=r"metrics need prometheus_client: pip install .*\[metrics\]', or --listen off \(No module named",
+    ):
+        part("metrics", "no_such_module")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kretain.render.money import amount, money_json
-from retention_cli.audit.log import Run, runs_of
+from retention_cli.audit.log import Run, one_by_one
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
 from retention_cli.forecast.cost import GIB, MONTH_MS, Past, added, by_consumer, by_label, stayed, topic_bill, total_of
@@ -33,7 +33,7 @@ def ran(rule: str | None = None, outcome: str = "trimmed", **row: Any) -> list[R
     """A run that trimmed 100 bytes of one partition at AT."""
     one = batch(1, 0)
     one["partitions"] = [{**one["partitions"][0], "topic_id": "id", "rule": rule, **row}]
-    return [*runs_of([BEGUN, one, result(1, {0: outcome})]).values()]
+    return [*one_by_one([BEGUN, one, result(1, {0: outcome})])]
 
 
 @pytest.mark.parametrize(

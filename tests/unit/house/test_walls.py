@@ -43,7 +43,6 @@ PURE = [
     ENGINE / f"{name}.py"
     for name in (
         *(
-            "plan/columns",
             "plan/rows",
             "plan/value",
             "plan/reconcile",

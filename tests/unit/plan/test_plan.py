@@ -15,13 +15,27 @@ from hypothesis import strategies as st
 from retention_cli.brokers.log_offsets import OpenTransaction
 from retention_cli.core.model import Decision, Reason, TopicFacts
 from retention_cli.observe.floors.fold import Commit
-from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json
-from retention_cli.plan.open_transactions import owner_text, with_owners
+from retention_cli.plan.notes import (
+    GoneCommits,
+    lost_of,
+    owner_text,
+    reached_by_pattern,
+    unread_by_group,
+    with_owners,
+)
 from retention_cli.plan.parquet import read_plan
-from retention_cli.plan.rows import StoredDecisions, as_parquet, decisions_in, having, most_important
+from retention_cli.plan.rows import (
+    COLUMNS,
+    NAMES,
+    StoredDecisions,
+    as_parquet,
+    decision_of,
+    decisions_in,
+    having,
+    most_important,
+    row_as_json,
+)
 from retention_cli.plan.saved import RowModel, SavedPlanError
-from retention_cli.plan.topic_notes import reached_by_pattern
-from retention_cli.plan.unread import GoneCommits, lost_of, unread_by_group
 from retention_cli.plan.value import Totals, as_json, delete_records_json, plan_text
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, policy, topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retention_cli.core.model import TopicFacts
-from retention_cli.plan.topic_notes import OffDisks, off_disks
+from retention_cli.plan.notes import OffDisks, off_disks
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, topic
 

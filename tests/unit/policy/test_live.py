@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,7 +112,7 @@ def test_any_error_in_the_last_message_holds_the_topic(wrong: object, why: str) 
         assert [text.startswith(f"_kretain_policy-0 offset {at}, for topic journal: {why}") for text in texts] == [True]
         assert "so the topic is held: correct the message with kretain policy set" in texts[0]
         assert values(*before, wrong) == {}
-        settings = POLICY.with_live(live_settings(POLICY, messages(*before, wrong))).settings_for("journal")
+        settings = replace(POLICY, live=live_settings(POLICY, messages(*before, wrong))).settings_for("journal")
         assert settings is not None
         assert settings.unsettled is not None
 
@@ -236,7 +237,7 @@ def test_any_message_bytes_give_settings_or_a_hold(raw: bytes) -> None:
             checks(key, value, raw)
     for policy in (POLICY, EVERY):
         live = live_settings(policy, [Message(0, 7, b"journal", raw)])
-        settings = policy.with_live(live).settings_for("journal")
+        settings = replace(policy, live=live).settings_for("journal")
         assert settings is not None
         unset = policy is EVERY and settings.unsettled is not None  # a guard that has no message yet holds, too
         assert unset or (settings.unsettled is not None) == ("journal" in live.unsettled)
@@ -381,7 +382,7 @@ def test_live_guard_that_was_never_set_holds() -> None:
     )
 
     def settings(*said_so_far: object) -> Settings | None:
-        return policy.with_live(live_settings(policy, messages(*said_so_far))).settings_for("journal")
+        return replace(policy, live=live_settings(policy, messages(*said_so_far))).settings_for("journal")
 
     unset, off, set_ = (
         settings(),

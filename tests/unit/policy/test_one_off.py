@@ -175,7 +175,7 @@ def test_unreadable_live_message_holds_despite_one_off_flags(key: str, flag: str
     why = Unknown.because("policy-topic", "is not JSON")
     live = LiveSettings(unread=why) if unread else LiveSettings(unsettled={"flights": why}, unread=None)
     flags = {**FLAGS, "--unconsumed": {"unconsumed": "trim"}}[flag]
-    run = marked(key).with_one_off(OneOff(**flags)).with_live(live)
+    run = replace(marked(key).with_one_off(OneOff(**flags)), live=live)
     assert settings(run).unsettled == why
 
 
@@ -185,7 +185,7 @@ def test_live_trigger_is_off_and_live_guard_stays_under_a_one_off_flag(key: str,
     """A live value is not laid over a flag either."""
     value = {"retention.commitoffset.enable": True, "unconsumed": "trim"}.get(key, 7)
     live = LiveSettings({"flights": {key: Origin(value, "_kretain_policy-0 offset 3")}}, unread=None)
-    run = marked(key).with_one_off(OneOff(**FLAGS[flag])).with_live(live)
+    run = replace(marked(key).with_one_off(OneOff(**FLAGS[flag])), live=live)
     kept: dict[str, Any] = {"unconsumed": {"unconsumed": "trim"}, "retention.min.wallclock.ms": {"min_wallclock_ms": 7}}
     assert settings(run) == replace(Settings(named_in_full=True), **{**kept.get(key, {}), **ASKED[flag]})
 
@@ -193,14 +193,14 @@ def test_live_trigger_is_off_and_live_guard_stays_under_a_one_off_flag(key: str,
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("key", sorted(LIVE_KEYS))
 def test_unset_live_guard_holds_and_unset_live_trigger_does_not(key: str, flag: str) -> None:
-    run = marked(key).with_one_off(OneOff(**FLAGS[flag])).with_live(LiveSettings(unread=None))
+    run = replace(marked(key).with_one_off(OneOff(**FLAGS[flag])), live=LiveSettings(unread=None))
     assert (settings(run).unsettled is not None) == (key == "retention.min.wallclock.ms")
     assert ((run.origins("flights") or {})[key].value is LIVE) == (key not in TRIGGER_KEYS)
 
 
 def test_one_off_flag_overrides_a_live_value() -> None:
     live = LiveSettings({"flights": {"unconsumed": Origin("trim", "_kretain_policy-0 offset 3")}}, unread=None)
-    run = policy("unconsumed: cluster").with_one_off(OneOff(unconsumed="hold", older_than_ms=5)).with_live(live)
+    run = replace(policy("unconsumed: cluster").with_one_off(OneOff(unconsumed="hold", older_than_ms=5)), live=live)
     assert settings(run).unconsumed == "hold"
 
 

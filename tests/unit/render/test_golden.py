@@ -18,8 +18,7 @@ from kretain.render import advise, archive, consumers, disks, explain, forecast,
 from kretain.render import output as rendering
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
-from retention_cli.archive.catalog import ArchivedPartition
-from retention_cli.archive.compact import Compacted, Work
+from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
 from retention_cli.archive.restore import Restored
 from retention_cli.audit.log import Run
 from retention_cli.core.model import Reason

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive.catalog import stitched
-from retention_cli.archive.interface import Archived, Archiver
 from retention_cli.archive.layout import ArchiveError, Manifest, Source
 from retention_cli.archive.positions import Positions
+from retention_cli.archive.writer import Archived, Archiver
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound

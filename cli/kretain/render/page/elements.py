@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from retention_cli.core.extras import plots
+from retention_cli.core.extras import part
 from retention_cli.core.printable import printable
 from retention_cli.policy.shown import short
 
@@ -238,7 +238,7 @@ def bars(
         axes.spines["left"].set_visible(False)
         axes.grid(visible=True, axis="x", linewidth=0.6)
         axes.xaxis.set_major_formatter(_in_short())
-        axes.xaxis.set_major_locator(plots("matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
+        axes.xaxis.set_major_locator(part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
         axes.set_xlabel(_name(unit))
         if len(parts) > 1:
             _legend(axes, len(parts))
@@ -263,7 +263,7 @@ def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: s
         axes.set_ylim(bottom=0)
         axes.set_ylabel(_name(unit))
         axes.grid(visible=True, axis="y", linewidth=0.6)
-        dates = plots("matplotlib.dates")
+        dates = part("report", "matplotlib.dates")
         locator = dates.AutoDateLocator(minticks=3, maxticks=8)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
@@ -291,10 +291,10 @@ def _chart(label: str, height: float, draw: Callable[[Any], None]) -> Element:
     """Return a chart as an element: only what draws, with the page's settings and colors and no others."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hide its notes about the font cache
     text = io.BytesIO()
-    with plots("matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
+    with part("report", "matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
-        figure = plots().Figure(figsize=(8.6, height), layout="constrained")
-        axes = figure.subplots()
+        figure = part("report", "matplotlib.figure").Figure(figsize=(8.6, height), layout="constrained")
+        axes = figure.subpart("report", "matplotlib.figure")
         figure.patch.set_visible(False)
         axes.patch.set_visible(False)
         axes.tick_params(length=0)
@@ -326,7 +326,7 @@ def _in_short() -> Any:
         size, letter = next((unit for unit in units if value >= unit[0]), (0, ""))
         return f"{value / (size or 1):g}{letter}"
 
-    return plots("matplotlib.ticker").FuncFormatter(text)
+    return part("report", "matplotlib.ticker").FuncFormatter(text)
 
 
 def _cleaned(one: ET.Element) -> Element:
