@@ -77,12 +77,12 @@ class Wanted:
 class Job:
     """A restore that may proceed. ``warnings`` are shown before the user confirms; ``resumes``: a run has begun it.
 
-    ``starts`` has the target's partitions. ``there``: the target is not empty, so its groups alone are to be reset.
+    ``source`` is the archived topic, by its first partition. ``starts`` has the target's partitions. ``there``: the
+    target is not empty, so its groups alone are to be reset.
     """
 
     wanted: Wanted
-    cluster_id: str
-    topic_id: str
+    source: Source
     target_id: str
     pieces: dict[int, list[Piece]]
     starts: dict[int, int]
@@ -90,11 +90,6 @@ class Job:
     resumes: bool
     warnings: tuple[str, ...] = ()
     there: bool = False
-
-    @property
-    def source(self) -> Source:
-        """The archived topic, by its first partition."""
-        return Source(self.cluster_id, self.wanted.topic, self.topic_id, 0)
 
     @property
     def partitions(self) -> list[int]:
@@ -169,8 +164,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
     there = not (empty or resumes or wanted.append)
     return Job(
         wanted,
-        source.cluster_id,
-        source.topic_id,
+        source,
         target.topic_id,
         pieces,
         starts,

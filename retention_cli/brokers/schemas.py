@@ -26,7 +26,7 @@ from retention_cli.brokers.errors import SchemaError
 from retention_cli.brokers.security.registry_settings import USER_INFO, RegistrySettings
 from retention_cli.core.extras import part
 from retention_cli.core.http import HttpError, ask, tls_context
-from retention_cli.core.json_pointer import at
+from retention_cli.core.json_values import at
 
 TIMEOUT_S: Final = 8.0
 """The longest that a request may take, from looking up the name to the last byte."""

@@ -61,25 +61,23 @@ def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
         OSError: it can't be opened, or is something else.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
-    try:
-        refuse_odd(handle, pipes=pipes)
-    except OSError:
-        os.close(handle)
-        raise
+    refuse_odd(handle, pipes=pipes)
     return os.fdopen(handle, "rb")
 
 
 def refuse_odd(handle: int, *, pipes: bool = False) -> None:
-    """Check that an open file is a regular file, or a pipe if ``pipes`` are allowed.
+    """Check that an open file is a regular file, or a pipe if ``pipes`` are allowed; close anything else.
 
     Raises:
         OSError: it is a folder, a pipe, a socket or a device.
     """
     mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode) or (pipes and stat.S_ISFIFO(mode)):
+        return
+    os.close(handle)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
-        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+    raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
 
 
 class FileError(Exception):

@@ -171,16 +171,12 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-class _AsItIs(urllib.request.HTTPErrorProcessor):
-    """Takes any status for an answer, but for redirects that are followed."""
-
-    def __init__(self, *, follows: bool) -> None:
-        self._follows = follows
+class _OnlyRedirects(urllib.request.HTTPErrorProcessor):
+    """Has redirects followed; any other status is an answer."""
 
     def http_response(self, request: Any, response: Any) -> Any:
-        if self._follows and response.status in (301, 302, 303, 307, 308):
-            return super().http_response(request, response)
-        return response
+        redirects = response.status in (301, 302, 303, 307, 308)
+        return super().http_response(request, response) if redirects else response
 
     https_response = http_response
 
@@ -208,9 +204,7 @@ def _opener(watch: _Watch, tls: ssl.SSLContext | None, *, follows: bool) -> urll
         urllib.request.UnknownHandler(),
         Plain(),
         Tls(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        *((_Redirects(),) if follows else ()),
-        _AsItIs(follows=follows),
+        *((urllib.request.HTTPDefaultErrorHandler(), _Redirects(), _OnlyRedirects()) if follows else ()),
     ):
         opener.add_handler(one)
     return opener

@@ -69,11 +69,7 @@ def open_file(path: Path, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from None
         raise
-    try:
-        refuse_odd(handle)
-    except OSError:
-        os.close(handle)
-        raise
+    refuse_odd(handle)
     return handle
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from retention_cli.core.json_pointer import at, tokens_of
+from retention_cli.core.json_values import at, tokens_of
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.policy.settings import EventSource
 

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import heapq
 import io
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
@@ -108,29 +105,6 @@ IN_MEMORY: Final = 50_000
 _ROWS_AT_A_TIME: Final = 5_000
 _ORDER: Final = ("trim", "hold", "keep", "skip")
 """The actions, those that matter most first."""
-
-
-@dataclass(slots=True)
-class TopicRows:
-    """What a topic's decisions come to: how many there are, and what keeps how many from being trimmed further.
-
-    ``records`` and ``size_bytes`` (None: unknown) are what would go. ``held`` counts :func:`held_back_by`.
-    """
-
-    topic: str
-    actions: Counter[str] = field(default_factory=Counter)
-    records: int = 0
-    size_bytes: int | None = 0
-    held: Counter[str] = field(default_factory=Counter)
-
-    def add(self, one: Decision) -> None:
-        """Add a decision."""
-        self.actions[one.action] += 1
-        self.held.update(held_back_by(one))
-        if one.action == "trim":
-            self.records += one.records
-            known = self.size_bytes is not None and one.size_bytes is not None
-            self.size_bytes = (self.size_bytes or 0) + (one.size_bytes or 0) if known else None
 
 
 class StoredDecisions(Sequence[Decision]):
@@ -235,15 +209,6 @@ def most_important(decisions: Iterable[Decision], count: int) -> list[Decision]:
 def _importance(one: Decision) -> tuple[int, int, str, int]:
     """Return the sort key of what matters: the largest trims, then holds, then the rest; of equal ones the first."""
     return _ORDER.index(one.action), -one.records, one.topic, one.partition
-
-
-def by_topic(decisions: Iterable[Decision]) -> Iterator[TopicRows]:
-    """Yield what each topic's decisions come to; a topic's decisions are together."""
-    for topic, rows in groupby(decisions, key=lambda one: one.topic):
-        found = TopicRows(topic)
-        for one in rows:
-            found.add(one)
-        yield found
 
 
 def held_back_by(one: Decision) -> list[str]:

@@ -6,15 +6,17 @@ A plan is a list of requests. A trim decides again, and uses the smaller of the 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.signing import Signed
 from retention_cli.core.units import timestamp
-from retention_cli.plan.rows import having, row_as_json
+from retention_cli.plan.rows import having, held_back_by, row_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
@@ -85,6 +87,21 @@ class Totals:
             self.unconsumed + other.unconsumed,
             all(one.size_exact for one in (self, other) if one.trim) and self.trim + other.trim > 0,
         )
+
+
+class TopicRows(NamedTuple):
+    """What a topic's decisions come to, and what keeps how many from being trimmed further (:func:`held_back_by`)."""
+
+    topic: str
+    totals: Totals
+    held: Counter[str]
+
+
+def by_topic(decisions: Iterable[Decision]) -> Iterator[TopicRows]:
+    """Yield what each topic's decisions come to; a topic's decisions are together."""
+    for topic, rows in groupby(decisions, key=lambda one: one.topic):
+        some = list(rows)
+        yield TopicRows(topic, Totals.of(some), Counter(by for one in some for by in held_back_by(one)))
 
 
 @dataclass(frozen=True, slots=True)

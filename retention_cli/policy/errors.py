@@ -27,20 +27,14 @@ class PolicyProblem:
         return f"{place}: {plain(self.key)}: {self.text}" if self.key else f"{place}: {self.text}"
 
 
-def lines_of(problems: Sequence[PolicyProblem]) -> list[str]:
-    """Return a line for each of the first problems, and one that counts the others."""
-    lines = [str(problem) for problem in problems[:MOST_TOLD]]
-    if (more := len(problems) - MOST_TOLD) > 0:
-        lines.append(f"{problems[0].source}: … and {count(more, 'more problem')}: fix these first")
-    return lines
-
-
 class FileError(Exception):
-    """A file of settings can't be used. ``problems`` are in the file's order, at least one."""
+    """A file of settings can't be used. ``problems`` are in its order, at least one; ``lines`` show the first."""
 
     def __init__(self, problems: Sequence[PolicyProblem]) -> None:
         self.problems = list(problems)
-        self.lines = lines_of(self.problems)
+        self.lines = [str(problem) for problem in self.problems[:MOST_TOLD]]
+        if (more := len(self.problems) - MOST_TOLD) > 0:
+            self.lines.append(f"{self.problems[0].source}: … and {count(more, 'more problem')}: fix these first")
         super().__init__("; ".join(self.lines))
 
 

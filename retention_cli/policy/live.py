@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from retention_cli.core.file_problems import json_problem, schema_problem
+from retention_cli.core.json_values import JsonContentError, parse_json
 from retention_cli.core.model import Reason, Unknown
-from retention_cli.core.strict_json import JsonContentError, parse_json
 from retention_cli.policy.model import COMMITOFFSET_TIMES, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin

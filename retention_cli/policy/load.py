@@ -37,7 +37,7 @@ from retention_cli.policy.schema_reports import (
     NotifyModel,
 )
 from retention_cli.policy.settings import ApproveRules, AuditRules, DiskRules, FloorSource, GroupRules, Limits, Prices
-from retention_cli.policy.webhook import NotifyRules
+from retention_cli.policy.urls import NotifyRules
 from retention_cli.policy.yaml_file import Document, read_document
 
 _ENABLE: Final = "retention.commitoffset.enable"

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any, Final, Literal, cast
 
 from retention_cli.core.model import Reason, Unknown
-from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.patterns import REGEX, compiled
 from retention_cli.policy.settings import (
@@ -27,7 +26,7 @@ from retention_cli.policy.settings import (
     UntilConsumed,
     event_source,
 )
-from retention_cli.policy.webhook import NotifyRules
+from retention_cli.policy.urls import NONE, NotifyRules
 
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's time has three keys, the finest unit first: in one entry the finer wins."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from fnmatch import translate
-from typing import Any, Protocol
 
 from retention_cli.policy.shown import short, shown
 
@@ -17,16 +16,8 @@ class PatternError(ValueError):
     """A pattern that is not a regular expression; the text names it, bounded, and says why."""
 
 
-class Pattern(Protocol):
-    """A compiled glob or regular expression."""
-
-    def fullmatch(self, text: str) -> Any:
-        """Return a match if the whole text matches, otherwise None."""
-        ...
-
-
 @functools.lru_cache(maxsize=4096)
-def compiled(pattern: str) -> Pattern:
+def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a glob, or ``re:`` and a regular expression.
 
     Regular expressions are RE2's, as in Kafka's own group protocol (KIP-848): whatever the pattern and the name
@@ -42,7 +33,7 @@ def compiled(pattern: str) -> Pattern:
     options = re2.Options()
     options.log_errors = False
     try:
-        found: Pattern = re2.compile(pattern.removeprefix(REGEX), options)
+        found: re.Pattern[str] = re2.compile(pattern.removeprefix(REGEX), options)
     except (re2.error, UnicodeEncodeError) as error:
         said = error.args[0] if isinstance(error, re2.error) and error.args else str(error)
         why = short(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said))

@@ -11,7 +11,7 @@ from retention_cli.policy import values as v
 from retention_cli.policy.keys import read_keys
 from retention_cli.policy.settings import DEFAULT_AUDIT_FILE_BYTES
 from retention_cli.policy.shown import shown
-from retention_cli.policy.webhook import EVENTS, Event, read_webhook
+from retention_cli.policy.urls import EVENTS, Event, read_webhook
 
 _LABEL: Final = re.compile(r"\w[\w ./@-]{0,62}")
 _HIGHEST_PRICE: Final = 1e9

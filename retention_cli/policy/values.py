@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, WithJsonSchema
 
 from retention_cli.core.units import parse_bytes, parse_duration_ms, parse_time_ms
-from retention_cli.policy.archive_url import NONE, SCHEMES, ArchiveUrlError, check_url
 from retention_cli.policy.errors import ItemsError
 from retention_cli.policy.patterns import compiled
 from retention_cli.policy.settings import EVENT_SOURCES, event_source
 from retention_cli.policy.shown import short, shown
+from retention_cli.policy.urls import NONE, SCHEMES, check_url
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state", "_kretain_protected")
@@ -245,7 +245,7 @@ def read_place(value: object) -> str:
         if urlsplit(value).scheme not in _HTTP:
             check_url(value.replace("hdfs:///", "hdfs://default/", 1))  # a client's own default is good here
             return value
-    except ArchiveUrlError as error:
+    except ValueError as error:
         text = str(error)
         if "which is none of" in text:
             text = f"starts with {urlsplit(value).scheme}://, which is none of {', '.join((*SCHEMES[:-1], *_HTTP))}"

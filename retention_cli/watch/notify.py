@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
-from retention_cli.policy.webhook import Event, NotifyRules, WebhookError
+from retention_cli.policy.urls import Event, NotifyRules, WebhookError
 from retention_cli.trim.report import TrimReport
 
 TIMEOUT_S: Final = 5.0

@@ -16,7 +16,7 @@ from typing import Final
 from retention_cli.core.model import Reason
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
-from retention_cli.policy.webhook import NotifyRules
+from retention_cli.policy.urls import NotifyRules
 from retention_cli.trim.batches import StopError
 
 SETTLES_S: Final = 5.0

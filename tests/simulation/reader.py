@@ -20,7 +20,7 @@ from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.consumers import key_of
-from retention_cli.core.json_pointer import at
+from retention_cli.core.json_values import at
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors import outside
 from retention_cli.observe.floors.sources.interface import Consumer, Reach, SourceError

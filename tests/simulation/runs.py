@@ -13,9 +13,9 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.evidence.verify import verify_runs
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
-from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
+from retention_cli.policy.urls import NONE
 from retention_cli.state.memories import Memories
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import TrimJob, carry_out

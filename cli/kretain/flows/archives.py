@@ -19,11 +19,11 @@ def archive_url(text: str) -> str:
     Raises:
         UsageError: it is not a URL or path, or contains a password; the text does not repeat it.
     """
-    from retention_cli.policy.archive_url import ArchiveUrlError, check_url
+    from retention_cli.policy.urls import check_url
 
     try:
         return check_url(text if "://" in text else str(Path(text).absolute()))
-    except ArchiveUrlError as error:
+    except ValueError as error:
         raise UsageError(f"the archive's URL {error}") from None
 
 
@@ -71,8 +71,8 @@ def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
         UsageError: there is no policy, or it has no URL.
         PolicyError: the policy is invalid.
     """
-    from retention_cli.policy.archive_url import NONE
     from retention_cli.policy.load import load_policy
+    from retention_cli.policy.urls import NONE
 
     if policy is None:
         raise UsageError("say where the archive is: a URL (a path has a slash: ./archive), or a policy that names one")

@@ -11,7 +11,7 @@ from kretain.errors import RefusedError, line_of, tell
 from retention_cli.core.errors import Refusal
 
 if TYPE_CHECKING:
-    from retention_cli.policy.webhook import NotifyRules
+    from retention_cli.policy.urls import NotifyRules
     from retention_cli.trim.report import TrimReport
 
 

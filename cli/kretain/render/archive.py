@@ -216,7 +216,7 @@ def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *
     records = sum(one.records for one in done.partitions)
     head = {
         "format": "kretain.restore/v1",
-        "source": {"cluster": job.cluster_id, "topic": job.wanted.topic, "topic_id": job.topic_id},
+        "source": {"cluster": job.source.cluster_id, "topic": job.wanted.topic, "topic_id": job.source.topic_id},
         "target": {"topic": job.wanted.target, "topic_id": job.target_id},
         "dry_run": dry_run,
         "finished": done.finished,
@@ -272,6 +272,6 @@ def question(job: Job, bootstrap: str) -> str:
     """Return the question to ask before anything is written."""
     what = "Resume restoring" if job.resumes else "Restore"
     return (
-        f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.topic_id}) to topic "
+        f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.source.topic_id}) to topic "
         f"{job.wanted.target} at {bootstrap}?"
     )

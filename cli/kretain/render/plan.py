@@ -29,8 +29,8 @@ from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_age, format_duration, format_time
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
-from retention_cli.plan.rows import NAMES, TopicRows, by_topic, having, held_back_by, most_important, row_as_json
-from retention_cli.plan.value import NO_FILE, Plan, Totals, delete_records_json, head_as_json
+from retention_cli.plan.rows import NAMES, having, held_back_by, most_important, row_as_json
+from retention_cli.plan.value import NO_FILE, Plan, TopicRows, Totals, by_topic, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
@@ -307,7 +307,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
         (name, topic)
         for name, one in fleet.plans.items()
         for topic in by_topic(one.decisions)
-        if topic.actions["trim"] or topic.actions["hold"]
+        if topic.totals.trim or topic.totals.hold
     )
     shown = list(islice(topics, SHOWN + 1))
     if not shown:
@@ -321,7 +321,7 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
                 nsmallest(
                     MOST,
                     ((next(places), one) for one in chain(shown, topics)),
-                    key=lambda row: (-row[1][1].records, -row[1][1].actions["hold"], row[0]),
+                    key=lambda row: (-row[1][1].totals.records, -row[1][1].totals.hold, row[0]),
                 ),
                 key=lambda row: row[0],
             )
@@ -340,13 +340,13 @@ def _topics(fleet: FleetPlan) -> Iterator[Part]:
             (
                 cluster,
                 one.topic,
-                *map(number, (one.actions.total(), one.actions["trim"], one.actions["hold"], one.records)),
-                size(one.size_bytes),
+                *map(number, (one.totals.partitions, one.totals.trim, one.totals.hold, one.totals.records)),
+                size(one.totals.size_bytes),
                 _most_held(one),
             )
             for cluster, one in shown
         ],
-        ["yellow" if one.actions["trim"] else "magenta" if one.actions["hold"] else None for _, one in shown],
+        ["yellow" if one.totals.trim else "magenta" if one.totals.hold else None for _, one in shown],
     )
 
 

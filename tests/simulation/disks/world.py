@@ -17,10 +17,10 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import FullRead
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
-from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
+from retention_cli.policy.urls import NONE
 from retention_cli.state.memories import Memories
 from retention_cli.trim.run import TrimJob, carry_out
 from tests.simulation.clients import SimBrokerClock, SimClock, SimDeleter

@@ -20,7 +20,7 @@ from retention_cli.brokers.schemas import SchemaRegistry
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.brokers.security.registry_settings import RegistrySettings
 from retention_cli.core.extras import MissingPartError
-from retention_cli.core.json_pointer import tokens_of
+from retention_cli.core.json_values import tokens_of
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.settings import event_source
 from tests.support.java_stores import key_pem, self_signed

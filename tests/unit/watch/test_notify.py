@@ -10,7 +10,7 @@ import pytest
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.webhook import EVENTS, NotifyRules
+from retention_cli.policy.urls import EVENTS, NotifyRules
 from retention_cli.trim.report import TrimReport, row_of
 from retention_cli.watch.notify import DAY_MS, TIMEOUT_S, Held, Notice, Notifier, body, of_report
 from tests.support.webhook import Webhook

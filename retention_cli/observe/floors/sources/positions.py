@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from retention_cli.core.strict_json import JsonContentError, parse_json
+from retention_cli.core.json_values import JsonContentError, parse_json
 from retention_cli.core.units import UnitError, format_age, parse_time_ms
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, Position, SourceError
 from retention_cli.policy.shown import shown

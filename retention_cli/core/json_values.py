@@ -1,8 +1,10 @@
-"""JSON that others wrote: nothing twice, and no NaN. Pure."""
+"""JSON that others wrote: nothing twice, and no NaN; and JSON pointers (RFC 6901) into its values. Pure."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 
@@ -35,3 +37,23 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(word: str) -> NoReturn:
     raise JsonContentError(word)
+
+
+@lru_cache
+def tokens_of(pointer: str) -> tuple[str, ...]:
+    """Return a pointer's names and indexes, from outside in."""
+    return tuple(one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:])
+
+
+def at(found: Any, tokens: Sequence[str]) -> Any:
+    """Return what is at a place in a value.
+
+    Raises:
+        LookupError, TypeError, ValueError: nothing is there.
+    """
+    for name in tokens:
+        if isinstance(found, list):
+            found = found[int(name)] if name.isascii() and name.isdigit() else None
+        else:
+            found = found[name]
+    return found

@@ -1,0 +1,143 @@
+"""The URLs that a policy names: an archive's, with never a secret in it, and a webhook's, which is a secret itself.
+
+An archive's URL appears in plans, reports, the audit log and error texts. So anything that could be a password is
+refused before it is repeated, and an error names parts of a URL, never the whole. A webhook's is never repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, get_args
+from urllib.parse import parse_qsl, urlsplit
+
+from retention_cli.core.files import read_file
+
+NONE: Final = "none"
+"""The word that turns off an archive that an earlier entry set."""
+SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss", "gcs")
+_AZURE: Final = ("abfs", "abfss")
+_CONTAINER: Final = re.compile(r"[a-z0-9-]+@[a-z0-9]+(\.[a-z0-9-]+)+")
+_PARAMETERS: Final = frozenset(
+    {
+        *("region", "scheme", "endpoint_override", "allow_bucket_creation", "tls_verify_certificates"),
+        *("replication", "buffer_size", "default_block_size", "user"),
+        *("blob_storage_authority", "dfs_storage_authority"),
+        *("project_id", "retry_limit_seconds", "default_bucket_location"),
+    }
+)
+"""The query parameters of pyarrow's file systems that are not secret."""
+
+
+def check_url(text: str) -> str:
+    """Return the URL without a trailing slash.
+
+    Raises:
+        ValueError: it has an unknown scheme, is not an absolute path, or may hold a user or a password.
+    """
+    if not text.strip() or text != text.strip() or not text.isprintable():
+        raise ValueError("is not a URL: give a path such as /archive, or s3://bucket/folder")
+    if "://" not in text:
+        if not text.startswith("/"):
+            raise ValueError("is not absolute: give a path from the root, such as /archive, or a URL")
+        return text.rstrip("/") or "/"
+    try:
+        parts = urlsplit(text)
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        raise ValueError("is not a URL that can be read") from None
+    if parts.scheme not in SCHEMES:
+        raise ValueError(f"starts with {parts.scheme}://, which is none of {', '.join(SCHEMES[:-1])}")
+    azure = parts.scheme in _AZURE
+    if azure and not _CONTAINER.fullmatch(parts.netloc):
+        raise ValueError("is not Azure's form: write abfss://container@account.dfs.core.windows.net/folder")
+    if text.count("@") > azure:  # a password may hold a slash, and then the host does not begin where it seems to
+        raise ValueError(
+            "holds an @, as if it named a user or a password: take them out, and leave it to the environment's own "
+            "credentials (such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, "
+            "AZURE_STORAGE_KEY, a Kerberos ticket)"
+        )
+    if not _PARAMETERS.issuperset(name for name, _value in parameters):
+        raise ValueError(
+            f"has a parameter that is none of {', '.join(sorted(_PARAMETERS))}; credentials come from the environment"
+        )
+    if parts.fragment:
+        raise ValueError("has a part behind #, which means nothing here")
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ValueError("names a host: a file's URL has three slashes, file:///archive")
+        if not parts.path.startswith("/") or parts.query:
+            raise ValueError("is not a file's URL: write file:///archive")
+    elif not parts.netloc:
+        raise ValueError(f"names no {'bucket' if parts.scheme in ('s3', 'gs', 'gcs') else 'name node'}")
+    return text if parts.query else text.rstrip("/") if parts.path.strip("/") or parts.netloc else text
+
+
+Event = Literal["trimmed", "held", "refused", "failed"]
+EVENTS: Final[tuple[Event, ...]] = get_args(Event)
+_WRITE: Final = "write https://…, env:NAME or file:PATH"
+
+
+class WebhookError(ValueError):
+    """The webhook's URL is not usable; the text quotes no part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyRules:
+    """What the policy says of notifications.
+
+    ``url`` is an address, ``env:NAME`` or ``file:PATH``; empty: none. ``folder`` is what a relative PATH starts from.
+    """
+
+    url: str = field(default="", repr=False)
+    events: tuple[Event, ...] = EVENTS
+    folder: Path = field(default_factory=Path)
+
+    def address(self) -> str:
+        """Return the webhook's URL, read from its variable or file.
+
+        Raises:
+            WebhookError: it is missing, or not a URL.
+        """
+        kind, _, name = self.url.partition(":")
+        if kind == "env":
+            if name not in os.environ:
+                raise WebhookError(f"notify.url: the variable {name} is not set")
+            return _checked(os.environ[name].strip(), f"notify.url: the variable {name}")
+        if kind == "file":
+            try:
+                text = read_file(self.folder / name).decode("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "is not text"
+                raise WebhookError(f"notify.url: {self.folder / name}: {why}") from None
+            return _checked(text, f"notify.url: {self.folder / name}")
+        return self.url
+
+
+def read_webhook(value: object) -> str:
+    """Return ``notify.url`` as the file has it.
+
+    Raises:
+        WebhookError: it is neither a URL nor the place of one.
+    """
+    if not isinstance(value, str):
+        raise WebhookError(f"is not text: {_WRITE}")
+    kind, _, name = value.partition(":")
+    if kind in ("env", "file"):
+        if not name or not name.isprintable() or name.startswith("//"):
+            raise WebhookError(f"names no {'variable' if kind == 'env' else 'file'}: {_WRITE}")
+        return value
+    return _checked(value, "")
+
+
+def _checked(url: str, where: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not re.fullmatch(r"[!-~]+", url) or "@" in parts.netloc:  # a password would not be sent
+        raise WebhookError(f"{where} is not a webhook's URL: {_WRITE}".lstrip())
+    return url
