@@ -19,6 +19,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Record
 from retention_cli.brokers.resetter import GroupResetter
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.progress import Progress, adding, silent
@@ -60,11 +61,8 @@ class GroupPlan:
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Return the offsets to commit, by group and partition."""
-        found: dict[str, dict[int, int]] = {}
-        for row in self.rows:
-            if row.offset is not None:
-                found.setdefault(row.group, {})[row.partition] = row.offset
-        return found
+        new = by_key((row.group, (row.partition, row.offset)) for row in self.rows if row.offset is not None)
+        return {group: dict(offsets) for group, offsets in new.items()}
 
 
 def choose(reader: ClusterReader, store: Store, job: Job) -> GroupPlan:

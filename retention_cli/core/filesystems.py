@@ -9,6 +9,21 @@ from urllib.parse import parse_qsl, urlsplit
 from retention_cli.core.extras import arrow
 
 _DOCS: Final = "See docs/archive.md"
+_HADOOP: Final = (
+    ("libjvm", f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"),
+    (
+        "Unable to load libhdfs",
+        f"HDFS needs Hadoop's libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME names where it is. {_DOCS}",
+    ),
+    (
+        "HDFS connection failed",
+        (
+            "Hadoop's client does not start, or knows no such place: CLASSPATH must begin with the folder of "
+            f"hdfs-site.xml and name every jar (`hadoop classpath --glob`). {_DOCS}"
+        ),
+    ),
+)
+"""What pyarrow says where a part of Hadoop's client is missing, with every path that it tried; and what to do."""
 
 
 class FilesystemError(Exception):
@@ -32,8 +47,8 @@ def connect(url: str) -> tuple[Any, str]:
             return fs.HadoopFileSystem("default"), url.removeprefix("hdfs://")
         found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
     except (OSError, ValueError, NotImplementedError) as error:
-        shown = url.partition("?")[0]
-        raise FilesystemError(_without_hadoop(str(error)) or " ".join(str(error).split()).replace(url, shown)) from None
+        said = " ".join(str(error).split()).replace(url, url.partition("?")[0])
+        raise FilesystemError(next((ours for theirs, ours in _HADOOP if theirs in said), said)) from None
     return found, base
 
 
@@ -60,17 +75,3 @@ def _azure(fs: Any, url: str) -> tuple[Any, str]:
         dfs_storage_scheme=given.get("scheme", "https"),
     )
     return found, f"{container}{parts.path}".rstrip("/")
-
-
-def _without_hadoop(said: str) -> str | None:
-    """Return what to do if a part of Hadoop's client is missing, else None: pyarrow lists every path that it tried."""
-    if "libjvm" in said:
-        return f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"
-    if "Unable to load libhdfs" in said:
-        return f"HDFS needs Hadoop's libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME names where it is. {_DOCS}"
-    if "HDFS connection failed" in said:
-        return (
-            "Hadoop's client does not start, or knows no such place: CLASSPATH must begin with the folder of "
-            f"hdfs-site.xml and name every jar (`hadoop classpath --glob`). {_DOCS}"
-        )
-    return None

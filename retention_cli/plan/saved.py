@@ -290,10 +290,13 @@ class _Head:
         return cls(replace(plan, decisions=(), counted=plan.totals, disks=disks), replicas)
 
     def plan_without_rows(self) -> Plan:
-        disks = []
-        for one, rows in zip(self.plan.disks, self.replicas, strict=True):
-            replicas = {TopicPartition(topic, number): size_bytes for topic, number, size_bytes in rows}
-            disks.append(replace(one, disk=replace(one.disk, replicas=replicas)))
+        disks = [
+            replace(
+                one,
+                disk=replace(one.disk, replicas={TopicPartition(topic, number): size for topic, number, size in rows}),
+            )
+            for one, rows in zip(self.plan.disks, self.replicas, strict=True)
+        ]
         return replace(self.plan, disks=disks)
 
 

@@ -129,17 +129,13 @@ def latest_messages(messages: Iterable[Message]) -> tuple[dict[str, Message], li
         key = message.key or b""
         last.pop(key, None)
         last[key] = message
-    found: dict[str, Message] = {}
-    notes: list[Reason] = []
-    for key, message in last.items():
-        topic = key.decode("utf-8", "replace")
-        if message.value is None:
-            continue
-        if is_topic_name(topic):
-            found[topic] = message
-        else:
-            notes.append(Reason("policy-topic", f"{message.place}: its key is not a topic name; ignored"))
-    return found, notes
+    current = [(key.decode("utf-8", "replace"), one) for key, one in last.items() if one.value is not None]
+    notes = [
+        Reason("policy-topic", f"{one.place}: its key is not a topic name; ignored")
+        for topic, one in current
+        if not is_topic_name(topic)
+    ]
+    return {topic: one for topic, one in current if is_topic_name(topic)}, notes
 
 
 def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveMessage:

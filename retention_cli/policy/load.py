@@ -141,15 +141,15 @@ def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[
     topics = data.get("topics")
     if not isinstance(topics, list):
         return data, {}
-    marked: dict[int, list[str]] = {}
-    entries = []
-    for index, entry in enumerate(topics):
-        if isinstance(entry, dict):
-            live = [key for key, value in entry.items() if value == CLUSTER and key in LIVE_KEYS]
-            if live:
-                marked[index] = live
-                entry = {key: value for key, value in entry.items() if key not in live}  # noqa: PLW2901
-        entries.append(entry)
+    marked = {
+        index: [key for key, value in entry.items() if value == CLUSTER and key in LIVE_KEYS]
+        for index, entry in enumerate(topics)
+        if isinstance(entry, dict)
+    }
+    entries = [
+        {key: value for key, value in entry.items() if key not in marked[index]} if index in marked else entry
+        for index, entry in enumerate(topics)
+    ]
     return {**data, "topics": entries}, marked
 
 

@@ -43,6 +43,7 @@ from retention_cli.engines.fleet.saved import read_fleet, read_one
 from retention_cli.plan.parquet import read_plan
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, as_json, plan_text
+from retention_cli.policy.errors import FileError
 from retention_cli.policy.fleet_file import FleetFile, FleetFileError, load_fleet, parse_fleet
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
@@ -489,7 +490,7 @@ def parsed(text: str) -> FleetFile:
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(FleetFileError) as error:
+    with pytest.raises(FileError) as error:
         parsed(text)
     return [str(one) for one in error.value.problems]
 
