@@ -15,13 +15,12 @@ from retention_cli.core.files import read_file
 from retention_cli.core.json_values import parse_json
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import printable
-from retention_cli.core.signing import Signed, check, key_id, sign, statement
+from retention_cli.core.signing import Signed, check, key_id, public_keys, sign, statement
 from retention_cli.core.units import UnitError, format_age, parse_time_ms, timestamp
 from retention_cli.decide.guards.approval import needs_approval
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.plan.rows import row_as_json
 from retention_cli.plan.value import Plan, Totals, head_as_json
-from retention_cli.policy.keys import public_keys
 from retention_cli.policy.settings import ApproveRules
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from retention_cli.policy import values as v
-from retention_cli.policy.keys import read_keys
 from retention_cli.policy.settings import DEFAULT_AUDIT_FILE_BYTES
 from retention_cli.policy.shown import shown
 from retention_cli.policy.urls import EVENTS, Event, read_webhook
@@ -72,6 +71,14 @@ class AuditModel(StrictModel):
     topic: v.AuditTopic | None = Field(
         default=None, description="Copy each line to this topic of the cluster that the log is about."
     )
+
+
+def read_keys(value: object) -> list[str]:
+    """Read a public key or a list of them; each is a file or the key's own text."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise ValueError("give public keys: files such as keys/alice.pem, or a list of these")
+    return [one.strip() for one in found]
 
 
 _Keys = Annotated[

@@ -17,12 +17,12 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.errors import Refusal
 from retention_cli.core.progress import Progress, silent
+from retention_cli.core.signing import private_key_at
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import format_age, timestamp
 from retention_cli.evidence.writer import recorder_for
 from retention_cli.plan.approval import Approval, Offered, approved
 from retention_cli.plan.value import UNCHECKED, Plan
-from retention_cli.policy.keys import private_key_at
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
 from retention_cli.state.broker_clock import BrokerClock

@@ -36,11 +36,11 @@ def approve(
     from kretain.flows.trims import must_confirm
     from kretain.render.plan import print_fleet_plan, print_plan
     from kretain.system.files import write_whole
+    from retention_cli.core.signing import private_key_at
     from retention_cli.core.units import count
     from retention_cli.engines.fleet.saved import read_any
     from retention_cli.plan import approval
     from retention_cli.plan.value import Plan
-    from retention_cli.policy.keys import private_key_at
 
     mine, plan = private_key_at(key), read_any(file)
     made = approval.approve([plan] if isinstance(plan, Plan) else plan.plans.values(), mine, now_ms())

@@ -47,8 +47,8 @@ def verify(
     """
     from kretain.config import resolve
     from kretain.render.verify import print_verdicts
+    from retention_cli.core.signing import public_keys
     from retention_cli.evidence.verify import verify_runs
-    from retention_cli.policy.keys import public_keys
 
     keys = public_keys(public_key or ()).values()
     found = verify_runs(resolve(common, policy_counts=False).state_dir, list(dict.fromkeys(runs)), evidence, keys)

@@ -80,8 +80,8 @@ def signed(made: Plan, key: Path | None) -> Plan:
     """
     if key is None:
         return made
+    from retention_cli.core.signing import private_key_at
     from retention_cli.plan.approval import requested
-    from retention_cli.policy.keys import private_key_at
 
     return requested(made, private_key_at(key))
 
