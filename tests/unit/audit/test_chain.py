@@ -8,15 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from retention_cli.audit.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, next_line, resume
+from retention_cli.audit.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, is_signed, next_line, resume
 from retention_cli.audit.files import HEAD_NAME, read_head, write_head
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day, read_past_day
+from retention_cli.trim.journal import AuditJournal
 from tests.support.audit_logs import AT, BEGUN, FOUR, batch
 from tests.support.world import run_cli
 
@@ -290,3 +292,22 @@ def test_history_verify_names_each_break_and_exits_1(log: AuditLog) -> None:
 def test_history_verify_accepts_an_empty_log_and_refuses_a_single_run(tmp_path: Path) -> None:
     assert "No audit log yet" in run_cli("history", "--verify", "--state-dir", str(tmp_path), check=0).out
     run_cli("history", "--verify", "--run", "r1", "--state-dir", str(tmp_path), check=2)
+
+
+KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+OTHER = Ed25519PrivateKey.from_private_bytes(b"o" * 32)
+
+
+def test_signature_covers_the_chain_before_it(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "c1")
+    log.append(BEGUN)
+    AuditJournal(log, "r1", lambda: 1_795_000_000_000, KEY).end(None, 1, "failed")
+    assert log.verify().breaks == []
+    assert list(log.runs()) == ["r1"]
+    line = json.loads(log.path.read_text().splitlines()[-1])
+    assert (line["event"], line["run"]) == ("signature", "r1")
+    assert is_signed(line, KEY.public_key())
+    assert not is_signed(line, OTHER.public_key())
+    assert not is_signed({**line, "event": "end"}, KEY.public_key())
+    for name, value in {"run": "r2", "prev": "0" * 64, "seq": 4, "key": "", "signature": 7}.items():
+        assert not is_signed({**line, name: value}, KEY.public_key()), name
