@@ -347,7 +347,7 @@ def _add(schema: Schema, name: str, pool: Any, added: set[str]) -> str:
             _add(schema.references[one], one, pool, added)
         elif (known := _WELL_KNOWN.fullmatch(one)) and one not in added:
             added.add(one)
-            library = avro(f"google.protobuf.{known[1]}_pb2").DESCRIPTOR
+            library = part("avro", f"google.protobuf.{known[1]}_pb2").DESCRIPTOR
             pool.AddSerializedFile(library.serialized_pb)
         elif one not in added:
             raise ValueError(f"it imports {one[:80]}, which is not among its references")
