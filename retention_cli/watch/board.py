@@ -1,11 +1,11 @@
-"""What the loop tells the threads that serve metrics and health, and the kinds of failures that it counts."""
+"""What the loop tells its log, and the threads that serve metrics and health; the kinds of failures that it counts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError, UnauthorizedError, UnreachableError
@@ -46,6 +46,16 @@ def kind_of(error: Exception) -> str | None:
         if isinstance(error, kind):
             return name
     return "other" if type(error).__module__.startswith(("retention_cli.", "kretain.")) else None
+
+
+class Say(Protocol):
+    """Prints a line of the log (docs/watch.md, The log as JSON).
+
+    ``event`` is what kind of line it is, ``facts`` are the other keys that it has as JSON.
+    """
+
+    def __call__(self, text: str, event: str = "note", /, **facts: object) -> None:
+        """Print it."""
 
 
 @dataclass(slots=True)

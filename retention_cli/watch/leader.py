@@ -15,7 +15,7 @@ from retention_cli.core.model import Reason
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.state.memories import Kind
 from retention_cli.trim.batches import StopError
-from retention_cli.watch.log import Say
+from retention_cli.watch.board import Say
 
 ALONE: Final = 0
 """The term of an instance that is not elected."""

@@ -8,19 +8,18 @@ from __future__ import annotations
 import gc
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes
 from retention_cli.plan.rows import having
 from retention_cli.trim.report import TrimReport
-from retention_cli.watch.board import Board, kind_of
+from retention_cli.watch.board import Board, Say, kind_of
 from retention_cli.watch.leader import Leadership
-from retention_cli.watch.log import Say
 from retention_cli.watch.notify import Held, Notice, amount, of_report
 from retention_cli.watch.one_pass import Passed
 
@@ -33,19 +32,6 @@ _KEPT: Final = 200
 """How many notes are remembered as told."""
 _LOOK_S: Final = 0.25
 """How often a waiting loop looks whether it leads now, or is to end."""
-
-
-class Ending(Protocol):
-    """Says whether the loop is to end (SIGTERM, SIGINT)."""
-
-    @property
-    def asked(self) -> bool:
-        """Whether a signal came."""
-        ...
-
-    def uninterrupted(self) -> AbstractContextManager[None]:
-        """While entered, a first signal waits; at its end it raises KeyboardInterrupt."""
-        ...
 
 
 def pause_s(interval_s: float, took_s: float, failures: int, chance: float) -> float:
@@ -105,12 +91,11 @@ class Loop:
         leadership: a wait ends when this instance becomes the leader.
         interval_s: the time between passes.
         trims: whether passes trim.
-        ending: says when to end.
+        asked: returns whether it is to end (SIGTERM, SIGINT).
         say: prints a line of the log.
         publish: called after each pass with nothing, to write the textfile; raises what :func:`kind_of` knows.
         on_report: called with the report of each trim.
         notify: called with what may be posted to the policy's webhook.
-        passes: end after so many; None: never.
     """
 
     make: Callable[[], Passed]
@@ -118,12 +103,11 @@ class Loop:
     leadership: Leadership
     interval_s: float
     trims: bool
-    ending: Ending
+    asked: Callable[[], bool]
     say: Say
     publish: Callable[[], None]
     on_report: Callable[[TrimReport], None] = lambda _report: None
     notify: Callable[[Notice], None] = lambda _notice: None
-    passes: int | None = None
     _folded: Folded = field(default_factory=Folded)
     _held: Held = field(default_factory=Held)
     _codes: frozenset[str] = frozenset()  # for which partitions were on hold in the last pass
@@ -135,16 +119,14 @@ class Loop:
     def run(self) -> None:
         """Run. A KeyboardInterrupt that was asked for ends it; another one is raised."""
         try:
-            while not self.ending.asked and (self.passes is None or self._number < self.passes):
+            while not self.asked():
                 began = time.monotonic()
                 self._one()
                 self._publish()
-                if self.passes is not None and self._number >= self.passes:
-                    return
                 took = time.monotonic() - began
                 self._wait(pause_s(self.interval_s, took, self._failures, random.random()))  # noqa: S311  (jitter)
         except KeyboardInterrupt:
-            if not self.ending.asked:
+            if not self.asked():
                 raise
 
     def _one(self) -> None:
@@ -263,7 +245,7 @@ class Loop:
         if self._led is None:
             self._led = self.board.leads()
         until = time.monotonic() + seconds
-        while not self.ending.asked and (left := until - time.monotonic()) > 0:
+        while not self.asked() and (left := until - time.monotonic()) > 0:
             time.sleep(min(_LOOK_S, left))
             self.board.tick()
             if (leads := self.board.leads()) != self._led:
@@ -379,9 +361,6 @@ def _held_first(decisions: Sequence[Decision]) -> dict[str, Decision]:
 
 
 def _by_code(decisions: Sequence[Decision]) -> str:
-    codes: dict[str, int] = {}
-    for one in decisions:
-        if one.action == "hold" and one.reasons:
-            codes[one.reasons[0].code] = codes.get(one.reasons[0].code, 0) + 1
+    codes = Counter(one.reasons[0].code for one in having(decisions, "hold", reasons=True))
     most = sorted(codes.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join([*(f"{code} {n:,}" for code, n in most[:_NAMED]), *(["…"] if len(most) > _NAMED else [])])

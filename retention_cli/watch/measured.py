@@ -6,6 +6,7 @@ Groups and topics are named by whoever uses the cluster, so how many have series
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -57,11 +58,8 @@ class Measured:
 def measured(plan: Plan, groups: Groups, percent: float | None) -> Measured:
     """Return the values of a plan. ``percent`` is the policy's ceiling for disks."""
     totals = plan.totals
-    holds: dict[str, int] = {}
-    for one in plan.decisions:
-        if one.action == "hold":
-            for code in {reason.code for reason in one.reasons}:
-                holds[code] = holds.get(code, 0) + 1
+    held = (one.reasons for one in plan.decisions if one.action == "hold")
+    holds = Counter(code for reasons in held for code in {reason.code for reason in reasons})
     return Measured(
         {"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip},
         dict(sorted(holds.items())),
@@ -111,9 +109,9 @@ def label(text: str) -> str:
 
 
 def _usage(disks: Sequence[DiskOutcome]) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], float] = {}
-    for one in disks:
-        if not isinstance(one.disk.room, Unknown) and one.disk.room.total_bytes > 0:
-            for folder in one.disk.dirs:
-                found[str(one.disk.broker), label(folder)] = one.disk.room.used_bytes / one.disk.room.total_bytes
-    return found
+    return {
+        (str(one.broker), label(folder)): room.used_bytes / room.total_bytes
+        for one in (outcome.disk for outcome in disks)
+        if not isinstance(room := one.room, Unknown) and room.total_bytes > 0
+        for folder in one.dirs
+    }

@@ -222,7 +222,7 @@ class Passes:
             report = shipped(job, carry_out(job))
         finally:
             with suppress(HeadError):  # the next pass says so, and this one's own error counts
-                self._head = self._head_of_log(plan.cluster_id) or self._head
+                self._head = read_head(cluster_folder(self.state_dir, plan.cluster_id)) or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
 
@@ -274,18 +274,15 @@ class Passes:
 
     def _other_log(self, cluster_id: str) -> Reason | None:
         """Return why the audit log is not to be trusted: lines that this process saw are gone, and limits with them."""
-        text = "the audit log is another one, or older than this process knows: restart if that is intended"
         try:
-            head = self._head_of_log(cluster_id)
+            head = read_head(cluster_folder(self.state_dir, cluster_id))
         except HeadError as error:
             return Reason("audit", str(error))
         if self._head is not None and (head is None or head.seq < self._head.seq):
+            text = "the audit log is another one, or older than this process knows: restart if that is intended"
             return Reason("audit", text)
         self._head = head
         return None
-
-    def _head_of_log(self, cluster_id: str) -> Link | None:
-        return read_head(cluster_folder(self.state_dir, cluster_id))
 
     def _pin(self, cluster_id: str) -> None:
         """Go on with this cluster alone: the policy was given for it, and an address may come to mean another one.

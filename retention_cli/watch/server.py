@@ -24,20 +24,44 @@ class ListenError(Exception):
     """The address can't be listened on."""
 
 
-class _Server(WSGIServer):
-    """One thread per request, so that a slow client does not keep health checks waiting; at most a few.
+class Server(WSGIServer):
+    """Listens from its creation until it is closed.
 
-    If too many are under way, the one that has waited longest makes room: a health check always gets through.
+    One thread per request, so that a slow client does not keep health checks waiting; at most a few. If too many are
+    under way, the one that has waited longest makes room: a health check always gets through.
+
+    Args:
+        host: the address to bind to.
+        port: the port; 0: any free one.
+        board: what to show.
+
+    Raises:
+        ListenError: the address can't be bound.
+        MissingPartError: prometheus_client is not installed.
     """
 
-    daemon_threads = True
     request_queue_size = 32
 
-    def __init__(self, address: tuple[str, int], family: int) -> None:
-        self.address_family = socket.AddressFamily(family)
+    def __init__(self, host: str, port: int, board: Board) -> None:
         self._lock = threading.Lock()
         self._under_way: dict[Any, float] = {}  # when each connection began (time.monotonic), the oldest first
-        super().__init__(address, _Handler)
+        app = _app(board)
+        try:
+            self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            super().__init__((str(address[0]), int(address[1])), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ListenError(
+                f"--listen {host}:{port}: {getattr(error, 'strerror', None) or error}; choose another with --listen"
+            ) from None
+        self.set_app(app)
+        self._thread = threading.Thread(target=self.serve_forever, name="kretain-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join(5)
 
     def server_bind(self) -> None:
         """Bind without a name server's help, which WSGIServer asks for its own name."""
@@ -91,40 +115,6 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)
         del format, args
-
-
-class Server:
-    """Listens from its creation until it is closed.
-
-    Args:
-        host: the address to bind to.
-        port: the port; 0: any free one.
-        board: what to show.
-
-    Raises:
-        ListenError: the address can't be bound.
-        MissingPartError: prometheus_client is not installed.
-    """
-
-    def __init__(self, host: str, port: int, board: Board) -> None:
-        app = _app(board)
-        try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._server = _Server((str(address[0]), int(address[1])), family)
-        except (OSError, OverflowError) as error:
-            raise ListenError(
-                f"--listen {host}:{port}: {getattr(error, 'strerror', None) or error}; choose another with --listen"
-            ) from None
-        self._server.set_app(app)
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="kretain-metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
 
 
 def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:

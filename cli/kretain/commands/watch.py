@@ -170,7 +170,7 @@ def watch(
 
             server = stack.enter_context(closing(Server(*where, board)))
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
-            _say(f"metrics and health on http://{host}:{server.port}/metrics, /healthz, /readyz", "started")
+            _say(f"metrics and health on http://{host}:{server.server_port}/metrics, /healthz, /readyz", "started")
         does = "plans and trims" if trim else "dry run (pass --trim to delete): plans"
         does += " and protects" if protect else ""
         _say(f"{does} every {format_duration(interval)}", "started")
@@ -181,7 +181,7 @@ def watch(
             leadership=leadership,
             interval_s=interval / 1000,
             trims=trim,
-            ending=ending,
+            asked=lambda: ending.asked,
             say=_quiet if common.quiet else _say,
             publish=publish,
             on_report=lambda report: _note(common.deeds, report),

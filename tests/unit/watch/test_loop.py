@@ -277,9 +277,9 @@ def test_server_listens_on_loopback_by_default() -> None:
     assert ipaddress.ip_address(where[0]).is_loopback
     server = Server(where[0], 0, Board(300, lambda: True, lambda: True))
     try:
-        socket.create_connection((where[0], server.port), timeout=5).close()
+        socket.create_connection((where[0], server.server_port), timeout=5).close()
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.2", server.port), timeout=5)
+            socket.create_connection(("127.0.0.2", server.server_port), timeout=5)
     finally:
         server.close()
 

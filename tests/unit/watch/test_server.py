@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
 
 def get(server: Server, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=3) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}{path}", timeout=3) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
@@ -42,7 +42,7 @@ def answering() -> int:
 def test_idle_clients_do_not_block_health_checks(server: Server, said: bytes) -> None:
     with contextlib.ExitStack() as open_ones:
         for _ in range(200):
-            peer = open_ones.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            peer = open_ones.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=5))
             peer.sendall(said)
         for _ in range(20):
             assert get(server, "/healthz")[0] == 200
@@ -53,7 +53,7 @@ def test_idle_clients_do_not_block_health_checks(server: Server, said: bytes) ->
 
 def test_dripping_client_is_disconnected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_S", 1.0)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as peer:
         began = time.monotonic()
         with contextlib.suppress(OSError):
             while time.monotonic() - began < 5:
@@ -69,8 +69,8 @@ def test_client_that_reads_nothing_is_disconnected(server: Server, monkeypatch: 
         start_response("200 OK", [])
         return iter([bytes(256 << 20)])  # more than sockets buffer
 
-    server._server.set_app(large)  # noqa: SLF001  (its own answers fit into a socket's buffer)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
+    server.set_app(large)  # (its own answers fit into a socket's buffer)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as peer:
         peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         began = time.monotonic()
         while not answering() and time.monotonic() < began + 3:
