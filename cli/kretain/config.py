@@ -33,7 +33,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.files import beside, home, read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
-from retention_cli.state.memories import Kind, Memories
+from retention_cli.state.memories import Kind, Memories, memories_of
 
 if TYPE_CHECKING:  # completion has a second, and no need of it
     from retention_cli.policy.model import Policy
@@ -81,12 +81,7 @@ class Resolved:
 
     def memories(self, reader: ClusterReader, kind: Kind, *, will_save: bool = True) -> Memories:
         """Return the ledgers of clusters, unopened; ``kind`` is the policy's ``state``."""
-        topic = None
-        if kind == "cluster":
-            from retention_cli.state.state_topic import StateTopic
-
-            topic = StateTopic(reader)
-        return Memories(self.state_dir, topic, will_save=will_save)
+        return memories_of(self.state_dir, reader, kind, will_save=will_save)
 
     def load(self) -> Policy | None:
         """Return the policy, None if there is no file.

@@ -261,7 +261,7 @@ class LedgerRows(LedgerFile):
         return {name: self.group(name) for name in sorted(self._heads)}
 
     def saw_read(self, name: str, read: GroupMemory | None, listed_ms: int) -> None:
-        """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.parts`).
+        """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.handover`).
 
         Others may have written since: what they have read is merged by when that was, as their commits may be later.
 
@@ -381,7 +381,7 @@ class LedgerRows(LedgerFile):
 
 
 def partitions_in(changes: bytes) -> dict[Key, bytes]:
-    """Return the partitions' documents in a file of SQLite's (:func:`retention_cli.state.parts.changes`).
+    """Return the partitions' documents in a file of SQLite's (:func:`retention_cli.state.handover.changes`).
 
     Raises:
         ValueError: a row is not what was written.

@@ -25,8 +25,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_rows import SEEN_AGAIN_MS
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.state import messages
-from retention_cli.state.own_topics import STATE_TOPIC, Stored
-from retention_cli.state.state_topic import Extent, StateTopic
+from retention_cli.state.own_topics import STATE_TOPIC, Extent, StateTopic, Stored
 
 _MESSAGES_AT_ONCE: Final = 2_000
 _DOCUMENTS_AT_ONCE: Final = 500

@@ -15,7 +15,8 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.ledger_file import FILE_NAME
 
 if TYPE_CHECKING:
-    from retention_cli.state.state_topic import StateTopic
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.state.own_topics import StateTopic
 
 Kind = Literal["local", "cluster"]
 """Where memories are kept: on this machine, or in the shared topic (the policy's ``state``)."""
@@ -131,6 +132,15 @@ class Memories:
         for memory in self._open.values():
             self.notes += memory.notes
             memory.notes = []
+
+
+def memories_of(state_dir: Path, reader: ClusterReader, kind: Kind, *, will_save: bool = True) -> Memories:
+    """Return the ledgers of clusters, unopened; ``kind`` is the policy's ``state``."""
+    if kind == "local":
+        return Memories(state_dir, will_save=will_save)
+    from retention_cli.state.own_topics import StateTopic
+
+    return Memories(state_dir, StateTopic(reader), will_save=will_save)
 
 
 def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:

@@ -13,8 +13,7 @@ from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.state import messages
 from retention_cli.state.broker_clock import BrokerClock
-from retention_cli.state.own_topics import Stored
-from retention_cli.state.state_topic import Extent, StateTopic
+from retention_cli.state.own_topics import Extent, StateTopic, Stored
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 

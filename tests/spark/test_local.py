@@ -13,9 +13,8 @@ import pytest
 
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.spark.environment import probe
 from retention_cli.engines.spark.plans import Target, make_plans
-from retention_cli.engines.spark.session import DRIVER_MEMORY
+from retention_cli.engines.spark.session import DRIVER_MEMORY, probe
 from retention_cli.plan import rows
 from retention_cli.plan.make import PlanJob
 from retention_cli.state.memories import Memories

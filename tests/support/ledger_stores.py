@@ -19,8 +19,7 @@ from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.state import messages
 from retention_cli.state.memories import Kind, Memories
-from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, look_at, read_stored
-from retention_cli.state.state_topic import StateTopic
+from retention_cli.state.own_topics import OWN_TOPICS, STATE_TOPIC, StateTopic, look_at, read_stored
 from tests.support.world import Cli, World, now_ms, reader_for
 
 CLUSTER = "the-cluster"

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java
@@ -123,8 +122,16 @@ class Node:
             EmbeddedError: one of its ports is taken; the text names it.
         """
         for port in (self.port, self.controller_port, self.secure_port):
-            if port is not None:
-                _refuse_taken(port)
+            if port is None:
+                continue
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: TIME_WAIT is free
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as error:
+                    raise EmbeddedError(
+                        f"port {port} is in use ({error.strerror}): choose another, or stop the program that uses it"
+                    ) from error
 
     def start(self) -> None:
         """Start the broker's process; the cluster waits until it is ready.
@@ -186,39 +193,24 @@ class Node:
         ]
         with self.log_file.open("ab") as said:
             self.log_began = said.tell()
-            return _spawn(command, said, self.home)
+            try:
+                # A session of its own: a Ctrl-C in the terminal reaches only this process, which then stops the broker.
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    cwd=self.home,
+                    start_new_session=True,
+                    env={k: value for k, value in os.environ.items() if not k.startswith(("KAFKA_", "JAVA_TOOL"))},
+                )
+            except OSError as error:
+                raise EmbeddedError(f"{command[0]} could not be started: {error}") from error
 
 
 def new_id() -> str:
     """Return a new id in Kafka's format, 16 bytes in base64. It does not begin with "-", which looks like an option."""
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-
-
-def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[bytes]:
-    try:
-        # A session of its own: a Ctrl-C in the terminal reaches only this process, which then stops the broker.
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            cwd=home,
-            start_new_session=True,
-            env={key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "JAVA_TOOL"))},
-        )
-    except OSError as error:
-        raise EmbeddedError(f"{command[0]} could not be started: {error}") from error
-
-
-def _refuse_taken(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: a port in TIME_WAIT is free
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise EmbeddedError(
-                f"port {port} is in use ({error.strerror}): choose another, or stop the program that uses it"
-            ) from error
 
 
 def free_ports(count: int) -> list[int]:

@@ -31,7 +31,14 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    from retention_cli.engines.spark.session import DRIVER_MEMORY, is_connect, open_session, runs_here, stop_session
+    from retention_cli.engines.spark.session import (
+        DRIVER_MEMORY,
+        check_executors,
+        is_connect,
+        open_session,
+        runs_here,
+        stop_session,
+    )
     from retention_cli.engines.spark.shipping import Sender
 
     with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
@@ -42,8 +49,6 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[Sender]:
         session = open_session(flags.master, flags.conf(), folder)
         try:
             if not runs_here(session):
-                from retention_cli.engines.spark.environment import check_executors
-
                 progress("Spark's executors")
                 tasks = 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
                 check_executors(session, tasks)

@@ -22,7 +22,7 @@ from retention_cli.plan.make import LocalPlanner, PastDay, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
-from retention_cli.state.memories import Kind, Memories
+from retention_cli.state.memories import Kind, Memories, memories_of
 from retention_cli.trim.history import past_day
 
 CONCURRENT: Final = 4
@@ -61,11 +61,7 @@ class Member:
 
     def memories(self, reader: ClusterReader, kind: Kind) -> Memories:
         """Return the cluster's ledgers, unopened; ``kind`` is the policy's ``state``."""
-        if kind == "local":
-            return Memories(self.state_dir)
-        from retention_cli.state.state_topic import StateTopic
-
-        return Memories(self.state_dir, StateTopic(reader))
+        return memories_of(self.state_dir, reader, kind)
 
 
 class Engine(Protocol):

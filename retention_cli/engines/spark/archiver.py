@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +21,7 @@ from retention_cli.archive.segment import SegmentSize
 from retention_cli.archive.writer import Archived, Archiver, archive_range, failed
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.clock import SYSTEM
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
@@ -37,7 +37,6 @@ TASKS_A_LEADER: Final = 4
 RECORDS_A_TASK: Final = 200_000
 """A leader's partitions with at most this many records in total are read by one task."""
 _TASKS_AT_ONCE: Final = 64
-_NO_LEADER: Final = -1
 _SHARED: Final = "An archive must be storage that this machine and all executors share"
 
 REPORTS: Final = pa.schema(
@@ -99,7 +98,7 @@ class SparkArchiver(Archiver):
         stopped = threading.Event()
         jobs = [
             functools.partial(self._job, sender.session, connection, some, stopped.is_set)
-            for some in sliced(requests, {tp: one.leader for tp, one in places.items() if one.leader is not None})
+            for some in sliced(requests, {tp: one.leader for tp, one in places.items()})
         ]
         with contextlib.closing(as_they_end(sender.session, jobs, _TASKS_AT_ONCE)) as ended:
             try:
@@ -146,18 +145,21 @@ class SparkArchiver(Archiver):
         return done
 
 
-def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, int]) -> list[list[ArchiveRequest]]:
+def sliced(
+    requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, int | None]
+) -> list[list[ArchiveRequest]]:
     """Return each task's partitions: of one leader, with at most :data:`TASKS_A_LEADER` tasks per leader. Pure.
 
     Partitions are assigned from the largest on, each to the task with the fewest records.
     """
-    by_leader = by_key((leaders.get(one.tp, _NO_LEADER), one) for one in requests)
+    largest_first = sorted(requests, key=lambda one: (-one.records, one.source))
+    by_leader = by_key((leaders.get(one.tp), one) for one in largest_first)
     found: list[list[ArchiveRequest]] = []
-    for _, some in sorted(by_leader.items()):
+    for some in by_leader.values():
         count = min(TASKS_A_LEADER, len(some), -(-sum(one.records for one in some) // RECORDS_A_TASK)) or 1
         tasks: list[list[ArchiveRequest]] = [[] for _ in range(count)]
         sizes = [0] * count
-        for one in sorted(some, key=lambda one: (-one.records, one.source)):
+        for one in some:
             least = sizes.index(min(sizes))
             tasks[least].append(one)
             sizes[least] += max(1, one.records)
@@ -183,14 +185,10 @@ def copier(
                 try:
                     reader = reader or stack.enter_context(reader_of(cluster, connection, timeout_s))
                     store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url, keys))
-                    done = archive_range(reader, store, one.source, one.end, _now, size)
+                    done = archive_range(reader, store, one.source, one.end, lambda: timestamp(SYSTEM.wall_ms()), size)
                     said: Row = {"report": store.report(done).as_json()}
                 except (ArchiveError, BrokerError, MissingPartError) as error:
                     said = {"error": str(error)}
                 yield from batches_of([{"topic": one.tp.topic, "partition": one.tp.partition, **said}], REPORTS)
 
     return run
-
-
-def _now() -> str:
-    return timestamp(time.time_ns() // 1_000_000)

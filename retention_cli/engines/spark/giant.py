@@ -49,9 +49,8 @@ from retention_cli.plan.notes import losing, reached_by_pattern, unread_by_group
 from retention_cli.plan.rows import decisions_in, having
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.selection import check_matches
-from retention_cli.state.handover import Handed
+from retention_cli.state.handover import Cutter, Handed
 from retention_cli.state.memories import Memories
-from retention_cli.state.parts import Cutter
 
 PARTITIONS_A_SLICE: Final = 20_000
 CONNECTIONS: Final = 2

@@ -44,8 +44,7 @@ from retention_cli.plan.make import decide_all, managed_records
 from retention_cli.plan.notes import with_owners
 from retention_cli.plan.rows import as_parquet
 from retention_cli.plan.value import Totals
-from retention_cli.state.handover import Handed, HandedMemories
-from retention_cli.state.parts import changes
+from retention_cli.state.handover import Handed, HandedMemories, changes
 
 ROW: Final = pa.schema([("slice", pa.int32()), ("kind", pa.string()), ("name", pa.string()), ("content", pa.binary())])
 """What tasks yield, for a slice or, with a number below zero, for the client.
@@ -58,7 +57,7 @@ group    the commits of group ``name``, null if the ledger has them
 share    :class:`ShareReport` as JSON
 rows     a slice's plan as Parquet
 slice    :class:`SliceReport` as JSON
-ledger   a slice's partitions that have changed (:func:`retention_cli.state.parts.changes`)
+ledger   a slice's partitions that have changed (:func:`retention_cli.state.handover.changes`)
 failure  why there is no plan (:func:`.cluster_task.failure_text`)
 =======  ==========================================================================================
 """

@@ -29,10 +29,9 @@ from retention_cli.engines.spark.cluster_task import (
     answer_in,
     cluster_planner,
 )
-from retention_cli.engines.spark.environment import check_executors
 from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
 from retention_cli.engines.spark.jobs import as_they_end, ddl
-from retention_cli.engines.spark.session import SparkError, as_spark_error, runs_here, slots
+from retention_cli.engines.spark.session import SparkError, as_spark_error, check_executors, runs_here, slots
 from retention_cli.engines.spark.shipping import Sender
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError

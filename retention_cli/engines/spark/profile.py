@@ -7,13 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
-from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import STOPPED
 from retention_cli.brokers.records import Ended, Range
@@ -26,14 +25,13 @@ from retention_cli.profile.hours import STEPS_AT_MOST, PartitionHours, from_byte
 from retention_cli.profile.reading import Profile, TopicHours, read_into
 
 PARTITIONS_A_SLICE: Final = 1_000
-NO_BROKER: Final = -1
-"""The leader of a partition that has none."""
 Ranges = dict[TopicPartition, Range]
 
 OFFSETS_A_SLICE: Final = STEPS_AT_MOST
 """At most this many offsets per task: some seconds of reading. No piece is larger than a profile's front can hold, so
 that pieces of hours merge exactly."""
 _Slice = tuple[Ranges, Mapping[str, TopicHours]]
+Leaders = Mapping[TopicPartition, int | None]
 SLICES_A_JOB: Final = 64
 JOBS_AT_ONCE: Final = 4
 """Several, so that no core waits for a job's last task."""
@@ -51,13 +49,6 @@ PIECES: Final = pa.schema(
     ]
 )
 """One row per piece of a partition read for a profile (:class:`retention_cli.brokers.records.Ended`)."""
-
-
-class Cut(NamedTuple):
-    """Pieces of partitions, in offset order, and each partition's leader (:data:`NO_BROKER`: none)."""
-
-    pieces: Mapping[TopicPartition, list[Range]]
-    leaders: Mapping[TopicPartition, int]
 
 
 @dataclass(slots=True)
@@ -113,9 +104,9 @@ class SparkReading:
             SparkError: Spark could not run it.
             BrokerError: the client itself got no answer.
         """
-        cut = cut_records(self.reader, todo, self.most)
+        cut, leaders = cut_records(self.reader, todo, self.most)
         partitions = {
-            tp: _Partition(some, profile.topics[tp.topic].partitions[tp.partition]) for tp, some in cut.pieces.items()
+            tp: _Partition(some, profile.topics[tp.topic].partitions[tp.partition]) for tp, some in cut.items()
         }
         for tp, one in partitions.items():  # pieces that an earlier round read, before records were deleted
             for piece, (how, hours) in self._unmerged.pop(tp, {}).items():
@@ -126,17 +117,7 @@ class SparkReading:
             for tp, one in partitions.items()
         }
         topics = {name: replace(one, partitions={}) for name, one in profile.topics.items()}
-        slices = [
-            (one, {tp.topic: topics[tp.topic] for tp in one}) for one in packed(Cut(left, cut.leaders), self.most)
-        ]
-
-        def take(row: Row) -> None:
-            tp, piece = TopicPartition(row["topic"], row["partition"]), Range(row["start"], row["end"])
-            error = None if row["error"] is None else RequestFailedError(row["error"], retriable=True)
-            how = Ended(row["reached"], error, row["out_of_range"])
-            partitions[tp].take(piece, how, from_bytes(bytes(row["hours"])))
-            on_read(how.offset - piece.start)
-
+        slices = [(one, {tp.topic: topics[tp.topic] for tp in one}) for one in packed(left, leaders, self.most)]
         where = (profile.cluster_id, self.sender.connection(self.reader.settings), self.reader.timeout_s)
         failed = "Spark could not read the records"
         jobs = [
@@ -148,7 +129,11 @@ class SparkReading:
                 if job.exception() is not None and stop():
                     break  # a Ctrl-C reaches the tasks on this machine, too
                 for row in job.result():
-                    take(row)
+                    tp, piece = TopicPartition(row["topic"], row["partition"]), Range(row["start"], row["end"])
+                    error = None if row["error"] is None else RequestFailedError(row["error"], retriable=True)
+                    how = Ended(row["reached"], error, row["out_of_range"])
+                    partitions[tp].take(piece, how, from_bytes(bytes(row["hours"])))
+                    on_read(how.offset - piece.start)
         ended = {tp: Ended(one.start) for tp, one in todo.items()}
         for tp, one in partitions.items():
             profile.topics[tp.topic].partitions[tp.partition] = one.hours
@@ -190,8 +175,12 @@ def _rows(where: tuple[str, ConnectionRef, float], ranges: Ranges, topics: Mappi
         }
 
 
-def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int = OFFSETS_A_SLICE) -> Cut:
-    """Cut ranges into pieces of ``most`` offsets; an empty range has no piece.
+def cut_records(
+    reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int
+) -> tuple[dict[TopicPartition, list[Range]], Leaders]:
+    """Return the pieces of ranges in offset order, each of ``most`` offsets, and the partitions' leaders.
+
+    An empty range has no piece.
 
     Raises:
         BrokerError: no broker answered.
@@ -201,17 +190,11 @@ def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], m
     long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in places]
     answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], places)[0] if long else {}
     stable = {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
-    return Cut(
-        {tp: list(pieces(one, stable.get(tp), most)) for tp, one in wanted.items()},
-        {tp: _leader(places.get(tp)) for tp in wanted},
-    )
+    cut = {tp: list(pieces(one, stable.get(tp), most)) for tp, one in wanted.items()}
+    return cut, {tp: one.leader for tp, one in places.items()}
 
 
-def _leader(place: PartitionMetadata | None) -> int:
-    return NO_BROKER if place is None or place.leader is None else place.leader
-
-
-def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iterator[Range]:
+def pieces(span: Range, stable: int | None, most: int) -> Iterator[Range]:
     """Cut a range at multiples of ``most``, so that pieces are the same wherever the range begins.
 
     ``stable`` is the last stable offset, None if unknown: nothing is cut at or after it. To a reader that begins
@@ -224,16 +207,16 @@ def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iter
     yield Range(start, span.end)
 
 
-def packed(cut: Cut, most: int = OFFSETS_A_SLICE) -> list[Ranges]:
+def packed(cut: Mapping[TopicPartition, Sequence[Range]], leaders: Leaders, most: int) -> list[Ranges]:
     """Return slices of pieces: of one leader, at most one piece per partition, ``most`` offsets unless one has more.
 
     The first pieces of all partitions come before the second ones: retention deletes the first ones first.
     """
     found: list[Ranges] = []
-    current: dict[int, tuple[Ranges, int]] = {}
-    order = [(number, tp, one) for tp, some in cut.pieces.items() for number, one in enumerate(some)]
+    current: dict[int | None, tuple[Ranges, int]] = {}
+    order = [(number, tp, one) for tp, some in cut.items() for number, one in enumerate(some)]
     for _, tp, one in sorted(order, key=itemgetter(0)):
-        broker, size = cut.leaders[tp], one.end - one.start
+        broker, size = leaders.get(tp), one.end - one.start
         ranges, offsets = current.get(broker, ({}, most))
         if offsets + size > most or tp in ranges or len(ranges) >= PARTITIONS_A_SLICE:
             ranges, offsets = {}, 0

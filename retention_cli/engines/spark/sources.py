@@ -40,7 +40,7 @@ from retention_cli.engines.spark.session import ship_code
 from retention_cli.engines.spark.shipping import check_cluster
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.fold import CommitRow, FloorFold, TopicScope
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.request import Prepared, SliceRead
@@ -174,27 +174,17 @@ def comma_separated(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
-@dataclass
-class Slice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    """The part of one cluster that one task reads."""
-
-    cluster: str
-
-    def __post_init__(self) -> None:
-        super().__init__(None)
-
-
 class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    """Reads slices."""
+    """Reads slices of one cluster: each is a partition whose value is the arguments of ``read_slice``."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one slice. If there was nothing to cut, Spark makes a slice of its own, which is empty."""
-        return self.read_slice(partition) if isinstance(partition, Slice) else iter(())
+        """Read one slice. If there was nothing to cut, Spark makes one without a value."""
+        return iter(()) if partition.value is None else self.read_slice(*partition.value)
 
-    def read_slice(self, one: Any) -> Iterator[Any]:
+    def read_slice(self, cluster: str, *of: Any) -> Iterator[Any]:
         """Yield a slice's Arrow batches."""
         raise NotImplementedError
 
@@ -228,12 +218,6 @@ def sliced(items: Iterable[T], broker_of: Callable[[T], int | None], most: int) 
     return [some for theirs in led.values() for some in in_batches(theirs, most)]
 
 
-@dataclass
-class _GroupSlice(Slice):
-    groups: tuple[ListedGroup, ...]
-    partitions: dict[str, int]
-
-
 class CommitsReader(SlicedReader):
     """Reads groups' committed offsets, a coordinator's groups one after the other. Rows as :data:`COMMITS`."""
 
@@ -254,35 +238,24 @@ class CommitsReader(SlicedReader):
             coordinators = reader.coordinators([one.name for one in wanted])
         counts = {name: max(one.partitions) + 1 for name, one in metadata.topics.items() if options.takes(name)}
         slices = sliced(wanted, lambda one: coordinators.get(one.name), _GROUPS_A_SLICE)
-        return [_GroupSlice(metadata.cluster_id, tuple(groups), counts) for groups in slices]
+        return [InputPartition((metadata.cluster_id, groups, counts)) for groups in slices]
 
-    def read_slice(self, one: _GroupSlice) -> Iterator[pa.RecordBatch]:
-        """Read one slice. A group that can't be read is a row of kind ``failed``."""
-        scopes = {name: TopicScope([-1] * count) for name, count in one.partitions.items()}
+    def read_slice(
+        self, cluster: str, groups: Sequence[ListedGroup], counts: Mapping[str, int]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read some groups. One that can't be read is a row of kind ``failed``."""
+        scopes = {name: TopicScope([-1] * count) for name, count in counts.items()}
         fold = FloorFold(scopes, with_rows=True)
         try:
-            with self.options.reader_at(one.cluster) as reader:
+            with self.options.reader_at(cluster) as reader:
                 recall = Recall(Ledger(None), GroupRules(), SYSTEM.wall_ms())
-                read_groups(reader, one.groups, fold, recall, self.options.timeout_s)
+                read_groups(reader, groups, fold, recall, self.options.timeout_s)
         except BrokerError as error:
             fold = FloorFold(scopes, with_rows=True)
-            for group in one.groups:
+            for group in groups:
                 fold.fail(group.name, str(error), None)
-        if rows := [row._replace(group=plain_name(row.group)) for row in fold.rows or ()]:
-            yield commit_batch(one.cluster, rows)
-
-
-def commit_batch(cluster: str, rows: Sequence[CommitRow]) -> pa.RecordBatch:
-    """Return rows as a batch of :data:`COMMITS`."""
-    group, topic, partition, kind, offset, epoch, code, text = zip(*rows, strict=True)
-    columns = ([cluster] * len(rows), group, topic, partition, kind, offset, epoch, code, text)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, COMMITS, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
-
-
-@dataclass
-class _PartitionSlice(Slice):
-    topics: dict[str, TopicMetadata]
+        if rows := [{**row._asdict(), "group": plain_name(row.group), "cluster": cluster} for row in fold.rows or ()]:
+            yield pa.RecordBatch.from_pylist(rows, schema=COMMITS)
 
 
 class OffsetsReader(SlicedReader):
@@ -307,29 +280,31 @@ class OffsetsReader(SlicedReader):
             for tp, place in some:
                 topics.setdefault(tp.topic, {})[tp.partition] = place
             theirs = {name: replace(metadata.topics[name], partitions=those) for name, those in topics.items()}
-            found.append(_PartitionSlice(metadata.cluster_id, theirs))
+            found.append(InputPartition((metadata.cluster_id, theirs)))
         return found
 
-    def read_slice(self, one: _PartitionSlice) -> Iterator[pa.RecordBatch]:
-        """Read one slice. A field that can't be read is null, and ``unknown`` has the reason."""
-        metadata = ClusterMetadata(one.cluster, frozenset(), one.topics)
+    def read_slice(self, cluster: str, topics: Mapping[str, TopicMetadata]) -> Iterator[pa.RecordBatch]:
+        """Read some partitions. A field that can't be read is null, and ``unknown`` has the reason."""
+        metadata = ClusterMetadata(cluster, frozenset(), topics)
         places = metadata.places()
         settings = Settings()
-        with self.options.reader_at(one.cluster) as reader:
-            configs = reader.topic_configs(list(one.topics))
+        # No commits are read, and the floors not asked for.
+        floors = FloorFold({name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()})
+        with self.options.reader_at(cluster) as reader:
+            configs = reader.topic_configs(list(topics))
             request = SliceRead(
                 lambda _topic: settings,
                 GroupRules(),
                 SYSTEM.wall_ms(),
                 decides=False,
-                prepared=Prepared(metadata, FloorFold(_scopes(one.topics)), configs),
+                prepared=Prepared(metadata, floors, configs),
             )
             seen = observe(reader, request)
             facts = with_lookups(reader, seen.facts, self._times, places, self.options.deadline())
         rows = [
             {
                 **facts_row(found),
-                "cluster": one.cluster,
+                "cluster": cluster,
                 "leader": places[tp].leader,
                 "leader_epoch": places[tp].leader_epoch,
                 "read_ms": seen.ends_read_ms,
@@ -375,11 +350,6 @@ def _lookup_row(time_ms: int, found: LookUp | None) -> Row:
         if found.note is not None:
             row |= {"code": found.note.code, "text": found.note.text}
     return row
-
-
-def _scopes(topics: Mapping[str, TopicMetadata]) -> dict[str, TopicScope]:
-    """Return the scopes of topics of which no commits are read: their floors are not asked for."""
-    return {name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()}
 
 
 class CommitsSource(SlicedSource):

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kretain.embedded.demo import TOPICS
-from kretain.embedded.records import FLIGHTS, WEATHER
+from kretain.embedded.demo import FLIGHTS, TOPICS, WEATHER
 from tests.support.processes import processes_of
 from tests.support.terminal import Terminal
 from tests.support.world import World, wait_until

@@ -27,7 +27,7 @@ from retention_cli.core.model import (
     Usage,
     Watermark,
 )
-from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, Cut, _Partition, packed, pieces
+from retention_cli.engines.spark.profile import OFFSETS_A_SLICE, _Partition, packed, pieces
 from retention_cli.engines.spark.session import LOG, as_spark_error, start_failure
 from retention_cli.engines.spark.shipping import from_bytes, to_bytes
 from retention_cli.profile.hours import STEPS_AT_MOST, Frame, PartitionHours
@@ -69,7 +69,7 @@ def test_slices_contain_every_piece_once_within_their_limit(
         for tp, (start, size) in zip(tps, spans, strict=True)
     }
     leaders = {tp: tp.partition % brokers for tp in tps}
-    slices = packed(Cut(cut, leaders), most)
+    slices = packed(cut, leaders, most)
     found: dict[TopicPartition, list[Range]] = {tp: [] for tp in tps}
     for one in slices:
         assert len({leaders[tp] for tp in one}) == 1

@@ -235,7 +235,6 @@ def test_only_one_module_writes_to_kretains_topics() -> None:
         "retention_cli/state/broker_clock.py",
         "retention_cli/state/own_topics.py",
         "retention_cli/state/policy_topic.py",
-        "retention_cli/state/state_topic.py",
         "cli/kretain/commands/cluster.py",
         "cli/kretain/commands/policy.py",
     }
