@@ -12,7 +12,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Unknown, certain, or_unknown
 from retention_cli.core.units import parse_time_ms
-from retention_cli.forecast.rates import NOTHING, Span
+from retention_cli.forecast.rates import NOTHING, Span, total
 from retention_cli.forecast.steady import PartitionForecast, Seen, product, saved
 from retention_cli.forecast.value import Bill, Bills, TopicBill, TopicForecast
 from retention_cli.policy.settings import Settings
@@ -115,16 +115,11 @@ def topic_bill(
 
 def added(amounts: Iterable[Maybe[Span]]) -> Span:
     """Return a sum: without an upper bound if a part is unknown or without end."""
-    low, high = 0.0, 0.0
-    for one in amounts:
-        known = Span(0.0, math.inf) if isinstance(one, Unknown) or one.endless else one
-        low, high = low + known.low, high + known.high
-    return Span(low, high)
+    return total(Span(0.0, math.inf) if isinstance(one, Unknown) or one.endless else one for one in amounts)
 
 
 def _total(bills: Iterable[Bill]) -> Bill:
-    now, so_far, saves, unread = zip(*bills, strict=True)
-    return Bill(added(now), added(so_far), added(saves), added(unread))
+    return Bill(*map(added, zip(*bills, strict=True)))
 
 
 @or_unknown

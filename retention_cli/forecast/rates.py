@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, reduce
 from typing import Final, NamedTuple
 
 from retention_cli.core.model import Maybe, Sample, Unknown
@@ -72,6 +72,11 @@ class Span(NamedTuple):
 
 NOTHING: Final = Span(0.0, 0.0)
 ENDLESS: Final = Span(math.inf, math.inf)
+
+
+def total(spans: Iterable[Span]) -> Span:
+    """Return the sum."""
+    return reduce(Span.plus, spans, NOTHING)
 
 
 class Rate(NamedTuple):

@@ -18,7 +18,7 @@ from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unkn
 from retention_cli.decide.decision import weigh
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers.consumed import watched_first, watched_until_ms
-from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span, group_rate, rate_of
+from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span, group_rate, rate_of, total
 from retention_cli.forecast.value import Amounts, TopicForecast, Totals
 from retention_cli.policy.settings import Settings
 
@@ -382,7 +382,4 @@ def _sum(parts: Iterable[tuple[Maybe[Span], Maybe[Span]]]) -> Amounts:
 
 @or_unknown
 def _added(spans: Iterable[Maybe[Span]]) -> Span:
-    low, high = 0.0, 0.0
-    for one in map(certain, spans):
-        low, high = low + one.low, high + one.high
-    return Span(low, high)
+    return total(map(certain, spans))

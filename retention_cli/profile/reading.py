@@ -16,7 +16,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import Columns
 from retention_cli.brokers.records import Ended, Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress, adding, silent
 from retention_cli.observe.record_times import read_time
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.selection import NothingMatchesError
@@ -141,17 +141,10 @@ def fill(
         return read_into(reader, profile.topics, hours, todo, on_read, stop)
 
     todo = dict(profile.ranges)
-    total, done = sum(one.end - one.start for one in todo.values()), 0
     for tp, one in todo.items():
         topic = profile.topics[tp.topic]
         topic.partitions[tp.partition] = PartitionHours.begin(topic.frame, one.start)
-
-    def on_read(offsets: int) -> None:
-        nonlocal done
-        done += offsets
-        progress("records", done, total)
-
-    progress("records", 0, total)
+    on_read = adding(progress, "records", sum(one.end - one.start for one in todo.values()))
     for number in range(_ROUNDS):
         ended = (read or read_here)(profile, todo, on_read, stop)
         overtaken = {tp: how for tp, how in ended.items() if how.out_of_range} if number + 1 < _ROUNDS else {}

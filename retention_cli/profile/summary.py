@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours
+from retention_cli.core.grouping import by_key
+from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours, Row
 
 DAY_MS: Final = 24 * HOUR_MS
 RETENTIONS_MS: Final = tuple(days * DAY_MS for days in (1, 3, 7, 30))
@@ -85,30 +86,34 @@ class Summary:
 
 def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
     """Return the summary over a topic's partitions."""
-    found = Summary()
     rows = [(number, *row) for number, hours in sorted(partitions.items()) for row in hours.items()]
-    for number, kind, hour, row in rows:
-        found.records += row.records
-        found.size_bytes += row.size_bytes
-        found.tombstones += row.tombstones
-        found.unreadable += row.unreadable
-        found.late += row.late
+    of_kind = by_key((kind, (number, row)) for number, kind, _hour, row in rows)
+    dated = [(number, row) for number, _kind, hour, row in rows if hour is not None]
+    latest, latest_row = max(dated, key=lambda one: one[1].late_ms, default=(None, None))
+    found = Summary(
+        records=sum(row.records for *_, row in rows),
+        size_bytes=sum(row.size_bytes for *_, row in rows),
+        tombstones=sum(row.tombstones for *_, row in rows),
+        unreadable=sum(row.unreadable for *_, row in rows),
+        late=sum(row.late for *_, row in rows),
+        late_ms=0 if latest_row is None else latest_row.late_ms,
+        late_partition=latest if latest_row is not None and latest_row.late_ms else None,
+        late_exact=all(one.exact for one in partitions.values()),
+        oldest_ms=min((row.oldest_ms for _, row in dated), default=None),
+        newest=_newest(of_kind.get("hour", ())),
+        furthest=_newest(of_kind.get("future", ())),
+        ancient_from=next((At(n, row.first_offset, row.oldest_ms) for n, row in of_kind.get("before-2000", ())), None),
+    )
+    for _, kind, hour, row in rows:
         amount = found.kinds.setdefault(kind, Amount()) if hour is None else found.hours.setdefault(hour, Amount())
         amount.records += row.records
         amount.size_bytes += row.size_bytes
-        if hour is not None:
-            if row.late_ms > found.late_ms:
-                found.late_ms, found.late_partition = row.late_ms, number
-            found.oldest_ms = row.oldest_ms if found.oldest_ms is None else min(row.oldest_ms, found.oldest_ms)
-        newest = At(number, row.newest_offset, row.newest_ms)
-        if kind == "hour" and (found.newest is None or newest.time_ms > found.newest.time_ms):
-            found.newest = newest
-        if kind == "future" and (found.furthest is None or newest.time_ms > found.furthest.time_ms):
-            found.furthest = newest
-        if kind == "before-2000" and found.ancient_from is None:
-            found.ancient_from = At(number, row.first_offset, row.oldest_ms)
-    found.late_exact = all(one.exact for one in partitions.values())
     return found
+
+
+def _newest(rows: Iterable[tuple[int, Row]]) -> At | None:
+    found = (At(number, row.newest_offset, row.newest_ms) for number, row in rows)
+    return max(found, key=lambda one: one.time_ms, default=None)
 
 
 @dataclass(frozen=True, slots=True)

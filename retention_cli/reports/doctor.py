@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,8 +24,7 @@ from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, GroupRules
 from retention_cli.reports.platform import Platform, platform_of
-from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, look_at
-from retention_cli.state.state_topic import StateTopic
+from retention_cli.state.own_topics import PROTECTED_TOPIC, STATE_TOPIC, StateTopic, look_at
 
 Verdict = Literal["good", "limited", "missing"]
 
@@ -186,12 +185,13 @@ def _protection(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]
     if policy is None or not any("retention.until.consumed" in one.values for one in policy.entries):
         return
     allowed = reader.topic_operations()
-    topics = [one for one in allowed if (s := policy.settings_for(one)) is not None and s.until_consumed is not None]
-    if lacking := sorted(one for one in topics if "ALTER_CONFIGS" not in allowed[one]):
-        text = f"no ALTER_CONFIGS on {_some(lacking, 3)}: its retention can't be raised (P1)"
-        yield Check("protection", "missing", text, _PROTECT)
-    else:
-        yield Check("protection", "good", f"ALTER_CONFIGS on every topic to protect ({len(topics):,})")
+    protects = {
+        topic: operations
+        for topic, operations in allowed.items()
+        if (s := policy.settings_for(topic)) is not None and s.until_consumed is not None
+    }
+    lacking = Check("protection", "missing", "its retention can't be raised (P1)", _PROTECT)
+    yield _may_on_all(protects, "ALTER_CONFIGS", lacking, "to protect")
     for operation in ("READ", "WRITE"):
         without = "what protect changes can't be remembered (P5)"
         yield _may(allowed, PROTECTED_TOPIC, operation, "protection", without, _PROTECT)
@@ -249,6 +249,13 @@ def _may(
     return Check(name, verdict, f"no {operation} on {topic}: {without}", commands)
 
 
+def _may_on_all(allowed: Mapping[str, frozenset[str]], operation: str, otherwise: Check, which: str) -> Check:
+    """Return a check of an operation on all of some topics; ``otherwise`` has the text for those that lack it."""
+    if lacking := sorted(name for name, operations in allowed.items() if operation not in operations):
+        return replace(otherwise, text=f"no {operation} on {_some(lacking, 3)}: {otherwise.text}")
+    return Check(otherwise.name, "good", f"{operation} on every topic {which} ({len(allowed):,})")
+
+
 def _connection(settings: ConnectionSettings) -> Check:
     how = settings.protocol if settings.mechanism is None else f"{settings.protocol}, {settings.mechanism}"
     if settings.kerberos is not None:
@@ -278,22 +285,18 @@ def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool
         yield Check("topics", "missing" if named else "limited", f"{text}: nothing matches", _FLOORS)
         yield Check("topics", "limited", f"{text}: groups have no topics and no lag", ("groups",))
         return
-    needs: tuple[tuple[str, tuple[str, ...], Verdict, str], ...] = (
+    needs: tuple[tuple[str, Verdict, tuple[str, ...], str], ...] = (
         (
             "DESCRIBE_CONFIGS",
-            _DECIDE,
             "missing",
+            _DECIDE,
             "cleanup.policy and retention.ms must be known, else everything holds",
         ),
-        ("READ", _DECIDE, "limited", "ambiguous look-ups read records; without it those partitions hold"),
-        ("DELETE", ("trim",), "missing", "DeleteRecords needs it"),
+        ("READ", "limited", _DECIDE, "ambiguous look-ups read records; without it those partitions hold"),
+        ("DELETE", "missing", ("trim",), "DeleteRecords needs it"),
     )
-    for operation, commands, verdict, purpose in needs:
-        lacking = sorted(name for name, ops in allowed.items() if operation not in ops)
-        if lacking:
-            yield Check("topics", verdict, f"no {operation} on {_some(lacking, 3)}: {purpose}", commands)
-        else:
-            yield Check("topics", "good", f"{operation} on every topic of interest ({len(allowed):,})")
+    for operation, verdict, commands, purpose in needs:
+        yield _may_on_all(allowed, operation, Check("topics", verdict, purpose, commands), "of interest")
 
 
 def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules) -> Iterable[Check]:

@@ -15,7 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import group_id, group_key, is_outside, is_share, key_of, plain_name
 from retention_cli.core.model import Reason, TopicPartition
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Rows
 from retention_cli.memory.ledger import Ledger
@@ -77,11 +77,11 @@ class GroupList:
 def list_all(
     reader: ClusterReader,
     rules: GroupRules,
-    patterns: Sequence[str] = ("*",),
+    patterns: Sequence[str],
     *,
-    memories: Memories | None = None,
-    now_ms: int = 0,
-    progress: Progress = silent,
+    memories: Memories,
+    now_ms: int,
+    progress: Progress,
 ) -> GroupList:
     """Read the groups whose names match, ignored ones too, with their commits; then those that are gone.
 
@@ -96,21 +96,18 @@ def list_all(
     specs: tuple[Spec, ...] = ("earliest", "latest")
     answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
     starts, ends = ({tp: one.offset for tp, one in of.items() if isinstance(one, Found)} for of in answers)
-    memory = None if memories is None else memories(metadata.cluster_id)
-    if memory is not None:
-        memory.begin(metadata.topic_ids)
+    memory = memories(metadata.cluster_id)
+    memory.begin(metadata.topic_ids)
     stands = Standings(starts, ends, reader.sizes_soon(leaders).result()[0], memory, metadata.topic_ids, now_ms)
     # A listed group's key is none of a consumer outside Kafka's groups, whatever its id.
     keys = {
         one.name: key_of("group", one.name) if is_outside(one.name) else group_key(one.kind, one.name) for one in listed
     }
     found = {keys[group.name]: _summary(group, rules) for group in listed}
-    done = 0
+    add = adding(progress, "committed offsets", len(found))
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
-        nonlocal done
-        done += 1
-        progress("committed offsets", done, len(found))
+        add(1)
         summary = found[keys[commits.group]]
         if isinstance(commits, CommitsUnknown):
             summary.lag = None
@@ -133,13 +130,12 @@ def list_all(
 
     if shares := [group.name for group in listed if group.kind == "share"]:
         reader.read_share_offsets(shares, on_commits)
-    if memory is not None:
-        there = [group_key(one.kind, one.name) for one in all_listed]
-        for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
-            if matches(patterns, plain_name(key)) and (not is_outside(key) or is_share(key)):
-                found[key] = _gone(key, seen_ms, rows, stands, rules)
-                if not complete:  # or it exists, but we may not see it
-                    found[key].state = found[key].state.replace("gone", "not seen")
+    there = [group_key(one.kind, one.name) for one in all_listed]
+    for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
+        if matches(patterns, plain_name(key)) and (not is_outside(key) or is_share(key)):
+            found[key] = _gone(key, seen_ms, rows, stands, rules)
+            if not complete:  # or it exists, but we may not see it
+                found[key].state = found[key].state.replace("gone", "not seen")
     outside = _outside(rules, metadata, reader, stands, now_ms)
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
     stands.lay_into(found, everyone=complete and "*" in patterns)
@@ -177,7 +173,7 @@ class Standings:
         starts: S, where it is known.
         ends: H.
         sizes: the leader replicas' bytes, assumed to be spread evenly over the offsets.
-        memory: has seen H at earlier times (M1); None without one.
+        memory: has seen H at earlier times (M1).
         topic_ids: the topics' ids now.
         now_ms: our wall clock (Unix ms).
     """
@@ -185,7 +181,7 @@ class Standings:
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     sizes: Mapping[TopicPartition, int]
-    memory: Ledger | None = None
+    memory: Ledger = field(default_factory=lambda: Ledger(None))
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     now_ms: int = 0
     _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
@@ -195,7 +191,7 @@ class Standings:
         self, key: str, summary: GroupSummary, rows: Commits, *, known: Container[TopicPartition] | None = None
     ) -> None:
         """Add them; the lag is unknown where a partition's end is. With ``known``, other partitions have no lag."""
-        if self.memory is not None and rows:
+        if rows:
             since_ms = self.memory.unmoved_since(key, None if summary.kind == "gone" else rows)
             if since_ms is not None and 0 <= since_ms <= self.now_ms:  # else it was seen by a clock that is ahead
                 summary.unmoved_since_ms = since_ms
@@ -253,7 +249,8 @@ class Standings:
 
     def _seen_ms(self, tp: TopicPartition, offset: int) -> int | None:
         """Return when H was first seen past an offset (Unix ms): the record was there by then."""
-        if self.memory is None or (topic_id := self.topic_ids.get(tp.topic)) is None:
+        topic_id = self.topic_ids.get(tp.topic)
+        if topic_id is None:
             return None
         return seen_past(self.memory.partition(tp.topic, topic_id, tp.partition).packed, offset)
 
@@ -280,7 +277,7 @@ def _outside(
             found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None
         yield key, found
     sound = [source for source in rules.sources if source not in failed]
-    if stands.memory is not None and sound:
+    if sound:
         for key, seen_ms, rows in stands.memory.gone_groups(consumers, now_ms - rules.remember_ms, outside=True):
             if any(owns(source, key) for source in sound):
                 yield key, _gone(key, seen_ms, rows, stands, rules)

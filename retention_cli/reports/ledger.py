@@ -97,8 +97,7 @@ def prune(reader: ClusterReader, memories: Memories, before_ms: int) -> tuple[in
         BrokerError: the cluster can't be asked.
     """
     metadata = reader.metadata()
-    there = {one.topic_id for one in metadata.topics.values() if one.topic_id is not None}
-    return memories.ledger(metadata.cluster_id).prune(before_ms, there)
+    return memories.ledger(metadata.cluster_id).prune(before_ms, set(metadata.topic_ids.values()))
 
 
 class NotRememberedError(Exception):

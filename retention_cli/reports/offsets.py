@@ -14,8 +14,9 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.consumers import plain_name
-from retention_cli.core.model import PartitionFacts, Reason, Sample, TopicPartition, Unknown, known
+from retention_cli.core.model import PartitionFacts, Reason, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
+from retention_cli.memory.samples import pack, seen_past
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import CommitRow, position_of
 from retention_cli.observe.request import FullRead, Observation
@@ -75,11 +76,6 @@ def reasons_of(row: Row) -> tuple[Reason, ...]:
     return tuple(Reason(one["code"], one["text"]) for one in row["reasons"])
 
 
-def _shown(observation: Observation, selection: Selection) -> Mapping[TopicPartition, PartitionFacts]:
-    """Return the facts to show: those of internal topics only if named in full, as everywhere."""
-    return {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
-
-
 BY_PARTITION: Final = ("topic", "partition", "group", "committed", "records", "bytes", "unread_since", "remembered")
 BY_TOPIC: Final = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
 Rows = Literal["topics", "partitions"]
@@ -92,7 +88,7 @@ ORDER: Final[Mapping[Rows, Sequence[str]]] = {
 
 
 class Log(NamedTuple):
-    """A partition: S, H, the leader replica's bytes, and earlier samples of H, oldest first. None: unknown.
+    """A partition: S, H, the leader replica's bytes, and earlier samples of H, packed. None: unknown.
 
     ``ends`` has where leader epochs of commits end, as far as they are not the current ``leader_epoch``.
     """
@@ -100,7 +96,7 @@ class Log(NamedTuple):
     start: int | None
     end: int | None
     size_bytes: int | None
-    samples: Sequence[Sample] = ()
+    samples: bytes = b""
     leader_epoch: int | None = None
     ends: Mapping[int, int | None] = MappingProxyType({})
 
@@ -121,12 +117,6 @@ _NOTHING: Final = Unread(0, 0)
 _UNKNOWN: Final = Unread(None)
 
 
-def log_of(facts: PartitionFacts, ends: Mapping[int, int | None]) -> Log:
-    """Return what :func:`unread_of` needs to know of a partition; the facts' last sample is of now, not earlier."""
-    start, end, size = known(facts.log_start), known(facts.high_watermark), known(facts.size_bytes)
-    return Log(start, end, size, (known(facts.samples) or ())[:-1], facts.leader_epoch, ends)
-
-
 def unread_of(row: CommitRow, log: Log) -> Unread:
     """Return what a consumer has yet to read, by one of its rows.
 
@@ -145,17 +135,7 @@ def unread_of(row: CommitRow, log: Log) -> Unread:
     if not records:
         return _NOTHING
     size = None if log.size_bytes is None else log.size_bytes * records // (log.end - log.start)
-    return Unread(records, size, _seen_past(log.samples, first))
-
-
-def _seen_past(samples: Sequence[Sample], offset: int) -> int | None:
-    """Return since when H was seen past an offset without a break (Unix ms), None if it is not."""
-    since = None
-    for sample in reversed(samples):
-        if sample.high_watermark <= offset:
-            break
-        since = sample.wall_ms
-    return since
+    return Unread(records, size, seen_past(log.samples, first))
 
 
 def by_partition(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> list[Row]:
@@ -212,12 +192,8 @@ def _sorted(rows: Iterable[Row], order: Sequence[str]) -> list[Row]:
 
 
 def _unread(row: CommitRow, logs: Mapping[TopicPartition, Log]) -> Unread:
-    if row.topic is None or row.partition is None:
-        return _UNKNOWN
-    return unread_of(row, logs.get(TopicPartition(row.topic, row.partition), _NO_LOG))
-
-
-_NO_LOG: Final = Log(None, None, None)
+    log = None if row.topic is None or row.partition is None else logs.get(TopicPartition(row.topic, row.partition))
+    return _UNKNOWN if log is None else unread_of(row, log)
 
 
 def _plus(total: int | None, one: int | None) -> int | None:
@@ -258,7 +234,8 @@ def read_positions(
     )
     observation = observe(reader, request, progress, listener if groups and unread is None else None)
     check_matches(selection, observation.topics_seen)
-    facts = _shown(observation, selection)
+    # Those of internal topics only if named in full, as everywhere.
+    facts = {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
     rows = _offsets(committed.values(), facts) if unread is None else _unread_rows(observation, groups, facts, unread)
     floors = [floor_row(one) for one in facts.values()]
     return Positions(observation.cluster_id, reader.settings.bootstrap, floors, rows)
@@ -282,7 +259,17 @@ def _unread_rows(
 ) -> list[Row]:
     rows = _chosen(observation.rows, groups, {tp.topic for tp in facts})
     ends = observation.epoch_ends_by_partition()
-    logs = {tp: log_of(one, ends.get(tp, {})) for tp, one in facts.items()}
+    logs = {
+        tp: Log(
+            known(one.log_start),
+            known(one.high_watermark),
+            known(one.size_bytes),
+            pack((known(one.samples) or ())[:-1]),  # the last is of now, not earlier
+            one.leader_epoch,
+            ends.get(tp, {}),
+        )
+        for tp, one in facts.items()
+    }
     return by_topic(rows, logs) if each == "topics" else by_partition(rows, logs)
 
 

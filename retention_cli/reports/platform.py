@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 Release = tuple[int, ...]
@@ -27,10 +27,6 @@ class Platform:
         apis = "" if self.kafka_apis is None else f", with the APIs of Kafka {self.kafka_apis}"
         return f"{self.name}{apis} ({self.sign}): see {self.docs}"
 
-    def as_json(self) -> dict[str, str | None]:
-        """Return it as JSON's own types."""
-        return asdict(self)
-
 
 _HOSTS: Final = (
     ("Amazon MSK Serverless", "amazon-msk", r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?"),
@@ -45,6 +41,7 @@ _HOSTS: Final = (
     ("Strimzi", "strimzi", r"-kafka-(bootstrap|brokers)(\..*)?"),
 )
 """A platform, its section, and how its host names end."""
+_APACHE: Final = ("Apache Kafka", "nothing shows a provider or another product", "apache-kafka")
 _OWN_CODE: Final = ("Redpanda", "Azure Event Hubs", "WarpStream", "StreamNative")
 _NEWEST: Final = (4, 3)
 """The newest release that its APIs tell apart from the one before."""
@@ -59,15 +56,13 @@ def platform_of(hosts: Iterable[str], cluster_id: str, release: Release | None) 
         release: the release of Apache Kafka that the brokers' APIs come to, None if that is unknown.
     """
     names = [host.lower().rstrip(".") for host in hosts]
-    if cluster_id.startswith("redpanda."):
-        return _platform("Redpanda", "by its cluster id", "redpanda", release)
-    for name, section, ends in _HOSTS:
-        if any(re.search(f"{ends}$", host) for host in names):
-            return _platform(name, "by its host names", section, release)
-    return _platform("Apache Kafka", "nothing shows a provider or another product", "apache-kafka", release)
-
-
-def _platform(name: str, sign: str, section: str, release: Release | None) -> Platform:
+    by_hosts = (
+        (name, "by its host names", section)
+        for name, section, ends in _HOSTS
+        if any(re.search(f"{ends}$", host) for host in names)
+    )
+    by_id = ("Redpanda", "by its cluster id", "redpanda")
+    name, sign, section = by_id if cluster_id.startswith("redpanda.") else next(by_hosts, _APACHE)
     apis = None
     if release is not None and name not in _OWN_CODE:
         apis = ".".join(map(str, release)) + (" or later" if release >= _NEWEST else "")

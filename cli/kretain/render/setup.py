@@ -51,7 +51,7 @@ def print_diagnosis(found: Diagnosis, output: str) -> None:
         output,
         {
             **cluster_head(DOCTOR_FORMAT, found.cluster_id, found.bootstrap),
-            "platform": found.platform.as_json(),
+            "platform": asdict(found.platform),
             "commands": commands,
         },
         "checks",

@@ -25,7 +25,7 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
-from retention_cli.core.progress import Progress
+from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import count, timestamp
 from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
 from retention_cli.engines.spark.session import SparkError
@@ -93,8 +93,7 @@ class SparkArchiver(Archiver):
         except (BrokerError, SparkError) as error:
             return result | {one.tp: failed(one.tp, one.url, error) for one in requests}
         phase = f"archiving {count(len(requests), 'partition')} over Spark"
-        whole, done = sum(one.records for one in requests), 0
-        progress(phase, 0, whole)
+        add = adding(progress, phase, sum(one.records for one in requests))
         stopped = threading.Event()
         jobs = [
             functools.partial(self._job, sender.session, connection, some, stopped.is_set)
@@ -105,8 +104,7 @@ class SparkArchiver(Archiver):
                 for one in ended:
                     found = one.result()
                     result |= found
-                    done += sum(wanted[tp][1].records for tp in found)
-                    progress(phase, done, whole)
+                    add(sum(wanted[tp][1].records for tp in found))
             finally:
                 stopped.set()
         return result

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Sample, TopicPartition
+from retention_cli.memory.samples import pack
 from retention_cli.observe.floors.fold import CommitRow, Kind
 from retention_cli.reports.groups import GroupSummary, Standings
 from retention_cli.reports.ledger import NotRememberedError, named
@@ -133,7 +134,7 @@ def test_pattern_matching_nothing_is_refused() -> None:
 
 
 SAMPLES = (Sample(1_000, 20), Sample(2_000, 50), Sample(3_000, 60))
-LOG = Log(10, 110, 1_000, SAMPLES, leader_epoch=5, ends={3: 40, 4: None})
+LOG = Log(10, 110, 1_000, pack(SAMPLES), leader_epoch=5, ends={3: 40, 4: None})
 
 
 def row(
@@ -170,7 +171,11 @@ def row(
         (row("commit", 20), LOG._replace(end=None), Unread(None)),
         (row("commit", 20), LOG._replace(size_bytes=None), Unread(90, None, 2_000)),
         # H fell since: what was above is seen anew
-        (row("commit", 30), LOG._replace(samples=(Sample(1, 50), Sample(2, 30), Sample(3, 40))), Unread(80, 800, 3)),
+        (
+            row("commit", 30),
+            LOG._replace(samples=pack([Sample(1, 50), Sample(2, 30), Sample(3, 40)])),
+            Unread(80, 800, 3),
+        ),
     ],
 )
 def test_unread_is_counted_from_the_position_to_the_end(given: CommitRow, log: Log, unread: Unread) -> None:
