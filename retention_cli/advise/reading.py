@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, measured
-from retention_cli.advise.format import DAY, HOUR, MINUTE
+from retention_cli.advise.facts import DAY, HOUR, MINUTE, PartitionState, Stamp, TopicSettings, TopicState, measured
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata

@@ -23,8 +23,7 @@ from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.disks.disk import Disk
 from retention_cli.disks.usage import look
 from retention_cli.forecast.cost import Past, stayed, topic_bill
-from retention_cli.forecast.disks import R6, Queued, forecast_disk, queue_of
-from retention_cli.forecast.loss import Place, stood_at
+from retention_cli.forecast.loss import R6, Place, Queued, forecast_disk, queue_of, stood_at
 from retention_cli.forecast.rates import NOTHING, Span
 from retention_cli.forecast.steady import (
     PartitionForecast,

@@ -124,28 +124,32 @@ def forecast_partitions(
     written = sum(one.mean for one in rates if not isinstance(one, Unknown))
     found = []
     for one, rate in zip(seen, rates, strict=True):
-        start, end = one.facts.log_start, one.facts.high_watermark
-        if isinstance(start, Unknown):
-            found.append(PartitionForecast(start, start, start, start, 0.0))
-            continue
-        if isinstance(end, Unknown):
-            found.append(PartitionForecast(end, end, end, end, 0.0))
-            continue
-        each = bytes_per_record(one.facts.size_bytes, start, end, limits.segment_bytes)
-        if isinstance(rate, Unknown):
-            found.append(PartitionForecast(rate, each, rate, rate, 0.0))
-            continue
-        flow = Flow(end - start, rate, NOTHING if end == start and rate.high == 0 else each)
-        alone = brokers_keep(flow, limits)
-        standing = _standing(one, settings, rate, terms, rate.mean / written if written else 1 / len(seen))
-        kept = policy_keeps(flow, standing, alone, terms.every_ms)
-        unread: Maybe[Span] = NOTHING
-        if terms.priced and not isinstance(standing.lag, Unknown) and standing.lag:
-            behind = replace(standing, falls_behind=None)
-            caught_up = policy_keeps(flow, replace(behind, lag=0), alone, terms.every_ms)
-            unread = _less(_records_of(policy_keeps(flow, behind, alone, terms.every_ms)), _records_of(caught_up))
-        found.append(PartitionForecast(rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits), unread))
+        mean = 0.0 if isinstance(rate, Unknown) else rate.mean
+        found.append(_forecast(one, rate, mean / written if written else 1 / len(seen), limits, settings, terms))
     return found
+
+
+def _forecast(
+    one: Seen, rate: Maybe[Rate], topic_share: float, limits: TopicSettings, settings: Settings, terms: Terms
+) -> PartitionForecast:
+    start, end = one.facts.log_start, one.facts.high_watermark
+    if isinstance(start, Unknown):
+        return PartitionForecast(start, start, start, start, 0.0)
+    if isinstance(end, Unknown):
+        return PartitionForecast(end, end, end, end, 0.0)
+    each = bytes_per_record(one.facts.size_bytes, start, end, limits.segment_bytes)
+    if isinstance(rate, Unknown):
+        return PartitionForecast(rate, each, rate, rate, 0.0)
+    flow = Flow(end - start, rate, NOTHING if end == start and rate.high == 0 else each)
+    alone = brokers_keep(flow, limits)
+    standing = _standing(one, settings, rate, terms, topic_share)
+    kept = policy_keeps(flow, standing, alone, terms.every_ms)
+    unread: Maybe[Span] = NOTHING
+    if terms.priced and not isinstance(standing.lag, Unknown) and standing.lag:
+        behind = replace(standing, falls_behind=None)
+        caught_up = policy_keeps(flow, replace(behind, lag=0), alone, terms.every_ms)
+        unread = _less(_records_of(policy_keeps(flow, behind, alone, terms.every_ms)), _records_of(caught_up))
+    return PartitionForecast(rate, flow.bytes_per_record, alone, kept, _active_bytes(flow, limits), unread)
 
 
 def forecast_topic(name: str, seen: Sequence[Seen], parts: Sequence[PartitionForecast]) -> TopicForecast:

@@ -23,8 +23,8 @@ from retention_cli.plan.approval import Offered, lacking, unseen
 from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import ApproveRules, Limits
-from retention_cli.state.broker_clock import BrokerClock
 from retention_cli.state.memories import Memories
+from retention_cli.state.own_topics import BrokerClock
 from retention_cli.trim.history import PastDay
 
 if TYPE_CHECKING:  # only an inventory needs these

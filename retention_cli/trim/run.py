@@ -25,8 +25,8 @@ from retention_cli.plan.approval import Approval, Offered, approved
 from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import AuditRules
-from retention_cli.state.broker_clock import BrokerClock
 from retention_cli.state.memories import Memories
+from retention_cli.state.own_topics import BrokerClock
 from retention_cli.trim.archive_gate import ArchivedFirst
 from retention_cli.trim.batches import Permit, Trimmer
 from retention_cli.trim.history import PastDay, read_past_day

@@ -1,10 +1,13 @@
 """One pass: plan as ``kretain plan`` does and, where it may, carry the plan out as ``kretain trim`` does.
 
-Nothing here decides or rechecks: it only says when a plan may be carried out, and how much of it.
+Nothing here decides or rechecks: it only says when a plan may be carried out, and how much of it. And, for metrics, how
+long until what a consumer has not read goes: the forecast's answer for the consumers that set floors
+(:mod:`retention_cli.forecast.loss`), by its rates and disks. What might come first and is unknown makes it unknown.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,13 +22,20 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.consumers import floor_by
+from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.forecast.loss import Place, seconds_to_loss
+from retention_cli.forecast.rates import HOUR_MS
+from retention_cli.forecast.reading import forecasts_of, limits_of, r6_of, seen_in
+from retention_cli.forecast.steady import Terms as ForecastTerms
+from retention_cli.forecast.steady import guarded
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.protect.run import Protection, ProtectJob, plan_protection
 from retention_cli.protect.run import carry_out as carry_out_protection
 from retention_cli.protect.value import Terms
@@ -37,8 +47,7 @@ from retention_cli.trim.narrow import Ceiling, Narrowed, narrowed
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, PlanRefusedError, TrimJob, carry_out, shipped
 from retention_cli.watch.leader import Leadership
-from retention_cli.watch.losses import losses
-from retention_cli.watch.measured import Groups, Measured, groups_of, measured
+from retention_cli.watch.measured import Groups, LossOf, Measured, groups_of, measured, unread_in
 from retention_cli.watch.policy_file import Look, PolicyFile
 
 if TYPE_CHECKING:  # only an inventory needs these
@@ -306,3 +315,50 @@ def _refusal(plan: Plan) -> Reason | None:
 def _whole(selection: Selection, topic: str) -> bool:
     settings = selection.settings_for(topic)
     return settings is not None and settings.whole_segments
+
+
+def losses(
+    reader: ClusterReader, inputs: PlanInputs, memories: Memories, rules: DiskRules, every_ms: int, now_ms: int
+) -> LossOf:
+    """Return the function that says how long a partition's floor has. Nothing is known if brokers don't answer.
+
+    Args:
+        reader: reads topics' live limits.
+        inputs: what the plan was made of.
+        memories: the ledgers, with the samples that ages and rates go by.
+        rules: the policy's for disks.
+        every_ms: how often the policy trims (ms).
+        now_ms: now (Unix ms).
+    """
+    observation = inputs.observation
+    settings = observation.settings
+    behind = {one.tp for one in inputs.decisions if unread_in(one)}
+    full = rules.percent is not None and any(not guarded(Code.R6, settings[tp.topic]) for tp in behind)
+    there = {floor_by(name) for name in inputs.groups}
+    try:
+        limits = limits_of(reader, sorted(settings if full else {tp.topic for tp in behind}))
+    except BrokerError:
+        return lambda _one: None
+    seen = seen_in(observation, memories, {}, there, now_ms, None if full else behind)
+    terms = ForecastTerms(every_ms, HOUR_MS, now_ms)
+    parts = forecasts_of(seen, limits, settings, terms)
+    r6 = r6_of([(disk, rules.percent) for disk in inputs.disks if full], seen, settings, parts, limits)
+    places = {
+        one.facts.tp: Place(one, parts[one.facts.tp], limits[topic], settings[topic], r6, terms)
+        for topic, rows in seen.items()
+        for one in rows
+        if one.facts.tp in behind
+    }
+    return lambda one: seconds_left(one, places.get(one.tp), settings[one.topic], rules)
+
+
+def seconds_left(one: Decision, place: Place | None, settings: Settings, rules: DiskRules) -> float | None:
+    """Return how long a floor has; None if that is not known, or for ever."""
+    if place is None or one.min_commit is None:
+        return None
+    if one.trim_to is not None and one.trim_to > one.min_commit:  # the plan takes it
+        return 0.0
+    if rules.watermarks and not guarded(Code.R2, settings):  # R7 may shorten any age, and what it adds is not held
+        return None
+    left = seconds_to_loss(place.left(one.min_commit, None)[1])
+    return None if left is None or math.isinf(left) else left

@@ -12,8 +12,7 @@ from retention_cli.core.clock import Clock
 from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.state import messages
-from retention_cli.state.broker_clock import BrokerClock
-from retention_cli.state.own_topics import Extent, StateTopic, Stored
+from retention_cli.state.own_topics import BrokerClock, Extent, StateTopic, Stored
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, Window
-from retention_cli.advise.format import DAY, HOUR, MINUTE
+from retention_cli.advise.facts import DAY, HOUR, MINUTE, PartitionState, Stamp, TopicSettings, TopicState, Window
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.forecast.disks import Queued
+from retention_cli.forecast.loss import Queued
 from retention_cli.forecast.rates import Span
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Action, Decision, Reason
-from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_heads, fleet_lines
-from retention_cli.engines.fleet.report import FleetReport
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.saved import write_fleet
 from retention_cli.plan.parquet import HEAD_FILE
 from retention_cli.plan.rows import row_as_json, schema

@@ -65,7 +65,7 @@ class FleetPlans:
 def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: FleetTrim) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
     from kretain.render.trim import fleet_question, fleet_share, print_fleet_report
-    from retention_cli.engines.fleet.report import FleetReport
+    from retention_cli.engines.fleet.plan import FleetReport
 
     if how.flags.plan is None:
         members = fleet.members(topics, one_off)

@@ -8,8 +8,7 @@ from typing import Any, Final, TypeVar
 
 from kretain.render.output import BLANK, MOST, SHOWN, Column, Line, Part, Table, heading, runs, show, size
 from retention_cli.advise.advice import Advice, kafka_configs
-from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, in_normal_traffic
-from retention_cli.advise.format import exact, span
+from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, exact, in_normal_traffic, span
 from retention_cli.advise.reading import Reading
 from retention_cli.core.model import Maybe, Unknown, known
 from retention_cli.core.units import count, timestamp

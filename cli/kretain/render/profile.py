@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kretain.render.output import BLANK, Line, Part, is_terminal, show, size
-from retention_cli.advise.format import moment, span
+from retention_cli.advise.facts import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.units import count
 from retention_cli.profile.reading import Profile, TopicHours

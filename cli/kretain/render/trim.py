@@ -28,8 +28,7 @@ from kretain.render.plan import failed, matter_most
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count
-from retention_cli.engines.fleet.plan import Failure, nested_lines
-from retention_cli.engines.fleet.report import OUTCOMES, FleetReport, fleet_report_head
+from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
 from retention_cli.plan.value import Plan, json_lines
 from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 

@@ -1,16 +1,21 @@
-"""The plan of a fleet: a plan per cluster, or why there is none, and ``kretain.fleet-plan/v1``. Pure."""
+"""The plan of a fleet (``kretain.fleet-plan/v1``), and its trim's report (``kretain.fleet-trim/v1``). Pure.
+
+Each has a plan or a report per cluster, or why there is none.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from retention_cli import __version__
 from retention_cli.core.units import timestamp
+from retention_cli.decide.guards.limits import total
 from retention_cli.plan.rows import row_as_json
 from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, totals_as_json
+from retention_cli.trim.report import OutcomeName, TrimReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +116,55 @@ def _cluster_head(name: str, one: Plan | Failure) -> dict[str, Any]:
     if isinstance(one, Failure):
         return {"name": name, "error": one.error}
     return {"name": name, **head_as_json(one)}
+
+
+TRIM_FORMAT: Final = "kretain.fleet-trim/v1"
+OUTCOMES: Final[tuple[OutcomeName, ...]] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """The results of every cluster of a fleet, in its order: a report, or why there was no trim.
+
+    ``source`` and ``digest`` are the fleet's, as in its plan.
+    """
+
+    source: str
+    digest: str | None
+    clusters: Mapping[str, TrimReport | Failure]
+
+    @property
+    def reports(self) -> dict[str, TrimReport]:
+        """The reports of the clusters that were trimmed, at least in part."""
+        return {name: one for name, one in self.clusters.items() if isinstance(one, TrimReport)}
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """The failures of the clusters in which nothing was done."""
+        return {name: one for name, one in self.clusters.items() if isinstance(one, Failure)}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the fleet's trim was interrupted."""
+        return any(one.interrupted for one in self.reports.values()) or any(
+            isinstance(one.cause, KeyboardInterrupt) for one in self.failures.values()
+        )
+
+
+def fleet_report_head(report: FleetReport) -> dict[str, Any]:
+    """Return the report's JSON without its clusters."""
+    reports = report.reports.values()
+    gone = total(one.trimmed for one in reports)
+    return {
+        "format": TRIM_FORMAT,
+        "fleet": {"source": report.source, "digest": report.digest},
+        "interrupted": report.interrupted,
+        "totals": {
+            "clusters": len(report.clusters),
+            "clusters_failed": len(report.failures),
+            "partitions": sum(len(one.rows) for one in reports),
+            **{name: sum(one.count(name) for one in reports) for name in OUTCOMES},
+            "records": gone.records,
+            "bytes": gone.size_bytes,
+        },
+    }

@@ -27,9 +27,17 @@ from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, adding
 from retention_cli.core.units import count, timestamp
-from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
 from retention_cli.engines.spark.session import SparkError
-from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
+from retention_cli.engines.spark.shipping import (
+    ArrowTask,
+    ConnectionRef,
+    Row,
+    Sender,
+    as_they_end,
+    batches_of,
+    reader_of,
+    run_tasks,
+)
 from retention_cli.plan.reconcile import Target
 
 TASKS_A_LEADER: Final = 4

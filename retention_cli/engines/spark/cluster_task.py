@@ -27,9 +27,8 @@ from retention_cli.decide.guards.limits import Amount
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_view
-from retention_cli.engines.spark.jobs import ArrowTask
 from retention_cli.engines.spark.session import SparkError, scratch
-from retention_cli.engines.spark.shipping import ConnectionRef, Sent, SentFile, reader_of
+from retention_cli.engines.spark.shipping import ArrowTask, ConnectionRef, Sent, SentFile, reader_of
 from retention_cli.observe.floors.outside import Read
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.rows import as_parquet

@@ -34,9 +34,8 @@ from retention_cli.engines.spark.giant_tasks import (
     share_reader,
     slice_planner,
 )
-from retention_cli.engines.spark.jobs import Row, ddl
 from retention_cli.engines.spark.session import SparkError
-from retention_cli.engines.spark.shipping import Sender, Sent
+from retention_cli.engines.spark.shipping import Row, Sender, Sent, ddl
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Logs

@@ -29,9 +29,8 @@ from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.spark.cluster_task import TaskWork, check_clock, clock_since, failure_text
-from retention_cli.engines.spark.jobs import ArrowTask, Row, batches_of
 from retention_cli.engines.spark.session import scratch
-from retention_cli.engines.spark.shipping import Sent, from_bytes, reader_of, to_bytes
+from retention_cli.engines.spark.shipping import ArrowTask, Row, Sent, batches_of, from_bytes, reader_of, to_bytes
 from retention_cli.memory.interface import LogsOf
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Logs

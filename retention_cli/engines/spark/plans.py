@@ -30,9 +30,8 @@ from retention_cli.engines.spark.cluster_task import (
     cluster_planner,
 )
 from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
-from retention_cli.engines.spark.jobs import as_they_end, ddl
 from retention_cli.engines.spark.session import SparkError, as_spark_error, check_executors, runs_here, slots
-from retention_cli.engines.spark.shipping import Sender
+from retention_cli.engines.spark.shipping import Sender, as_they_end, ddl
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.plan.make import PlanJob

@@ -19,8 +19,16 @@ from retention_cli.brokers.records import Ended, Range
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.grouping import in_batches
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.jobs import ArrowTask, Row, as_they_end, batches_of, run_tasks
-from retention_cli.engines.spark.shipping import ConnectionRef, Sender, reader_of
+from retention_cli.engines.spark.shipping import (
+    ArrowTask,
+    ConnectionRef,
+    Row,
+    Sender,
+    as_they_end,
+    batches_of,
+    reader_of,
+    run_tasks,
+)
 from retention_cli.profile.hours import STEPS_AT_MOST, PartitionHours, from_bytes, to_bytes
 from retention_cli.profile.reading import Profile, TopicHours, read_into
 

@@ -35,9 +35,8 @@ from retention_cli.core.consumers import plain_name
 from retention_cli.core.grouping import by_key, in_batches
 from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts, Unknown
 from retention_cli.core.units import parse_duration_ms, parse_time_ms
-from retention_cli.engines.spark.jobs import Row, ddl
 from retention_cli.engines.spark.session import ship_code
-from retention_cli.engines.spark.shipping import check_cluster
+from retention_cli.engines.spark.shipping import Row, check_cluster, ddl
 from retention_cli.memory.ledger import Ledger
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.fold import FloorFold, TopicScope

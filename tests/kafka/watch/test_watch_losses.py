@@ -12,7 +12,7 @@ from tests.support.watching import PLAIN, Watcher, watching
 from tests.support.world import World, wait_until
 
 MIB = 1 << 20
-QUICKLY = f"import retention_cli.watch.losses as losses\nassert losses.HOUR_MS\nlosses.HOUR_MS = 3000\n{PLAIN}"
+QUICKLY = f"import retention_cli.watch.one_pass as one_pass\nassert one_pass.HOUR_MS\none_pass.HOUR_MS = 3000\n{PLAIN}"
 """Rates are measured over three seconds, not over an hour."""
 SLACK_S = 3.0
 """A pass, a look, and what a busy machine is late by."""

@@ -12,10 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.advise import dangers
-from retention_cli.advise.advice import Advice, advise, kafka_configs, segment_for
-from retention_cli.advise.dangers import Danger
+from retention_cli.advise import advice
+from retention_cli.advise.advice import Advice, Danger, advise, kafka_configs, segment_for
 from retention_cli.advise.facts import (
+    DAY,
+    HOUR,
+    MINUTE,
     AtMost,
     Demand,
     Normal,
@@ -23,11 +25,13 @@ from retention_cli.advise.facts import (
     Stamp,
     Window,
     at_most,
+    exact,
     in_normal_traffic,
     measured,
+    moment,
+    span,
     usual,
 )
-from retention_cli.advise.format import DAY, HOUR, MINUTE, exact, moment, span
 from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.model import Unknown
@@ -213,13 +217,13 @@ BUSY, SLOW, IDLE = GIB, MIB, 0
 COMPACTED = frozenset({"compact"})
 NO_DEMAND = Demand()
 R1, BROKER, SIZE, SEGMENT, BYTES, OFFSETS, FUTURE = (
-    dangers.consumed_after_retention,
-    dangers.broker_before_policy,
-    dangers.size_before_time,
-    dangers.segment_above_retention,
-    dangers.bytes_per_partition,
-    dangers.offsets_expire_first,
-    dangers.future_timestamps,
+    advice.consumed_after_retention,
+    advice.broker_before_policy,
+    advice.size_before_time,
+    advice.segment_above_retention,
+    advice.bytes_per_partition,
+    advice.offsets_expire_first,
+    advice.future_timestamps,
 )
 
 
@@ -365,7 +369,7 @@ def test_danger_is_unknown_if_the_fact_that_decides_it_is_unknown(
 
 def test_topic_judgement_names_every_danger_and_every_unknown_fact() -> None:
     about = topic([part(0, SLOW, newest_ms=NOW + DAY)], retention_ms=HOUR, offsets_retention_ms=UNREAD)
-    found, unknown = dangers.judge(about, by_policy(consumed_after_ms=DAY, forced_age_ms=DAY), NOW)
+    found, unknown = advice.judge(about, by_policy(consumed_after_ms=DAY, forced_age_ms=DAY), NOW)
     assert [one.code for one in found] == [
         "R1-above-retention",
         "broker-before-policy",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.reports.platform import Platform, platform_of
+from retention_cli.reports.doctor import Platform, platform_of
 
 DOCS = Path(__file__).parents[3]
 ID = "kNPKKYq_QvOnBaZb46V_BQ"

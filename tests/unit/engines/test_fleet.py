@@ -28,7 +28,7 @@ from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
-from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_as_json, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,
     LocalEngine,
@@ -38,7 +38,6 @@ from retention_cli.engines.fleet.planning import (
     check_addresses,
     make_fleet_plan,
 )
-from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.engines.fleet.saved import read_fleet, read_one
 from retention_cli.plan.parquet import read_plan
 from retention_cli.plan.saved import SavedPlanError

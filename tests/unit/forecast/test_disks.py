@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.forecast.disks import R6, Queued, queue_of
+from retention_cli.forecast.loss import R6, Queued, queue_of
 from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span
 from retention_cli.forecast.steady import PartitionForecast, Retained
 from tests.support.forecasts import HERE, LAST_LOOK, OTHER, disk, queued

@@ -9,8 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, Sample, Unknown
-from retention_cli.forecast.disks import R6, Growing, full_in, queue_of
-from retention_cli.forecast.loss import Place, Unread, seconds_to_loss, time_to_loss
+from retention_cli.forecast.loss import R6, Growing, Place, Unread, full_in, queue_of, seconds_to_loss, time_to_loss
 from retention_cli.forecast.rates import ENDLESS, NOTHING, WINDOW_MS, Rate, Span, age_of, group_rate, rate_of
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms
 from retention_cli.forecast.value import Loss

@@ -24,8 +24,7 @@ from kretain.reasons import explanations
 from kretain.render import consumers, forecast, history, setup
 from retention_cli import __version__
 from retention_cli.core.signing import Signed
-from retention_cli.engines.fleet.plan import fleet_head
-from retention_cli.engines.fleet.report import fleet_report_head
+from retention_cli.engines.fleet.plan import fleet_head, fleet_report_head
 from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.fleet_file import ClusterModel, FleetFileError, FleetModel, parse_fleet

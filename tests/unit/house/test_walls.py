@@ -66,9 +66,9 @@ PURE = [
             "memory/interface",
             "memory/partition",
         ),
-        *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
+        *("memory/replica", "engines/fleet/plan"),
         *("profile/hours", "profile/summary"),
-        *(f"forecast/{name}" for name in ("cost", "disks", "loss", "rates", "steady", "value")),
+        *(f"forecast/{name}" for name in ("cost", "loss", "rates", "steady", "value")),
     )
 ]
 """What is given all that it needs: facts, settings, now."""
@@ -232,7 +232,6 @@ def test_only_one_module_writes_to_kretains_topics() -> None:
         "retention_cli/audit/shipping.py",
         "retention_cli/protect/memory.py",
         "retention_cli/protect/run.py",
-        "retention_cli/state/broker_clock.py",
         "retention_cli/state/own_topics.py",
         "retention_cli/state/policy_topic.py",
         "cli/kretain/commands/cluster.py",

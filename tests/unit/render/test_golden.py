@@ -25,8 +25,7 @@ from retention_cli.core.model import Reason
 from retention_cli.disks.disk import DiskOutcome
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.scan import ScanReport
-from retention_cli.engines.fleet.plan import FleetPlan
-from retention_cli.engines.fleet.report import FleetReport
+from retention_cli.engines.fleet.plan import FleetPlan, FleetReport
 from retention_cli.forecast.value import Bills, Forecast
 from retention_cli.plan.value import Plan
 from retention_cli.policy.live import LiveList

@@ -33,8 +33,7 @@ from retention_cli.core.model import (
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.decision import unread_below
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.forecast.disks import R6, Queue, queue_of
-from retention_cli.forecast.loss import Place
+from retention_cli.forecast.loss import R6, Place, Queue, queue_of
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms, forecast_partitions
 from retention_cli.plan.value import Plan
@@ -47,11 +46,10 @@ from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
 from retention_cli.watch.board import KINDS, Board, kind_of
 from retention_cli.watch.loop import Folded, pause_s
-from retention_cli.watch.losses import seconds_left
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
-from retention_cli.watch.metrics import NAMES, as_text, registry_of
+from retention_cli.watch.one_pass import seconds_left
 from retention_cli.watch.policy_file import PolicyFile
-from retention_cli.watch.server import Server
+from retention_cli.watch.server import NAMES, Server, as_text, registry_of
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
 from tests.support.watching import samples

@@ -15,8 +15,7 @@ import pytest
 
 from retention_cli.watch import server as module
 from retention_cli.watch.board import Board
-from retention_cli.watch.metrics import NAMES, registry_of
-from retention_cli.watch.server import Server
+from retention_cli.watch.server import NAMES, Server, registry_of
 
 
 @pytest.fixture
