@@ -350,11 +350,9 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata, rules: GroupRules)
         return
     if listed and offsets is None:
         unseen = f"{OFFSETS_TOPIC} can't be described: kretain would miss offline coordinators"
-        if rules.offsets_hidden:
-            text = f"{unseen}; floors are known where groups.require names a group (groups.offsets.topic, F9)"
-            yield Check("groups", "limited", text, _FLOORS)
-        else:
-            yield Check("groups", "missing", f"{unseen}, every floor is unknown (F9)", _FLOORS)
+        known = "; floors are known where groups.require names a group (groups.offsets.topic, F9)"
+        text = unseen + (known if rules.offsets_hidden else ", every floor is unknown (F9)")
+        yield Check("groups", "limited" if rules.offsets_hidden else "missing", text, _FLOORS)
     unreadable: dict[str, str] = {}
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:

@@ -145,8 +145,6 @@ class Loop:
             return
         self._took_note(passed, time.monotonic() - began)
         gc.collect()  # the command line all but turns it off, for the sake of single runs
-        if self._number == 1:
-            gc.freeze()  # what was imported stays, and need not be looked through each time
 
     def _took_note(self, passed: Passed, seconds: float) -> None:
         board, report = self.board, passed.report

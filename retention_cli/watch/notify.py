@@ -60,7 +60,6 @@ def of_report(report: TrimReport) -> list[Notice]:
 class Held:
     """Finds the partitions that have been on hold for a day, each once while it lasts."""
 
-    after_ms: int = DAY_MS
     _since_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     _posted: frozenset[tuple[str, int]] = frozenset()
 
@@ -68,7 +67,7 @@ class Held:
         """Take in a plan's decisions; return the notice about partitions that have now been on hold that long."""
         held = {(one.topic, one.partition): one for one in decisions if one.action == "hold"}
         self._since_ms = {key: self._since_ms.get(key, now_ms) for key in held}
-        long = {key for key, since_ms in self._since_ms.items() if now_ms - since_ms >= self.after_ms}
+        long = {key for key, since_ms in self._since_ms.items() if now_ms - since_ms >= DAY_MS}
         new = sorted(long - self._posted)
         self._posted = frozenset(long)
         if not new:

@@ -183,9 +183,11 @@ class EmbeddedKafka:
                 )
 
     def class_path(self) -> str:
-        """Return a broker's class path. Log4j comes first: all of one release, perhaps not Kafka's."""
-        kafka = jars.resolve("kafka_2.13", self.version, self._progress)
-        return f"{jars.logging_jars(self._progress)}/*{os.pathsep}{kafka}/*"
+        """Return a broker's class path. Log4j, which a broker lacks to print errors, comes first: all of one release."""
+        logging = jars.resolve(
+            "log4j-slf4j-impl", jars.LOGGING_VERSION, self._progress, group="org.apache.logging.log4j"
+        )
+        return f"{logging}/*{os.pathsep}{jars.resolve('kafka_2.13', self.version, self._progress)}/*"
 
     def _format(self) -> None:
         """Format one node with Kafka's tool, and copy the result to the others, and to clusters with the same settings.

@@ -76,11 +76,6 @@ def resolve(artifact: str, version: str, progress: Progress, *, cache: Path | No
     return target
 
 
-def logging_jars(progress: Progress) -> Path:
-    """Return the folder with the jars that a broker lacks to log anything: a backend for SLF4J, which prints errors."""
-    return resolve("log4j-slf4j-impl", LOGGING_VERSION, progress, group="org.apache.logging.log4j")
-
-
 def maven(folder: Path, counted: Any = None) -> Any:
     """Return jgo's context that downloads into a Maven repository in a folder.
 

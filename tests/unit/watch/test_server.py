@@ -13,8 +13,12 @@ from urllib.error import HTTPError
 
 import pytest
 
+from retention_cli.brokers.election import Candidate
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.watch import server as module
 from retention_cli.watch.board import Board
+from retention_cli.watch.leader import Leadership
 from retention_cli.watch.server import NAMES, Server, registry_of
 
 
@@ -95,3 +99,11 @@ def test_metrics_request_for_the_leader_returns_only_that_metric(server: Server)
     assert status == 200
     assert "\nkretain_leader{" in text
     assert "kretain_policy_valid" not in text
+
+
+def test_election_connects_next_with_the_certificates_of_the_latest_pass() -> None:
+    old, new = (ConnectionSettings("127.0.0.1:1", ca_pem=pem) for pem in ("old", "new"))
+    leadership = Leadership("kretain-watch", lambda _text, _event="note", /, **_facts: None)
+    leadership.candidate = Candidate(old, "kretain-watch", "cluster")
+    leadership.look(ClusterReader(new, 1), "local")
+    assert leadership.candidate.settings is new
