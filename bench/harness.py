@@ -16,7 +16,6 @@ from pathlib import Path
 
 from bench.seed import Shape, commit
 from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
-from kretain.embedded.java import Java
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
 from retention_cli.core.model import TopicPartition
@@ -234,7 +233,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 300) -
         time.sleep(1)
 
 
-def stock_tools(java: Java) -> list[str]:
+def stock_tools(java: Path) -> list[str]:
     """Return how Kafka's own command line tools are started, all but their class."""
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
-    return [str(java.executable), "-Xmx1g", "-cp", f"{lib}/*"]
+    return [str(java), "-Xmx1g", "-cp", f"{lib}/*"]

@@ -246,8 +246,8 @@ MUTANTS: Final = (
     Mutant(
         "Spark: what a task has seen is not remembered",
         "engines/spark/plans.py",
-        "    if memories is not None and memory is not None:\n",
-        "    if False:\n",
+        '    take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)\n',
+        "",
     ),
     Mutant(
         "F2: a share group that has read nothing is no group",

@@ -68,20 +68,16 @@ class Queue:
 
     That is at the soonest when the disk has gained what it may, and as much again as is older for certain and may be
     taken: those bytes go before. ``older_ms`` are times (Unix ms) and ``older_bytes`` how much was written by then.
-    ``problem`` is why nothing is known.
     """
 
-    problem: Unknown | None = None
-    room_bytes: float = 0.0
-    growing: Sequence[Growing] = ()
-    older_ms: Sequence[int] = ()
-    older_bytes: Sequence[float] = ()
+    room_bytes: float
+    growing: Sequence[Growing]
+    older_ms: Sequence[int]
+    older_bytes: Sequence[float]
     _known: dict[float, float] = field(default_factory=dict)
 
-    def comes_to(self, written_ms: float) -> Maybe[float]:
+    def comes_to(self, written_ms: float) -> float:
         """Return how long (ms) at least until R6 takes a record that was written after a moment (Unix ms)."""
-        if self.problem is not None:
-            return self.problem
         at = bisect_right(self.older_ms, written_ms)
         before = self.older_bytes[at - 1] if at else 0.0
         if before not in self._known:
@@ -89,6 +85,7 @@ class Queue:
         return self._known[before]
 
 
+@or_unknown
 def queue_of(
     disk: Disk, percent: float, parts: Mapping[TopicPartition, PartitionForecast], queued: Iterable[Queued]
 ) -> Queue:
@@ -96,9 +93,8 @@ def queue_of(
 
     Of each, an active segment's bytes don't count: they may stay where they are.
     """
-    room, grows = disk.room, _growing(disk, parts)
-    if isinstance(room, Unknown) or isinstance(grows, Unknown):
-        return Queue(next(one for one in (room, grows) if isinstance(one, Unknown)))
+    room = certain(disk.room)
+    _, by_policy = certain(_growing(disk, parts))
     gained: dict[int, float] = {}
     for one in queued:
         if one.tp not in disk.replicas or isinstance(one.each, Unknown) or isinstance(one.segment_bytes, Unknown):
@@ -111,24 +107,20 @@ def queue_of(
                 counted = there
     times = sorted(gained)
     room_bytes = ceiling_bytes(room, percent) - room.used_bytes
-    return Queue(None, room_bytes, grows[1], times, list(accumulate(gained[at] for at in times)))
+    return Queue(room_bytes, by_policy, times, list(accumulate(gained[at] for at in times)))
 
 
 class R6:
     """How long until R6 comes to a record of a partition: on the first of the disks with a replica of it."""
 
-    def __init__(self, queues: Iterable[tuple[Disk, Queue]]) -> None:
+    def __init__(self, queues: Iterable[tuple[Disk, Maybe[Queue]]]) -> None:
         self._of = by_key((tp, queue) for disk, queue in queues for tp in disk.replicas)
 
-    def deadline(self, tp: TopicPartition, age_ms: Span, now_ms: int) -> Maybe[Span]:
+    @or_unknown
+    def deadline(self, tp: TopicPartition, age_ms: Span, now_ms: int) -> Span:
         """Return the span in which R6 takes a record of this age: never, if no disk with it has a ceiling."""
-        soonest = math.inf
-        for queue in self._of.get(tp, ()):
-            found = queue.comes_to(now_ms - age_ms.high)
-            if isinstance(found, Unknown):
-                return found
-            soonest = min(soonest, found)
-        return Span(soonest, math.inf)
+        comes = (certain(queue).comes_to(now_ms - age_ms.high) for queue in self._of.get(tp, ()))
+        return Span(min(comes, default=math.inf), math.inf)
 
 
 @or_unknown

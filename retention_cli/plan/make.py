@@ -96,7 +96,7 @@ class PlanJob:
         selection: the policy and the chosen topics.
         now_ms: the time from which all cutoffs are calculated (Unix ms).
         past_day: returns what was trimmed there in the last 24 hours (G6).
-        memories: the ledgers, which remember what is seen; None: remember nothing.
+        memories: the ledgers, which remember what is seen.
         clock_ms: returns this machine's time (Unix ms), for what is remembered.
         progress: called with what is being read.
         observed: called with what the plan was made of, before only the decisions are kept.
@@ -107,7 +107,7 @@ class PlanJob:
     selection: Selection
     now_ms: int
     past_day: PastDay
-    memories: Memories | None = None
+    memories: Memories
     clock_ms: Callable[[], int] = SYSTEM.wall_ms
     progress: Progress = silent
     observed: Callable[[PlanInputs], None] | None = None
@@ -165,8 +165,7 @@ class LocalPlanner:
         try:
             observation = observe(reader, request, job.progress, listener)
         finally:  # an interrupted scan's reads are kept, too
-            if memories is not None:
-                memories.save(job.clock_ms())
+            memories.save(job.clock_ms())
         notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
         firsts = (observation.facts.get(TopicPartition(name, 0)) for name in observation.settings)
         topics = [one.topic for one in firsts if one is not None]
@@ -229,10 +228,9 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
     told = [*decided.notes, *(() if disks is None else disks.notes)]
     if decided.sizes_problem is not None:
         told.append(Reason("size", f"sizes on disk are not known: {decided.sizes_problem}"))
-    if memories is not None:
-        told += memories.notes
-        told += no_longer_named(memories(decided.cluster_id), selection, now_ms)
-    memory = Ledger(None) if memories is None else memories(decided.cluster_id)
+    memory = memories(decided.cluster_id)
+    told += memories.notes
+    told += no_longer_named(memory, selection, now_ms)
     told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason(Code.G2, f"whose unread records would be trimmed is unknown: {unread}"))
@@ -255,8 +253,8 @@ def plan_of(job: PlanJob, decided: Decided) -> Plan:
         unconsumed_by=unread,
         refusals=over_limits(amount, job.past_day(decided.cluster_id), decided.managed, policy.limits),
         notes=told,
-        memory_since_ms=None if memories is None else memories.since_ms(decided.cluster_id),
-        memory="local" if memories is None else memories.kind,
+        memory_since_ms=memory.since_ms,
+        memory=memories.kind,
         disks=() if disks is None else disks.outcomes,
         space=None if disks is None else disks.space,
         counted=totals,

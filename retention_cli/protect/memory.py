@@ -100,7 +100,7 @@ class RaisedSettings:
 
     def _messages(self) -> tuple[list[Stored], int]:
         """Return the messages since the records were read, and where they end."""
-        ranges = look_at(self._reader, PROTECTED_TOPIC).ranges
+        _, ranges = look_at(self._reader, PROTECTED_TOPIC)
         if len(ranges) != 1:
             raise RequestFailedError(f"topic {PROTECTED_TOPIC} must have one partition", retriable=False)
         ((tp, span),) = ranges.items()

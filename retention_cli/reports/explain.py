@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.codes import Code
 from retention_cli.core.model import Decision, PartitionFacts, TopicPartition, Unknown, known
-from retention_cli.core.progress import Progress, silent
+from retention_cli.core.progress import Progress
 from retention_cli.core.units import format_bytes, format_duration, format_time
 from retention_cli.decide.decision import Weighed, weigh
 from retention_cli.observe.cluster import observe
@@ -40,9 +40,9 @@ def explain(
     topic: str,
     partition: int | None,
     now_ms: int,
-    memories: Memories | None = None,
-    progress: Progress = silent,
-    inventory: InventoryView | None = None,
+    memories: Memories,
+    progress: Progress,
+    inventory: InventoryView | None,
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
 

@@ -207,7 +207,7 @@ def read_positions(
     *,
     groups: Collection[str] = (),
     unread: Rows | None = None,
-    memories: Memories | None = None,
+    memories: Memories,
     progress: Progress = silent,
 ) -> Positions:
     """Read floors and ends of the chosen topics; with patterns in ``groups``, those groups' own positions too.

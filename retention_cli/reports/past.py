@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from retention_cli.core.commands import kretain
 from retention_cli.core.state_dir import StateError
@@ -13,15 +12,12 @@ from retention_cli.evidence.replay import Recorded, rows_about
 from retention_cli.reports.explain import Explained
 
 
-class Past(NamedTuple):
-    """What a run's last recheck saw of a topic's partitions."""
+def explain_past(
+    runs: Sequence[Recorded], topic: str, partition: int | None, run: str | None
+) -> tuple[str, list[Explained]]:
+    """Return a run's name, and a topic's partitions, or one of them, as its last recheck saw them.
 
-    run: Recorded
-    found: Sequence[Explained]
-
-
-def explain_past(runs: Sequence[Recorded], topic: str, partition: int | None, run: str | None) -> Past:
-    """Return a topic's partitions, or one of them, as a run saw them; ``run`` None: as the last of the runs that did.
+    ``run`` None: the last of the runs that did.
 
     Raises:
         EvidenceError: a file is damaged.
@@ -33,7 +29,7 @@ def explain_past(runs: Sequence[Recorded], topic: str, partition: int | None, ru
                 Explained(row.facts, row.settings, weigh(row.facts, row.settings, row.now_ms), decided(row), row.now_ms)
                 for row in rows
             ]
-            return Past(one, found)
+            return one.run, found
     about = topic if partition is None else f"{topic}:{partition}"
     which = "no run by then has" if run is None else f"run {run} has no"
     history = kretain("history", names=(about,))

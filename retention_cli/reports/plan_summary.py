@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
 from retention_cli.core.codes import Code
@@ -17,7 +18,7 @@ from retention_cli.plan.value import Plan, Totals
 _PLACES = 3
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TopicSum:
     """A topic: its partitions, their records now (H − S), and how many of them would go, or stay for being on hold.
 
@@ -25,13 +26,13 @@ class TopicSum:
     """
 
     name: str
-    partitions: int = 0
-    records: int = 0
-    going: int = 0
-    size_bytes: int | None = 0
-    unconsumed: int = 0
-    on_hold: int = 0
-    held_records: int = 0
+    partitions: int
+    records: int
+    going: int
+    size_bytes: int | None
+    unconsumed: int
+    on_hold: int
+    held_records: int
 
     @property
     def staying(self) -> int:
@@ -79,29 +80,31 @@ class PlanSummary:
 
 def summarize(plan: Plan, most: int) -> PlanSummary:
     """Return what a plan comes to, with at most so many of each kind."""
-    topics: dict[str, TopicSum] = {}
+    topics: list[TopicSum] = []
     consumers: dict[str, ConsumerSum] = {}
     reasons: dict[tuple[str, Reason], ReasonSum] = {}
-    for one in plan.decisions:
-        _add_to(topics.setdefault(one.topic, TopicSum(one.topic)), one)
-        if one.action != "skip" and one.min_commit is not None and one.min_commit_by is not None:
-            behind = (one.high_watermark or 0) - max(one.min_commit, one.log_start or 0)
-            if behind > 0:
-                consumer = consumers.setdefault(one.min_commit_by, ConsumerSum(one.min_commit_by))
-                consumer.partitions += 1
-                consumer.topics.add(one.topic)
-                consumer.records += behind
-        for reason in one.reasons:
-            here = reasons.setdefault((one.action, reason), ReasonSum(one.action, reason))
-            here.partitions += 1
-            here.topics.add(one.topic)
-            if len(here.places) < _PLACES:
-                here.places.append(one.tp)
+    for name, some in groupby(plan.decisions, lambda one: one.topic):
+        rows = list(some)
+        topics.append(_topic_sum(name, rows))
+        for one in rows:
+            if one.action != "skip" and one.min_commit is not None and one.min_commit_by is not None:
+                behind = (one.high_watermark or 0) - max(one.min_commit, one.log_start or 0)
+                if behind > 0:
+                    consumer = consumers.setdefault(one.min_commit_by, ConsumerSum(one.min_commit_by))
+                    consumer.partitions += 1
+                    consumer.topics.add(one.topic)
+                    consumer.records += behind
+            for reason in one.reasons:
+                here = reasons.setdefault((one.action, reason), ReasonSum(one.action, reason))
+                here.partitions += 1
+                here.topics.add(one.topic)
+                if len(here.places) < _PLACES:
+                    here.places.append(one.tp)
     order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
     return PlanSummary(
         totals=plan.totals,
-        topics=heapq.nsmallest(most, topics.values(), key=lambda one: (-one.going, -one.records, one.name)),
-        largest=heapq.nsmallest(most, topics.values(), key=lambda one: (-one.records, one.name)),
+        topics=heapq.nsmallest(most, topics, key=lambda one: (-one.going, -one.records, one.name)),
+        largest=heapq.nsmallest(most, topics, key=lambda one: (-one.records, one.name)),
         topic_count=len(topics),
         consumers=heapq.nsmallest(most, consumers.values(), key=lambda one: (-one.records, one.name)),
         consumer_count=len(consumers),
@@ -112,19 +115,16 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     )
 
 
-def _add_to(topic: TopicSum, one: Decision) -> None:
-    known = one.log_start is not None and one.high_watermark is not None
-    records = (one.high_watermark or 0) - (one.log_start or 0) if known else 0
-    topic.partitions += 1
-    topic.records += records
-    if one.action == "trim":
-        topic.going += one.records
-        topic.unconsumed += one.unconsumed
-        known = topic.size_bytes is not None and one.size_bytes is not None
-        topic.size_bytes = (topic.size_bytes or 0) + (one.size_bytes or 0) if known else None
-    elif one.action == "hold":
-        topic.on_hold += 1
-        topic.held_records += records
+def _topic_sum(name: str, rows: Sequence[Decision]) -> TopicSum:
+    sums, held = Totals.of(rows), [one for one in rows if one.action == "hold"]
+    records = sum(map(_records_in, rows))
+    held_records = sum(map(_records_in, held))
+    return TopicSum(name, len(rows), records, sums.records, sums.size_bytes, sums.unconsumed, len(held), held_records)
+
+
+def _records_in(one: Decision) -> int:
+    """Return a partition's records now, 0 if that is unknown."""
+    return 0 if one.log_start is None or one.high_watermark is None else one.high_watermark - one.log_start
 
 
 _HELP: Final[Mapping[str, Collection[str]]] = {

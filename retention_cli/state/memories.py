@@ -70,10 +70,6 @@ class Memories:
         reasons = self.notes if memory.lost is None else memory.lost.reasons
         raise StateError("; ".join(reason.text for reason in reasons))
 
-    def since_ms(self, cluster_id: str) -> int | None:
-        """Return when a cluster's memory was begun (Unix ms), None if it is new or there is none."""
-        return self(cluster_id).since_ms
-
     def named(self, cluster_id: str) -> NamedLedger | None:
         """Return a cluster's ledger for the audit log, None if it has none."""
         memory = self(cluster_id)

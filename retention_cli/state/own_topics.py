@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
+from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.topic_configs import TopicConfig
@@ -36,10 +35,6 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-class TopicMissingError(BrokerError):
-    """The topic does not exist, or may not be described."""
-
-
 class Stored(NamedTuple):
     """A message. A value of None deletes its key. ``time_ms`` is its timestamp (Unix ms)."""
 
@@ -50,25 +45,15 @@ class Stored(NamedTuple):
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTopic:
-    """One of these topics now: its id, and the offsets that can be read, by partition."""
-
-    name: str
-    topic_id: str | None
-    ranges: Mapping[TopicPartition, Range]
-
-
-def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
-    """Return the topic's current state.
+def look_at(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPartition, Range]]:
+    """Return the id of one of these topics, and the offsets that can be read, by partition.
 
     Raises:
-        TopicMissingError: it does not exist.
-        BrokerError: it can't be read.
+        BrokerError: it does not exist, or can't be read.
     """
     metadata = reader.metadata([topic]).topics.get(topic)
     if metadata is None:
-        raise TopicMissingError(
+        raise BrokerError(
             f"topic {topic} does not exist, or this user may not read it: kretain cluster init"
             f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
         )
@@ -78,7 +63,7 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
         if isinstance(there, RequestFailedError):
             raise RequestFailedError(f"{tp} could not be read: {there}", retriable=True)
         ranges[tp] = there
-    return OwnTopic(topic, metadata.topic_id, ranges)
+    return metadata.topic_id, ranges
 
 
 def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Stored]:
@@ -127,39 +112,25 @@ class Initialized:
 
 def initialize(
     reader: ClusterReader,
-    writer: ClusterWriter,
+    writer: ClusterWriter | None,
     replication_factor: int | None = None,
     topics: Sequence[str] = OWN_TOPICS,
 ) -> Iterator[Initialized]:
     """Create the missing ones of these topics, check those that exist, and yield each result.
 
-    Raises:
-        BrokerError: a topic could not be created, or can't be described.
-    """
-    copies = _copies(reader.metadata(), replication_factor)
-    for topic in topics:
-        config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
-        seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
-        yield _looked_at(reader, seen, made=made)
-
-
-def look(
-    reader: ClusterReader, replication_factor: int | None = None, topics: Sequence[str] = OWN_TOPICS
-) -> Iterator[Initialized]:
-    """Yield what :func:`initialize` would find and make, and make nothing.
+    Without a writer, make nothing, and yield what would be found and made.
 
     Raises:
-        BrokerError: the cluster or a topic's settings can't be read.
+        BrokerError: a topic could not be created, or the cluster or a topic's settings can't be read.
     """
     metadata = reader.metadata()
-    copies = _copies(metadata, replication_factor)
+    copies = min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
     for topic in topics:
-        seen = metadata.topics.get(topic)
-        yield Initialized(topic, "missing", 1, copies) if seen is None else _looked_at(reader, seen, made=False)
-
-
-def _copies(metadata: ClusterMetadata, replication_factor: int | None) -> int:
-    return min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
+        seen, made = metadata.topics.get(topic), False
+        if writer is not None:
+            config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
+            seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
+        yield Initialized(topic, "missing", 1, copies) if seen is None else _looked_at(reader, seen, made=made)
 
 
 def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:
@@ -233,11 +204,11 @@ class StateTopic:
         Raises:
             BrokerError: it does not exist, has several partitions, or can't be read.
         """
-        topic = look_at(self._reader, STATE_TOPIC)
-        if len(topic.ranges) != 1:
+        topic_id, ranges = look_at(self._reader, STATE_TOPIC)
+        if len(ranges) != 1:
             raise BrokerError(f"topic {STATE_TOPIC} must have one partition: kretain cluster init shows how to fix it")
-        (there,) = topic.ranges.values()
-        return Extent(topic.topic_id or "", there.start, there.end)
+        (there,) = ranges.values()
+        return Extent(topic_id or "", there.start, there.end)
 
     def read(self, start: int, end: int) -> list[Stored]:
         """Return the messages of these offsets, in order.
@@ -265,7 +236,7 @@ PATIENCE_S: Final = 10.0
 
 
 class BrokerClock:
-    """Compares our clock with the brokers', as often as it is called. A context manager.
+    """Compares our clock with the brokers', as often as it is called.
 
     ``compared``: a comparison was possible at least once.
     """
@@ -275,12 +246,8 @@ class BrokerClock:
         self._clock_ms = clock_ms
         self._writer = ClusterWriter(reader.settings, {STATE_TOPIC}, min(reader.timeout_s, PATIENCE_S))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._writer.close()
 
     def compare(self) -> Unknown | None:

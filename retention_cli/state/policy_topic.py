@@ -22,10 +22,6 @@ _NOTED: Final = 5
 """A plan names this many messages without effect, and counts the others."""
 
 
-class PolicyTopicError(BrokerError):
-    """The policy topic does not have exactly one partition, so its messages have no order."""
-
-
 def with_live(reader: ClusterReader, policy: Policy) -> Policy:
     """Return the policy with the policy topic's current settings; unchanged if it marks none ``cluster``.
 
@@ -54,15 +50,15 @@ def read_messages(reader: ClusterReader) -> list[Message]:
     """Return every message of the policy topic, in order.
 
     Raises:
-        PolicyTopicError: it does not have exactly one partition, so the order of its messages is unknown.
-        BrokerError: it does not exist, or can't be read.
+        BrokerError: it does not exist, can't be read, or does not have exactly one partition, so the order of its
+            messages is unknown.
     """
     from retention_cli.policy.live import POLICY_TOPIC, Message
     from retention_cli.state.own_topics import look_at, read_stored
 
-    ranges = look_at(reader, POLICY_TOPIC).ranges
+    _, ranges = look_at(reader, POLICY_TOPIC)
     if len(ranges) != 1:
-        raise PolicyTopicError(
+        raise BrokerError(
             f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages is unknown: "
             f"delete it ({kafka_tool('kafka-topics.sh', '--delete', '--topic', POLICY_TOPIC)}) "
             "and run kretain cluster init again"

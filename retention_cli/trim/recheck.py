@@ -83,7 +83,7 @@ class Rechecks:
         clock_ms: returns the current time, Unix ms.
         epochs: the leader epochs in which partitions were planned: the leader is asked where those ended (M2).
         past: what was trimmed in the last 24 hours.
-        memories: the ledgers; None: remember nothing.
+        memories: the ledgers.
         inventory: the inventory of segments; None if none was given.
         offered: what the trim has to show if it needs an approval; None: the plan was made in this run.
         clock: compares this machine's clock with the brokers' (G8); None in a dry run.
@@ -96,7 +96,7 @@ class Rechecks:
     clock_ms: Callable[[], int]
     epochs: Mapping[TopicPartition, int]
     past: PastDay
-    memories: Memories | None = None
+    memories: Memories
     inventory: InventoryView | None = None
     offered: Offered | None = None
     clock: BrokerClock | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,13 +58,13 @@ class TrimJob:
         state_dir: the folder of the audit log and the lock.
         clock_ms: returns the current time, Unix ms.
         exit_code_for: returns the exit code that the audit log's last line has.
+        memories: the ledgers of clusters.
         dry_run: send nothing, and create no object that could.
         max_partitions: trim at most this many partitions, the first ones.
         wait_lock_s: how long to wait for another trim of this cluster to end.
         max_age_ms: how old the plan may be once the wait is over; None: any age.
         source: the plan's file, None if the plan was made in this run.
         offered: what it has to show if it needs an approval; None: nothing, as a plan that was made in this run.
-        memories: the ledgers of clusters.
         inventory: the inventory of segments; None if none was given.
         archiver: creates the archiver; None: this process archives.
         deleter_for: creates the deleter; not called in a dry run.
@@ -81,13 +81,13 @@ class TrimJob:
     state_dir: Path
     clock_ms: Callable[[], int]
     exit_code_for: ExitCodeFor
+    memories: Memories
     dry_run: bool = False
     max_partitions: int | None = None
     wait_lock_s: float = 0.0
     max_age_ms: int | None = None
     source: str | None = None
     offered: Offered | None = None
-    memories: Memories | None = None
     inventory: InventoryView | None = None
     archiver: ArchiverFor | None = None
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
@@ -157,7 +157,10 @@ def carry_out(job: TrimJob) -> TrimReport:
         report = Trimmer(plan, _rechecks(job, past), run, job.max_partitions, job.progress).trim()
         return replace(report, audit_broken=past.broken)
     key = None if job.audit.sign is None else private_key_at(job.audit.sign)
-    with trim_lock(folder, timestamp(now_ms), job.wait_lock_s), job.broker_clock_for(reader, job.clock_ms) as clock:
+    with (
+        trim_lock(folder, timestamp(now_ms), job.wait_lock_s),
+        closing(job.broker_clock_for(reader, job.clock_ms)) as clock,
+    ):
         if job.max_age_ms is not None:
             _check_age(plan, job.clock_ms(), job.max_age_ms)
         log = AuditLog(folder)
@@ -178,7 +181,7 @@ def carry_out(job: TrimJob) -> TrimReport:
             job.permit,
             recorder,
         )
-        ledger = None if job.memories is None else job.memories.named(plan.cluster_id)
+        ledger = job.memories.named(plan.cluster_id)
         log.rotate(job.audit.max_bytes)
         journal.begin(plan, job.source, ledger, _approval(job))
         try:

@@ -112,7 +112,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     java = find_java()
     lib = jars.resolve("kafka-streams", DEFAULT_VERSION, print)
     _ran(["javac", "-nowarn", "-d", str(built / "java"), "-cp", f"{lib}/*", str(HERE / "java" / "Client.java")], HERE)
-    start = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={built}"]
+    start = [str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={built}"]
     found |= {name: [*start, "-cp", f"{built / 'java'}:{lib}/*", "Client", name] for name in JAVA}
     return found
 

@@ -155,7 +155,7 @@ class SimBrokerClock(BrokerClock):
         self._hub = hub
         self._clock_ms = clock_ms
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         pass
 
     def compare(self) -> Unknown | None:

@@ -89,7 +89,7 @@ def planned(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False)
     rows = [*own]
     with tempfile.TemporaryDirectory() as name:
         for share in range(one.shares):
-            handed = one.memories[share].load_once() if one.memories else None
+            handed = one.memories[share].load_once()
             rows += giant_tasks.read_share(one, share, handed, given, Path(name) / f"share-{share}")
         world.hub.pause("spark reads ends")
         for number, (_topics, sent) in enumerate(one.slices):

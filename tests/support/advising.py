@@ -51,7 +51,7 @@ def carry_out(line: str) -> None:
     java = find_java()
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     command = [
-        str(java.executable),
+        str(java),
         "-XX:TieredStopAtLevel=1",
         "-cp",
         f"{lib}/*",

@@ -10,7 +10,7 @@ from kretain.embedded.java import find_java
 
 def use_archived_classes() -> None:
     """Have this process's brokers start from one archive; the first call on a machine makes it."""
-    content = f"{find_java().executable.resolve()}\0{EmbeddedKafka().class_path()}".encode()
+    content = f"{find_java().resolve()}\0{EmbeddedKafka().class_path()}".encode()
     archive = jars.cache_dir() / "classes" / f"kafka-{hashlib.sha256(content).hexdigest()[:16]}.jsa"
     archive.parent.mkdir(parents=True, exist_ok=True)
     options = node.JVM_OPTIONS

@@ -26,7 +26,7 @@ def resolved(group: str, artifact: str, version: str) -> Path:
         if not target.is_dir():
             part = root / f".{target.name}.part"
             command = [
-                *(str(find_java().executable), "-jar", str(ivy), "-cache", str(root / ".ivy")),
+                *(str(find_java()), "-jar", str(ivy), "-cache", str(root / ".ivy")),
                 *(
                     "-dependency",
                     group,

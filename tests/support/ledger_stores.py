@@ -100,7 +100,7 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
     """Return the last word on each key of the state topic: what is left of it once it has been compacted."""
     with reader_for(bootstrap) as reader:
         found: dict[str, docs.Document | None] = {}
-        for one in read_stored(reader, look_at(reader, STATE_TOPIC).ranges):
+        for one in read_stored(reader, look_at(reader, STATE_TOPIC)[1]):
             key = (one.key or b"").decode()
             found[key] = None if one.value is None else messages.decode(key, one.value)[0]
         return found

@@ -41,7 +41,7 @@ def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[s
     lib = jars.resolve("connect-mirror", VERSION, print)
     runtime = jars.resolve("connect-runtime", VERSION, print)
     (folder / "mm2.properties").write_text(SETTINGS.format(primary=primary, dr=dr, topics=topics))
-    command = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
+    command = [str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -103,7 +103,7 @@ def runbooks_for(world: World, policy: str, folder: Path) -> Runbooks:
     for tool, (artifact, main) in TOOLS.items():
         lib = jars.resolve(artifact, DEFAULT_VERSION, print)
         options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-        script = f'#!/bin/sh\nexec {shlex.quote(str(java.executable))} {options} -cp "{lib}/*" {main} "$@"\n'
+        script = f'#!/bin/sh\nexec {shlex.quote(str(java))} {options} -cp "{lib}/*" {main} "$@"\n'
         (tools / tool).write_text(script, encoding="utf-8")
         (tools / tool).chmod(0o755)
     return Runbooks(world, file, tools, saves)

@@ -52,7 +52,7 @@ def s3_server(folder: Path) -> Iterator[S3]:
     (folder / "s3.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     (folder / "logback.xml").write_text(_QUIET)
     command = [
-        *(str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+        *(str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
         *(f"-Dlogback.configurationFile={folder / 'logback.xml'}", "-cp", f"{lib}/*"),
         *("org.gaul.s3proxy.Main", "--properties", str(folder / "s3.properties")),
     ]

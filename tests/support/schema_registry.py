@@ -49,7 +49,7 @@ def _unpacked() -> Path:
 def apicurio(folder: Path) -> Iterator[str]:
     """Start a registry that keeps everything in memory; give the URL of its Confluent API."""
     root = _unpacked()
-    command = [str(find_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.port=0"]
+    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.port=0"]
     command += ["-Dquarkus.http.host=127.0.0.1", "-jar", str(root / f"apicurio-registry-app-{VERSION}-runner.jar")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)

@@ -35,6 +35,7 @@ from retention_cli.brokers.wire.connections import Job
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.memory.ledger import Ledger
 from retention_cli.plan.make import LocalPlanner, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
@@ -168,6 +169,14 @@ def everywhere(bootstrap: str, name: str, so: Callable[[Any], bool]) -> bool:
 
         wire.run(ask)
     return bool(said) and not unknown and all(said)
+
+
+class Forgetful(Memories):
+    """Remembers nothing."""
+
+    def _opened(self, cluster_id: str) -> Ledger:
+        del cluster_id
+        return Ledger(None)
 
 
 @dataclass
@@ -458,7 +467,7 @@ class World:
                     self.selection(policy, *topics),
                     at_ms or now_ms(),
                     past_day=lambda _cluster: Amount(),
-                    memories=memories if remember else None,
+                    memories=memories if remember else Forgetful(self.state_dir),
                     clock_ms=now_ms if at_ms is None else lambda: at_ms,
                 )
             )

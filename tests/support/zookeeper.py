@@ -30,7 +30,7 @@ def zookeeper(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     jars = Path(spec.origin).parent / "jars"
     (folder / "data").mkdir(parents=True)
     (folder / "zoo.cfg").write_text(SETTINGS.format(folder=folder))
-    command = [str(find_java().executable), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+    command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
     command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(folder / "zoo.cfg")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

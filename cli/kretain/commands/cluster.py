@@ -59,12 +59,12 @@ def init(
     from kretain.flows.trims import must_confirm
     from kretain.render.setup import print_own_topics
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.state.own_topics import OWN_TOPICS, PROTECTED_TOPIC, initialize, look
+    from retention_cli.state.own_topics import OWN_TOPICS, PROTECTED_TOPIC, initialize
 
     with resolve(common, policy_counts=False).reader() as reader:
         cluster_id, bootstrap = reader.metadata([]).cluster_id, reader.settings.bootstrap
         own = (*OWN_TOPICS, PROTECTED_TOPIC) if protect else OWN_TOPICS
-        topics = list(look(reader, replication_factor, own))
+        topics = list(initialize(reader, None, replication_factor, own))
         if not dry_run and (missing := _missing(topics)):
             must_confirm(
                 lambda: f"Create {' and '.join(missing)} in cluster {cluster_id} ({bootstrap})?",

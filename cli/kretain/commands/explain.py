@@ -111,8 +111,8 @@ def _past(state_dir: Path, topic: str, partition: int | None, then: Then, output
     from retention_cli.reports.past import explain_past
 
     runs = recorded(state_dir, then.evidence, None, None if then.at is None else then.at + 1)
-    past = explain_past(runs, topic, partition, then.run)
-    print_explained(past.found, output, every_row=every_row, run=past.run.run)
+    run, found = explain_past(runs, topic, partition, then.run)
+    print_explained(found, output, every_row=every_row, run=run)
     return Exit.DONE
 
 

@@ -55,7 +55,7 @@ def groups(
         memories = settings.memories(reader, kind, will_save=False)
         found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now, progress=progress)
         lost = memories(found.cluster_id).lost
-        first_look = lost is None and memories.since_ms(found.cluster_id) is None
+        first_look = lost is None and memories(found.cluster_id).since_ms is None
     common.warn(*memories.notes)
     for reason in () if lost is None else lost.reasons:
         warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")

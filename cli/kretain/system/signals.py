@@ -36,16 +36,9 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
 @contextlib.contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether SIGINT or SIGTERM was received."""
-    asked = False
-
-    def ask(_number: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    with _handled(ask):
-        yield lambda: asked
+    ending = Ending(holding=True)
+    with ending.heard():
+        yield lambda: ending.asked
 
 
 @contextlib.contextmanager
@@ -81,12 +74,13 @@ class Ending:
     """A daemon's end: the first SIGINT or SIGTERM raises KeyboardInterrupt, but not within what must be finished.
 
     There it waits until that is done. A second one always raises it at once. ``signal`` is the name of the last one.
+    With ``holding`` all that it is heard in must be finished.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, holding: bool = False) -> None:
         self.asked = False
         self.signal = ""
-        self._holding = False
+        self._holding = holding
 
     @contextlib.contextmanager
     def uninterrupted(self) -> Iterator[None]:

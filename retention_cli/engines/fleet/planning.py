@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader, Elsewhere
@@ -64,16 +64,11 @@ class Member:
         return memories_of(self.state_dir, reader, kind)
 
 
-class Engine(Protocol):
-    """Makes the plans of several clusters, in any order. A cluster that fails gets a :class:`Failure` of its own."""
+Engine = Callable[[Sequence[Member], int, Watch], Iterator[tuple[str, Plan | Failure]]]
+"""Makes plans of clusters as of a moment (Unix ms), and yields each member's name with its plan, in any order.
 
-    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
-        """Yield each member's name with its plan as of ``now_ms`` (Unix ms), or why it has none.
-
-        Raises:
-            SameClusterError: two members are one cluster.
-        """
-        ...
+A cluster that fails gets a :class:`Failure` of its own. Two members that are one cluster are a SameClusterError.
+"""
 
 
 def check_addresses(members: Sequence[Member]) -> None:
@@ -112,7 +107,7 @@ def make_fleet_plan(
     Raises:
         SameClusterError: two of them are one cluster.
     """
-    found = dict(engine.plans(members, now_ms, watch))
+    found = dict(engine(members, now_ms, watch))
     clusters = {one.name: found.get(one.name, Failure("the engine left it out")) for one in members}
     names = ClusterNames([one.name for one in members])
     for name, one in clusters.items():
@@ -121,25 +116,22 @@ def make_fleet_plan(
     return FleetPlan(now_ms, source, digest, clusters)
 
 
-class LocalEngine:
-    """Reads a few clusters at a time, each in its own thread.
+def plan_here(members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
+    """Plan members in this process, a few at a time, each in its own thread (:data:`Engine`).
 
     If the caller is interrupted, threads are abandoned, and what they read is discarded.
     """
+    names = ClusterNames([one.name for one in members])
 
-    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
-        """See :class:`Engine`."""
-        names = ClusterNames([one.name for one in members])
+    def plan(member: Member) -> tuple[str, Plan | Failure]:
+        with watch(member.name) as progress:
+            try:
+                return member.name, plan_one(member, now_ms, names, progress)
+            except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError) as error:
+                return member.name, failure_of(error)
 
-        def plan(member: Member) -> tuple[str, Plan | Failure]:
-            with watch(member.name) as progress:
-                try:
-                    return member.name, plan_one(member, now_ms, names, progress)
-                except (BrokerError, PolicyError, NothingMatchesError, StateError, InventoryError) as error:
-                    return member.name, failure_of(error)
-
-        with ThreadPool(max(1, min(CONCURRENT, len(members)))) as pool:  # its threads are daemons
-            yield from pool.imap_unordered(plan, members)
+    with ThreadPool(max(1, min(CONCURRENT, len(members)))) as pool:  # its threads are daemons
+        yield from pool.imap_unordered(plan, members)
 
 
 def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:

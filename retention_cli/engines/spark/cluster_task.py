@@ -71,7 +71,7 @@ class ClusterWork(TaskWork):
 
     partitions: int
     past: Amount
-    memory: Handed | None = None
+    memory: Handed
     outside: Sequence[Read] | None = None
     inventory: tuple[SentFile, ...] = ()
 
@@ -90,8 +90,7 @@ def cluster_planner(work: Sent[ClusterWork]) -> ArrowTask:
 
 def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
     clock_ms = clock_since(work.sent_ms)
-    memories = None if work.memory is None else HandedMemories(work.memory, folder, clock_ms)
-    row: dict[str, Any] = {}
+    memories = HandedMemories(work.memory, folder, clock_ms)
     try:
         check_clock(work.sent_ms)
         with reader_of(work.cluster, work.connection, work.timeout_s) as reader:
@@ -99,9 +98,8 @@ def _answer(work: ClusterWork, folder: Path) -> dict[str, Any]:
     except _FAILED as error:
         row = {"failure": failure_text(error)}
     finally:
-        if memories is not None:
-            memories.close()
-    return row if memories is None else {**row, "ledger": memories.added(work.cluster)}
+        memories.close()
+    return {**row, "ledger": memories.added(work.cluster)}
 
 
 class TooLargeError(Exception):
@@ -132,7 +130,7 @@ def clock_since(sent_ms: int) -> Callable[[], int]:
 
 
 def _planned(
-    work: ClusterWork, reader: ClusterReader, memories: HandedMemories | None, clock_ms: Callable[[], int]
+    work: ClusterWork, reader: ClusterReader, memories: HandedMemories, clock_ms: Callable[[], int]
 ) -> dict[str, Any]:
     if sum(len(one.partitions) for one in reader.metadata().topics.values()) > work.partitions:
         raise TooLargeError

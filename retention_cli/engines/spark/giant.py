@@ -88,7 +88,7 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
     scopes = {name: TopicScope(metadata.topics[name].leader_epochs, settings[name].require_groups) for name in touched}
     at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
     names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))
-    memory = Ledger(None) if memories is None else memories(cluster)
+    memory = memories(cluster)
     slices, ledger_parts = _cut(sender, memories, cluster, metadata, names, configs, at_once)
     giant = Giant(
         cluster=cluster,
@@ -109,7 +109,7 @@ def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connection
     progress("committed offsets, log ends and decisions")
     with contextlib.closing(_planned(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
         found = _Found.of(rows, giant, plans)
-    if memories is not None and memory.on_disk:
+    if memory.on_disk:
         progress("what is remembered")
         memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
         with memory.sparing():
@@ -148,7 +148,7 @@ def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Itera
 
 def _cut(
     sender: Sender,
-    memories: Memories | None,
+    memories: Memories,
     cluster: str,
     metadata: ClusterMetadata,
     names: Sequence[Sequence[str]],
@@ -157,14 +157,12 @@ def _cut(
 ) -> tuple[list[tuple[Sequence[str], Sent[Slice]]], list[Sent[Handed]]]:
     """Send each slice its topics, and each task its part of the ledger: all of one revision."""
     ids = metadata.topic_ids
-    memory = Ledger(None) if memories is None else memories(cluster)
+    memory = memories(cluster)
 
-    def sliced(some: Sequence[str], handed: Handed | None) -> tuple[Sequence[str], Sent[Slice]]:
+    def sliced(some: Sequence[str], handed: Handed) -> tuple[Sequence[str], Sent[Slice]]:
         theirs = ClusterMetadata(cluster, metadata.brokers, {name: metadata.topics[name] for name in some})
         return some, sender.send(Slice(theirs, {name: configs[name] for name in some if name in configs}, handed))
 
-    if memories is None:
-        return [sliced(some, None) for some in names], []
     for _ in range(_CUT_AGAIN):
         with memory.sparing():
             memory.begin(ids)

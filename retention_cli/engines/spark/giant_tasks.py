@@ -70,7 +70,7 @@ class Slice:
 
     metadata: ClusterMetadata
     configs: Mapping[str, TopicConfig | RequestFailedError]
-    memory: Handed | None
+    memory: Handed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def share_reader(sent: Sent[Giant]) -> ArrowTask:
             giant = sent.load()
             try:
                 with _in_task(giant) as (folder, reader):
-                    memory = giant.memories[share].load_once() if giant.memories else None
+                    memory = giant.memories[share].load_once()
                     yield from batches_of(read_share(giant, share, memory, reader, folder), ROW)
             except (BrokerError, StateError, MissingPartError) as error:
                 yield from batches_of([_failed(-1 - share, error)], ROW)
@@ -161,7 +161,7 @@ def _failed(number: int, error: Exception) -> Row:
     return {"slice": number, "kind": "failure", "content": failure_text(error).encode()}
 
 
-def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterReader, folder: Path) -> Iterator[Row]:
+def read_share(giant: Giant, share: int, handed: Handed, reader: ClusterReader, folder: Path) -> Iterator[Row]:
     """Read a share of the groups as the local engine does, and yield what they come to.
 
     Raises:
@@ -169,7 +169,7 @@ def read_share(giant: Giant, share: int, handed: Handed | None, reader: ClusterR
         StateError: what is remembered of them can't be read.
     """
     clock_ms = clock_since(giant.sent_ms)
-    memory = Ledger(None) if handed is None else HandedMemories(handed, folder, clock_ms)(giant.cluster)
+    memory = HandedMemories(handed, folder, clock_ms)(giant.cluster)
     memory.begin(giant.topic_ids)
     memory.reads = []
     seen: set[str] = set()
@@ -261,7 +261,7 @@ def plan_slice(
     for _, fold in arrived:
         floors.take(fold)
     clock_ms = clock_since(giant.sent_ms)
-    memories = None if one.memory is None else HandedMemories(one.memory, folder, clock_ms, SliceLedger)
+    memories = HandedMemories(one.memory, folder, clock_ms, SliceLedger)
     selection = giant.selection
     request = SliceRead(
         selection.settings_for,
@@ -276,11 +276,11 @@ def plan_slice(
     yield {"kind": "rows", "content": as_parquet(decisions)}
     runs = frozenset(run for run, _ in arrived)
     report = SliceReport(runs, Totals.of(decisions), managed_records(observation), observation.sizes_problem)
-    if memories is not None and isinstance(ledger := memories(giant.cluster), SliceLedger):
+    if isinstance(ledger := memories(giant.cluster), SliceLedger):
         memories.save(clock_ms())
         if (logs := ledger.logs) is not None:
             cuts = [(*tp,) for tp in ledger.cuts]
             report = replace(report, logs=logs.sent(), special=[*logs.special.items()], cuts=cuts)
-        yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger if one.memory else b"")}
+        yield {"kind": "ledger", "content": changes(ledger, one.memory.ledger)}
         memories.close()
     yield {"kind": "slice", "content": SLICE_REPORT.dump_json(report)}

@@ -62,35 +62,31 @@ class Target:
     done: Callable[[], None] = lambda: None
 
 
-class SparkEngine:
-    """Plans all clusters of a fleet over one session (:class:`retention_cli.engines.fleet.planning.Engine`).
+def plan_over_spark(
+    spark: Open, connections: int, a_task: int, members: Sequence[Member], now_ms: int, watch: Watch
+) -> Iterator[tuple[str, Plan | Failure]]:
+    """Plan all clusters of a fleet over one session (:data:`retention_cli.engines.fleet.planning.Engine`).
 
     Args:
         spark: opens the session.
         connections: how many tasks read from a broker at a time, at most.
         a_task: the most partitions that one task plans.
+        members: the clusters.
+        now_ms: now (Unix ms).
+        watch: reports progress.
     """
-
-    def __init__(self, spark: Open, connections: int, a_task: int) -> None:
-        self._open = spark
-        self._connections = connections
-        self._a_task = a_task
-
-    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
-        """See :class:`retention_cli.engines.fleet.planning.Engine`."""
-        with contextlib.ExitStack() as stack:
-            progress = stack.enter_context(watch("Spark"))
-            targets = []
-            for member in members:
-                own = contextlib.ExitStack()
-                stack.callback(own.close)  # where it was not done before
-                try:
-                    targets.append(_target(member, now_ms, own, progress))
-                except (BrokerError, PolicyError, StateError, InventoryError) as error:
-                    yield member.name, failure_of(error)
-            made = make_plans(self._open, targets, progress, connections=self._connections, a_task=self._a_task)
-            for name, found in made:
-                yield name, found if isinstance(found, Plan) else failure_of(found)
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(watch("Spark"))
+        targets = []
+        for member in members:
+            own = contextlib.ExitStack()
+            stack.callback(own.close)  # where it was not done before
+            try:
+                targets.append(_target(member, now_ms, own, progress))
+            except (BrokerError, PolicyError, StateError, InventoryError) as error:
+                yield member.name, failure_of(error)
+        for name, found in make_plans(spark, targets, progress, connections=connections, a_task=a_task):
+            yield name, found if isinstance(found, Plan) else failure_of(found)
 
 
 def _target(member: Member, now_ms: int, stack: contextlib.ExitStack, progress: Progress) -> Target:
@@ -175,8 +171,8 @@ def _identified(targets: Sequence[Target], failures: MutableMapping[str, BaseExc
 
 def _ledger_bytes(target: Target, cluster: str) -> int:
     """Return the size of a cluster's ledger, 0 without one: it grows with partitions and groups."""
-    memory = None if target.job.memories is None else target.job.memories(cluster)
-    return memory.path.stat().st_size if memory is not None and memory.on_disk else 0
+    memory = target.job.memories(cluster)
+    return memory.path.stat().st_size if memory.on_disk else 0
 
 
 def _planned(
@@ -202,7 +198,7 @@ def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int,
     job, memories = target.job, target.job.memories
     if target.inventory or job.selection.policy.needs_disks:
         partitions = sys.maxsize  # R6 is decided over all of them
-    memory = None if memories is None else hand_over(memories, cluster)
+    memory = hand_over(memories, cluster)
     work = ClusterWork(
         cluster=cluster,
         connection=sender.connection(job.reader.settings),
@@ -219,11 +215,8 @@ def _plan_in_task(sender: Sender, target: Target, cluster: str, partitions: int,
     frame = sender.session.range(0, 1, 1, 1).mapInArrow(cluster_planner(sender.send(work)), ddl(ANSWER))
     [row] = frame.collect()
     found = answer_in(row, job.reader.settings.bootstrap, plans)
-    if memories is not None and memory is not None:
-        take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)
-        if isinstance(found, Plan):
-            found = replace(found, notes=[*found.notes, *memories.notes])
-    return found
+    take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)
+    return replace(found, notes=[*found.notes, *memories.notes]) if isinstance(found, Plan) else found
 
 
 def _outside(job: PlanJob) -> Sequence[Read] | None:

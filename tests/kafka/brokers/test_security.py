@@ -47,7 +47,7 @@ class Certificates:
 
 
 def keytool(*arguments: str) -> None:
-    java = find_java().executable
+    java = find_java()
     beside = java.resolve().with_name("keytool")
     tool = str(beside) if beside.exists() else shutil.which("keytool")
     assert tool is not None

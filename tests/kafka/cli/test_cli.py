@@ -53,7 +53,7 @@ def test_plan_delete_records_format_is_accepted_by_kafkas_tool(world: World, tmp
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
         [
-            str(java.executable),
+            str(java),
             "-cp",
             f"{lib}/*",
             "org.apache.kafka.tools.DeleteRecordsCommand",

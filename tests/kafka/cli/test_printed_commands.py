@@ -37,7 +37,7 @@ def path(tmp_path_factory: pytest.TempPathFactory, kafka: EmbeddedKafka) -> str:
     java = find_java()
     jars = resolve("kafka-tools", DEFAULT_VERSION, print)
     lines = {
-        name: f"{shlex.quote(str(java.executable))} -Xmx128m -XX:TieredStopAtLevel=1 -cp {shlex.quote(f'{jars}/*')} {main}"
+        name: f"{shlex.quote(str(java))} -Xmx128m -XX:TieredStopAtLevel=1 -cp {shlex.quote(f'{jars}/*')} {main}"
         for name, main in TOOLS.items()
     }
     lines["kretain"] = f"{shlex.quote(sys.executable)} -m kretain"

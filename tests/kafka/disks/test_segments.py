@@ -48,7 +48,7 @@ def dump(files: Sequence[Path]) -> dict[Path, Dumped]:
     """Run DumpLogSegments once over log files, all records included."""
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     command = [
-        *(str(find_java().executable), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*"),
+        *(str(find_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*"),
         *("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, files))),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

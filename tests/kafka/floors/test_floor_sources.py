@@ -43,7 +43,7 @@ def test_positions_exported_by_kafkas_tool_are_floors(world: World, topic: str, 
     world.commit(f"{topic}-slow", topic, 3)
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     tool = [
-        str(find_java().executable),
+        str(find_java()),
         "-cp",
         f"{lib}/*",
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

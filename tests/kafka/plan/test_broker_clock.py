@@ -64,7 +64,7 @@ def trim(
 
 def stamps(world: World) -> int:
     with reader_for(world.bootstrap) as reader:
-        stored = read_stored(reader, look_at(reader, STATE_TOPIC).ranges)
+        stored = read_stored(reader, look_at(reader, STATE_TOPIC)[1])
     return sum(one.key == b"clock" for one in stored)
 
 

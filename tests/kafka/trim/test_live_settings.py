@@ -208,7 +208,7 @@ def test_documented_console_producer_moves_the_minimum(journal: Journal) -> None
     lib = jars.resolve("kafka-tools", DEFAULT_VERSION, print)
     done = subprocess.run(
         [
-            *(str(java.executable), "-cp", f"{lib}/*", "org.apache.kafka.tools.ConsoleProducer"),
+            *(str(java), "-cp", f"{lib}/*", "org.apache.kafka.tools.ConsoleProducer"),
             *(world.bootstrap if word == "broker-1:9092" else word for word in words[1:]),
         ],
         input=text,

@@ -52,7 +52,7 @@ class MskKafka(EmbeddedKafka):
 
 def sent_by_java(classes: str, host: str, keys: tuple[str, str, str], now: str) -> tuple[str, str, str]:
     """Return the library's user agent, AWS_MSK_IAM's payload and OAUTHBEARER's token for a host, at an instant."""
-    command = [str(find_java().executable), "-cp", classes, "MskSigner", host, *keys, now]
+    command = [str(find_java()), "-cp", classes, "MskSigner", host, *keys, now]
     agent, payload, token = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return agent, payload, token
 
@@ -67,7 +67,7 @@ def signer_classes(folder: Path) -> str:
 
 def compiled(name: str, class_path: str, folder: Path) -> Path:
     """Return a folder with the classes of one of this folder's Java sources."""
-    beside = find_java().executable.resolve().with_name("javac")
+    beside = find_java().resolve().with_name("javac")
     compiler = str(beside) if beside.exists() else shutil.which("javac")
     assert compiler is not None, "javac is needed for these tests"
     source = str(HERE / f"{name}.java")

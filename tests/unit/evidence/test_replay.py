@@ -272,8 +272,8 @@ def test_partition_is_drawn_as_a_run_saw_it(past: Past) -> None:
     first = past.run(at(0, 0, 100, 80, 50))
     past.run(at(1, 50, 150, 140, 90))
     runs = recorded(past.state)
-    assert [one.decision.trim_to for one in explain_past(runs, "orders", 0, first).found] == [50]
-    assert [one.decision.trim_to for one in explain_past(runs, "orders", None, None).found] == [90]
+    assert [one.decision.trim_to for one in explain_past(runs, "orders", 0, first)[1]] == [50]
+    assert [one.decision.trim_to for one in explain_past(runs, "orders", None, None)[1]] == [90]
     assert rows_about(runs[0], "orders", 1) == []
     with pytest.raises(StateError, match="no run by then has evidence of orders:7"):
         explain_past(runs, "orders", 7, None)

@@ -33,7 +33,7 @@ from retention_cli.core.model import (
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.decision import unread_below
 from retention_cli.disks.disk import Disk, Room
-from retention_cli.forecast.loss import R6, Place, Queue, queue_of
+from retention_cli.forecast.loss import R6, Place, queue_of
 from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms, forecast_partitions
 from retention_cli.plan.value import Plan
@@ -439,7 +439,6 @@ def test_time_to_loss_is_a_lower_bound_or_absent(said: dict, found: float | None
 def test_unread_partition_has_no_time_to_loss() -> None:
     one = ceiling_row(0, 5, 0, 0, 7)._replace(high_watermark=10, min_commit=7)
     assert seconds_left(one, None, Settings(), DiskRules()) is None
-    assert isinstance(Queue(Unknown.because("x", "y")).comes_to(0), Unknown)
 
 
 def test_every_metric_is_exported_and_series_of_vanished_items_end() -> None:
