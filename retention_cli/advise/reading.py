@@ -73,11 +73,9 @@ def read_topics(
     names, policies = _choose(metadata, patterns, policy)
     progress("settings")
     live = read_settings(reader, metadata, names)
-    chosen = [metadata.topics[name] for name in names]
-    leaders = {TopicPartition(topic.name, n): one for topic in chosen for n, one in topic.partitions.items()}
-    partitions = _read_partitions(reader, leaders, clock_ms, progress)
+    partitions = _read_partitions(reader, metadata.places(names), clock_ms, progress)
     topics = []
-    for topic in chosen:
+    for topic in (metadata.topics[name] for name in names):
         settings = live[topic.name]
         states = [partitions[TopicPartition(topic.name, n)] for n in sorted(topic.partitions)]
         if settings.tiered is True:
@@ -212,12 +210,8 @@ def _read_partitions(
     found, again = _read_once(reader, leaders, clock_ms, progress)
     if again:
         time.sleep(_AGAIN_AFTER_S)
-        topics = reader.metadata({tp.topic for tp in again}).topics
-        moved = {
-            tp: topics[tp.topic].partitions[tp.partition]
-            for tp in again
-            if tp.topic in topics and tp.partition in topics[tp.topic].partitions
-        }
+        places = reader.metadata({tp.topic for tp in again}).places()
+        moved = {tp: places[tp] for tp in again if tp in places}
         found |= _read_once(reader, moved, clock_ms, progress)[0]
     return found
 

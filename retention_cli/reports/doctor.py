@@ -188,8 +188,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
             yield _writers(reader, POLICY_TOPIC, "live settings", "set what the policy marks cluster")
         yield _can_make(reader, allowed, POLICY_TOPIC)
     if policy is None or policy.state == "local":
-        text = "not verified; using this machine's clock (G8), so keep NTP running"
-        yield Check("clock", "limited", text)
+        yield Check("clock", "limited", "not verified; using this machine's clock (G8), so keep NTP running")
         return
     yield _can_make(reader, allowed, STATE_TOPIC)
     try:
@@ -384,15 +383,13 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     consumers, failed = checked(sources, read_sources(sources, Reach(reader, metadata)), metadata.topics)
     for key, one in consumers.items():
         for topic, why in one.unreadable.items():
-            text = f"{plain_name(key)}: {why}; held: {topic} (F3)"
-            yield Check("floors", "missing", text, _FLOORS)
+            yield Check("floors", "missing", f"{plain_name(key)}: {why}; held: {topic} (F3)", _FLOORS)
         some = count(sum(map(len, one.rows.values())), "partition")
         text = f"{plain_name(key)} can be read: it has positions on {some} of {count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
     for source, why in failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
-        text = f"{describe(source)} can't be read: {why}; held: {held} (F3)"
-        yield Check("floors", "missing", text, _FLOORS)
+        yield Check("floors", "missing", f"{describe(source)} can't be read: {why}; held: {held} (F3)", _FLOORS)
 
 
 def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:

@@ -51,19 +51,18 @@ def look_at(reader: ClusterReader, topic: str) -> tuple[str | None, dict[TopicPa
     Raises:
         BrokerError: it does not exist, or can't be read.
     """
-    metadata = reader.metadata([topic]).topics.get(topic)
-    if metadata is None:
+    metadata = reader.metadata([topic])
+    if topic not in metadata.topics:
         raise BrokerError(
             f"topic {topic} does not exist, or this user may not read it: kretain cluster init"
             f"{' --protect' if topic == PROTECTED_TOPIC else ''} creates it"
         )
-    leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
     ranges: dict[TopicPartition, Range] = {}
-    for tp, there in reader.extents(leaders, "last-stable").items():
+    for tp, there in reader.extents(metadata.places(), "last-stable").items():
         if isinstance(there, RequestFailedError):
             raise RequestFailedError(f"{tp} could not be read: {there}", retriable=True)
         ranges[tp] = there
-    return metadata.topic_id, ranges
+    return metadata.topics[topic].topic_id, ranges
 
 
 def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Stored]:
