@@ -31,7 +31,7 @@ _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
 _PROOF: Final = "observe/floors/sources/proof.py"
-_TASK: Final = "engines/spark/cluster_task.py"
+_TASK: Final = "engines/spark/tasks.py"
 _FOLD: Final = "observe/floors/fold.py"
 _GIANT: Final = "engines/spark/giant.py"
 
@@ -358,7 +358,7 @@ NEAREST: Final = {
     "audit/": ("tests/kafka/trim/test_who_deleted.py",),
     "engines/spark/giant": ("tests/simulation/test_spark_runs.py", "tests/spark/test_local.py"),
     "engines/spark/plans": ("tests/spark/test_cluster_tasks.py",),
-    "engines/spark/cluster_": ("tests/spark/test_cluster_tasks.py",),
+    "engines/spark/tasks": ("tests/spark/test_cluster_tasks.py",),
     "engines/spark/": ("tests/spark/test_local.py",),
 }
 """Which tests on brokers are nearest, by how a file's path begins."""

@@ -12,9 +12,8 @@ from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Unknown, certain, or_unknown
 from retention_cli.core.units import parse_time_ms
-from retention_cli.forecast.rates import NOTHING, Span, total
 from retention_cli.forecast.steady import PartitionForecast, Seen, product, saved
-from retention_cli.forecast.value import Bill, Bills, TopicBill, TopicForecast
+from retention_cli.forecast.value import NOTHING, Bill, Bills, Span, TopicBill, TopicForecast, total
 from retention_cli.policy.settings import Settings
 
 MONTH_MS: Final = 30 * 86_400_000

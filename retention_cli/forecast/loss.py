@@ -20,10 +20,8 @@ from retention_cli.core.codes import Code
 from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown, certain, or_unknown
 from retention_cli.disks.disk import Disk, ceiling_bytes
-from retention_cli.forecast.disks import R6
-from retention_cli.forecast.rates import ENDLESS, Rate, Span, age_of, group_rate
 from retention_cli.forecast.steady import COMPACT, PartitionForecast, Seen, Terms, guarded
-from retention_cli.forecast.value import Cause, DiskForecast, Loss
+from retention_cli.forecast.value import ENDLESS, Cause, DiskForecast, Loss, Rate, Span, age_of, group_rate
 from retention_cli.memory.disk import Growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.policy.settings import Settings

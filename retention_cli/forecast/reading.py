@@ -24,7 +24,6 @@ from retention_cli.disks.disk import Disk
 from retention_cli.disks.usage import look
 from retention_cli.forecast.cost import Past, stayed, topic_bill
 from retention_cli.forecast.loss import R6, Place, Queued, forecast_disk, queue_of, stood_at
-from retention_cli.forecast.rates import NOTHING, Span
 from retention_cli.forecast.steady import (
     PartitionForecast,
     Seen,
@@ -34,7 +33,16 @@ from retention_cli.forecast.steady import (
     guarded,
     totals_of,
 )
-from retention_cli.forecast.value import Bills, DiskForecast, Forecast, GroupForecast, Loss, TopicForecast
+from retention_cli.forecast.value import (
+    NOTHING,
+    Bills,
+    DiskForecast,
+    Forecast,
+    GroupForecast,
+    Loss,
+    Span,
+    TopicForecast,
+)
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger

@@ -18,8 +18,18 @@ from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unkn
 from retention_cli.decide.decision import weigh
 from retention_cli.decide.guards import frozen, untouchable
 from retention_cli.decide.triggers.consumed import watched_first, watched_until_ms
-from retention_cli.forecast.rates import ENDLESS, NOTHING, Rate, Span, group_rate, rate_of, total
-from retention_cli.forecast.value import Amounts, TopicForecast, Totals
+from retention_cli.forecast.value import (
+    ENDLESS,
+    NOTHING,
+    Amounts,
+    Rate,
+    Span,
+    TopicForecast,
+    Totals,
+    group_rate,
+    rate_of,
+    total,
+)
 from retention_cli.policy.settings import Settings
 
 BROKERS: Final = "brokers"

@@ -1,17 +1,186 @@
-"""A forecast, as values: rates in offsets per ms, amounts as spans, what can't be told as unknown with its reason."""
+"""A forecast, as values: rates in offsets per ms, amounts as spans, what can't be told as unknown. Pure.
+
+How fast partitions and groups move and how old a record is are known by the ledger's samples (docs/memory.md). A sample
+is exact only at its own moment. Between two, H may have moved at any time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cache, reduce
+from typing import Final, Literal, NamedTuple
 
 from retention_cli.core.codes import Code
-from retention_cli.core.model import Maybe, Reason
+from retention_cli.core.model import Maybe, Reason, Sample, Unknown
+from retention_cli.core.units import format_duration
 from retention_cli.disks.disk import Disk
-from retention_cli.forecast.rates import Rate, Span
 from retention_cli.memory.disk import Growth
 from retention_cli.policy.settings import Prices
+
+HOUR_MS: Final = 3_600_000
+WINDOW_MS: Final = 7 * 24 * HOUR_MS
+"""Rates are measured over at most this long, unless the last sample is older."""
+_PARTS: Final = 4
+"""The window is divided into up to so many parts: their rates are how much the rate varies."""
+
+
+class Span(NamedTuple):
+    """A number between ``low`` and ``high``, both included, never negative. ``math.inf`` is without end."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float) -> Span:
+        """Return a number that is known exactly."""
+        return cls(value, value)
+
+    @property
+    def endless(self) -> bool:
+        """Whether even its smallest value is without end."""
+        return math.isinf(self.low)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its largest value has an end."""
+        return not math.isinf(self.high)
+
+    def plus(self, other: Span) -> Span:
+        """Return the sum."""
+        return Span(self.low + other.low, self.high + other.high)
+
+    def times(self, other: Span) -> Span:
+        """Return the product. Nothing times anything without end is nothing: no records take no bytes."""
+        return Span(_product(self.low, other.low), _product(self.high, other.high))
+
+    def over(self, other: Span) -> Span:
+        """Return the quotient; anything over nothing is without end, nothing over nothing is nothing."""
+        return Span(_quotient(self.low, other.high), _quotient(self.high, other.low))
+
+    def less(self, other: Span) -> Span:
+        """Return how much smaller the other is, at least nothing."""
+        low = 0.0 if math.isinf(other.high) else max(0.0, self.low - other.high)
+        return Span(low, self.high if math.isinf(self.high) else max(0.0, self.high - other.low))
+
+    def at_least(self, other: Span) -> Span:
+        """Return the larger of both."""
+        return Span(max(self.low, other.low), max(self.high, other.high))
+
+    def at_most(self, other: Span) -> Span:
+        """Return the smaller of both."""
+        return Span(min(self.low, other.low), min(self.high, other.high))
+
+
+NOTHING: Final = Span(0.0, 0.0)
+ENDLESS: Final = Span(math.inf, math.inf)
+
+
+def total(spans: Iterable[Span]) -> Span:
+    """Return the sum."""
+    return reduce(Span.plus, spans, NOTHING)
+
+
+class Rate(NamedTuple):
+    """Offsets per ms: the mean over ``over_ms``, and the smallest and largest mean of a part of that time."""
+
+    low: float
+    mean: float
+    high: float
+    over_ms: int
+
+    @property
+    def span(self) -> Span:
+        """The smallest and the largest."""
+        return Span(self.low, self.high)
+
+
+def rate_of(samples: Sequence[Sample], now: Sample, least_ms: int = HOUR_MS) -> Maybe[Rate]:
+    """Return how fast a partition is written to, in offsets per ms.
+
+    Args:
+        samples: the high watermarks seen, oldest first. One that only repeats the last was not kept.
+        now: the high watermark now.
+        least_ms: a rate is unknown unless the samples cover at least this long.
+    """
+    seen = [one for one in samples if one.wall_ms < now.wall_ms]
+    within = [one for one in seen if now.wall_ms - one.wall_ms <= WINDOW_MS]
+    # After a longer pause the last look counts: nothing was written since, or kretain did not look.
+    used = [*(within or seen[-1:]), now]
+    over_ms = now.wall_ms - used[0].wall_ms
+    if over_ms < max(1, least_ms):
+        since = f"only {format_duration(_rounded(over_ms))}" if over_ms else "no time at all"
+        text = f"the ledger's samples cover {since}, and a rate needs {format_duration(least_ms)}: each plan adds one"
+        return Unknown.because("rate", text)
+    if any(one.high_watermark > now.high_watermark for one in used):
+        return Unknown.because("rate", "its high watermark fell: the log was cut")
+    means = [
+        (later.high_watermark - earlier.high_watermark) / (later.wall_ms - earlier.wall_ms)
+        for earlier, later in _parts(used, max(least_ms, over_ms // _PARTS))
+    ]
+    mean = (now.high_watermark - used[0].high_watermark) / over_ms
+    return Rate(min(*means, mean), mean, max(*means, mean), over_ms)
+
+
+def group_rate(before: Sample, now: Sample, least_ms: int = HOUR_MS) -> Maybe[Rate]:
+    """Return how fast a group moves through a partition, from its position at two moments, in offsets per ms."""
+    over_ms = now.wall_ms - before.wall_ms
+    if over_ms < max(1, least_ms):
+        return _too_soon(least_ms)
+    if now.high_watermark < before.high_watermark:
+        return Unknown.because("rate", "it moved back since it was last seen")
+    mean = (now.high_watermark - before.high_watermark) / over_ms
+    return Rate(mean, mean, mean, over_ms)
+
+
+@cache
+def _too_soon(least_ms: int) -> Unknown:
+    return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
+
+
+def age_of(samples: Sequence[Sample], now: Sample, offset: int) -> Span:
+    """Return how long ago (ms) the record at an offset was written: by H of before and of after.
+
+    The largest age is without end if the record is older than the samples. A record that is yet to be written has no
+    age.
+    """
+    if offset >= now.high_watermark:
+        return Span.of(0.0)
+    youngest, oldest = 0.0, math.inf
+    for one in (*(one for one in samples if one.wall_ms <= now.wall_ms), now):
+        if one.high_watermark <= offset:
+            oldest, youngest = now.wall_ms - one.wall_ms, 0.0
+        elif youngest == 0.0:
+            youngest = now.wall_ms - one.wall_ms
+    return Span(youngest, oldest)
+
+
+def _parts(used: Sequence[Sample], least_ms: int) -> list[tuple[Sample, Sample]]:
+    """Return consecutive stretches, each between two samples and at least so long; the last takes what is left."""
+    ends = [used[0]]
+    for one in used[1:]:
+        if one.wall_ms - ends[-1].wall_ms >= least_ms:
+            ends.append(one)
+    if ends[-1] != used[-1]:
+        ends = [*ends[:-1], used[-1]] if len(ends) > 1 else [ends[0], used[-1]]
+    return list(itertools.pairwise(ends))
+
+
+def _rounded(ms: int) -> int:
+    return ms if ms < 1000 else ms // 1000 * 1000 if ms < 60_000 else ms // 60_000 * 60_000
+
+
+def _product(one: float, other: float) -> float:
+    return 0.0 if 0 in (one, other) else one * other
+
+
+def _quotient(one: float, other: float) -> float:
+    if one == 0 or math.isinf(other):
+        return 0.0 if not math.isinf(one) else math.inf
+    return math.inf if other == 0 else one / other
+
 
 Cause = Literal[Code.R2, Code.R4, Code.R5, Code.R6, "retention.ms", "retention.bytes", "gone"]
 """What takes the record first; ``gone``: the group stands below the log start offset."""

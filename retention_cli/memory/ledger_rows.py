@@ -261,7 +261,7 @@ class LedgerRows(LedgerFile):
         return {name: self.group(name) for name in sorted(self._heads)}
 
     def saw_read(self, name: str, read: GroupMemory | None, listed_ms: int) -> None:
-        """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.handover`).
+        """Remember what a part of this ledger has in :attr:`reads` (:mod:`retention_cli.state.memories`).
 
         Others may have written since: what they have read is merged by when that was, as their commits may be later.
 

@@ -27,10 +27,10 @@ from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.forecast.loss import Place, seconds_to_loss
-from retention_cli.forecast.rates import HOUR_MS
 from retention_cli.forecast.reading import forecasts_of, limits_of, r6_of, seen_in
 from retention_cli.forecast.steady import Terms as ForecastTerms
 from retention_cli.forecast.steady import guarded
+from retention_cli.forecast.value import HOUR_MS
 from retention_cli.plan.make import LocalPlanner, PlanInputs, PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError

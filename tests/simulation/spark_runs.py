@@ -17,7 +17,7 @@ from greenlet import getcurrent
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.spark import giant, giant_tasks
+from retention_cli.engines.spark import giant, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
@@ -74,7 +74,7 @@ def clock_since(_sent_ms: int) -> Callable[[], int]:
 def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
     """Let tasks read by the simulated reader and clock of their run."""
     patch.setattr(giant, "_planned", planned)
-    patch.setattr(giant_tasks, "clock_since", clock_since)
+    patch.setattr(tasks, "clock_since", clock_since)
 
 
 def planned(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False) -> Generator[Any, None, None]:
@@ -90,19 +90,19 @@ def planned(sender: Any, whole: Any, own: Iterator[Any], *, again: bool = False)
     with tempfile.TemporaryDirectory() as name:
         for share in range(one.shares):
             handed = one.memories[share].load_once()
-            rows += giant_tasks.read_share(one, share, handed, given, Path(name) / f"share-{share}")
+            rows += tasks.read_share(one, share, handed, given, Path(name) / f"share-{share}")
         world.hub.pause("spark reads ends")
         for number, (_topics, sent) in enumerate(one.slices):
             floors = [(row["name"], from_bytes(row["content"])) for row in rows if row["slice"] == number]
             folder = Path(name) / f"slice-{number}"
-            for row in giant_tasks.plan_slice(one, sent.load_once(), floors, given, folder):
+            for row in tasks.plan_slice(one, sent.load_once(), floors, given, folder):
                 yield {"name": None, **row, "slice": number}
         if again:
             world.hub.pause("spark loses a share")
             rows = []
             for share in range(one.shares):
                 folder = Path(name) / f"again-{share}"
-                rows += giant_tasks.read_share(one, share, one.memories[share].load_once(), given, folder)
+                rows += tasks.read_share(one, share, one.memories[share].load_once(), given, folder)
     yield from ({"name": None, **row} for row in rows if row["slice"] < 0)
     world.hub.pause("spark remembers")
 

@@ -199,14 +199,14 @@ def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeyp
 @pytest.mark.parametrize("lost", ["0:", "client"])
 def test_slice_without_all_its_shares_is_not_planned(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """F3: it may have had the lowest commit of any partition."""
-    from retention_cli.engines.spark import giant_tasks
+    from retention_cli.engines.spark import tasks
 
-    honest = giant_tasks.plan_slice
+    honest = tasks.plan_slice
 
     def short(whole: Any, one: Any, arrived: Any, *rest: Any) -> Any:
         return honest(whole, one, [each for each in arrived if not each[0].startswith(lost)], *rest)
 
-    monkeypatch.setattr(giant_tasks, "plan_slice", short)
+    monkeypatch.setattr(tasks, "plan_slice", short)
     with World("R1") as world:
         world.apply(("produce", 0, 5, 4, 4))
         with pytest.raises(BrokerError, match="Spark lost the commits of some groups"):

@@ -19,7 +19,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.fleet.planning import SameClusterError
-from retention_cli.engines.spark import cluster_task
+from retention_cli.engines.spark import tasks
 from retention_cli.engines.spark.plans import Target, make_plans
 from retention_cli.engines.spark.session import SparkError
 from retention_cli.engines.spark.shipping import ConnectionRef, Sender, SentFile
@@ -187,16 +187,16 @@ def test_error_in_a_task_equals_the_local_engines(engines: Engines) -> None:
 
 def test_executor_with_a_slow_clock_is_refused() -> None:
     """Else what it remembers would be forgotten too soon (F6), and be older than it is (G3)."""
-    cluster_task.check_clock(now_ms() + 50_000)
+    tasks.check_clock(now_ms() + 50_000)
     with pytest.raises(BrokerError, match=r"3,5\d\d s behind that of this machine: correct it"):
-        cluster_task.check_clock(now_ms() + 3_590_000)
+        tasks.check_clock(now_ms() + 3_590_000)
 
 
 def test_remembered_time_is_never_before_the_clients() -> None:
     sent_ms = now_ms() + 30_000
-    clock = cluster_task.clock_since(sent_ms)
+    clock = tasks.clock_since(sent_ms)
     assert sent_ms <= clock() < sent_ms + 10_000
-    assert abs(cluster_task.clock_since(0)() - now_ms()) < 10_000
+    assert abs(tasks.clock_since(0)() - now_ms()) < 10_000
 
 
 def test_invalid_answer_of_a_task_fails_its_cluster(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

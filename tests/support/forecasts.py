@@ -10,7 +10,7 @@ from retention_cli.advise.facts import DAY, HOUR, MINUTE, PartitionState, Stamp,
 from retention_cli.core.model import Sample, TopicPartition, Unknown
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.loss import Queued
-from retention_cli.forecast.rates import Span
+from retention_cli.forecast.value import Span
 
 
 def limits(**values: Any) -> TopicSettings:

@@ -17,7 +17,7 @@ from retention_cli.core.codes import Code
 from retention_cli.core.model import Reason
 from retention_cli.disks.disk import DiskOutcome, Space
 from retention_cli.disks.inventory.format import Inventory
-from retention_cli.forecast.rates import Span
+from retention_cli.forecast.value import Span
 from retention_cli.policy.settings import Settings
 from retention_cli.profile.hours import PartitionHours, Row
 from retention_cli.reports.explain import Explained

@@ -13,9 +13,18 @@ from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
 from retention_cli.core.units import count, format_age, format_duration, timestamp
 from retention_cli.forecast.loss import seconds_to_loss
-from retention_cli.forecast.rates import HOUR_MS, Span
 from retention_cli.forecast.steady import saved
-from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, Loss, TopicBill, TopicForecast
+from retention_cli.forecast.value import (
+    HOUR_MS,
+    Amounts,
+    DiskForecast,
+    Forecast,
+    GroupForecast,
+    Loss,
+    Span,
+    TopicBill,
+    TopicForecast,
+)
 from retention_cli.memory.disk import Growth
 
 FORMAT: Final = "kretain.forecast/v1"

@@ -10,8 +10,7 @@ from kretain.render.output import BLANK, Column, Line, Part, Table, heading
 from retention_cli.core.model import Maybe, Unknown
 from retention_cli.core.units import count
 from retention_cli.forecast.cost import by_consumer, by_label, total_of
-from retention_cli.forecast.rates import Span
-from retention_cli.forecast.value import Bill, Bills, TopicBill
+from retention_cli.forecast.value import Bill, Bills, Span, TopicBill
 
 _TITLES = ("a month now", "saved so far", "saved a month", "kept unread a month")
 _KEYS = ("cost_now", "cost_saved_so_far", "cost_saved_month", "cost_unread_month")

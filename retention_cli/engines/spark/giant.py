@@ -19,8 +19,9 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.state_dir import StateError
-from retention_cli.engines.spark.cluster_task import failure_in
-from retention_cli.engines.spark.giant_tasks import (
+from retention_cli.engines.spark.session import SparkError
+from retention_cli.engines.spark.shipping import Row, Sender, Sent, ddl
+from retention_cli.engines.spark.tasks import (
     CLIENT,
     ROW,
     SHARE_REPORT,
@@ -29,13 +30,12 @@ from retention_cli.engines.spark.giant_tasks import (
     ShareReport,
     Slice,
     SliceReport,
+    failure_in,
     floors_rows,
     is_in_share,
     share_reader,
     slice_planner,
 )
-from retention_cli.engines.spark.session import SparkError
-from retention_cli.engines.spark.shipping import Row, Sender, Sent, ddl
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import Logs
@@ -48,8 +48,7 @@ from retention_cli.plan.notes import losing, reached_by_pattern, unread_by_group
 from retention_cli.plan.rows import decisions_in, having
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.selection import check_matches
-from retention_cli.state.handover import Cutter, Handed
-from retention_cli.state.memories import Memories
+from retention_cli.state.memories import Cutter, Handed, Memories
 
 PARTITIONS_A_SLICE: Final = 20_000
 CONNECTIONS: Final = 2
@@ -175,7 +174,7 @@ def _cut(
 
 
 def _planned(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
-    """Yield the rows of all tasks (:data:`.giant_tasks.ROW`)."""
+    """Yield the rows of all tasks (:data:`.tasks.ROW`)."""
     session, sent = sender.session, sender.send(giant)
     shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(share_reader(sent), ddl(ROW))
     rows = shares.unionByName(session.createDataFrame(pa.Table.from_pylist(list(own), schema=ROW)))

@@ -22,23 +22,23 @@ from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_files, inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import ClusterNames, Member, Watch
-from retention_cli.engines.spark.cluster_task import (
+from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
+from retention_cli.engines.spark.session import SparkError, as_spark_error, check_executors, runs_here, slots
+from retention_cli.engines.spark.shipping import Sender, as_they_end, ddl
+from retention_cli.engines.spark.tasks import (
     ANSWER,
     ClusterWork,
     TooLargeError,
     answer_in,
     cluster_planner,
 )
-from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
-from retention_cli.engines.spark.session import SparkError, as_spark_error, check_executors, runs_here, slots
-from retention_cli.engines.spark.shipping import Sender, as_they_end, ddl
 from retention_cli.observe.floors.outside import Read, read_sources
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
-from retention_cli.state.handover import hand_over, take_back
+from retention_cli.state.memories import hand_over, take_back
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""

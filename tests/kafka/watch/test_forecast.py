@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from retention_cli.core.model import Unknown
-from retention_cli.forecast.rates import Span
+from retention_cli.forecast.value import Span
 from tests.support.forecasting import A_SECOND, foretell, written_to
 from tests.support.world import World, wait_until
 

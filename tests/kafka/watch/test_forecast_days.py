@@ -16,8 +16,7 @@ import pytest
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.core.model import Unknown
-from retention_cli.forecast.rates import Span
-from retention_cli.forecast.value import Forecast
+from retention_cli.forecast.value import Forecast, Span
 from tests.conftest import QUICK
 from tests.support.forecasting import A_SECOND, foretell, written_to
 from tests.support.world import World, reader_for

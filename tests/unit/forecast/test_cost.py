@@ -14,9 +14,8 @@ from retention_cli.audit.log import Run, one_by_one
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
 from retention_cli.forecast.cost import GIB, MONTH_MS, Past, added, by_consumer, by_label, stayed, topic_bill, total_of
-from retention_cli.forecast.rates import ENDLESS, NOTHING, Span
 from retention_cli.forecast.steady import Seen, Terms, forecast_partitions, forecast_topic
-from retention_cli.forecast.value import Bill, Bills, TopicBill
+from retention_cli.forecast.value import ENDLESS, NOTHING, Bill, Bills, Span, TopicBill
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Prices, Settings

@@ -23,9 +23,8 @@ from retention_cli.forecast.loss import (
     seconds_to_loss,
     time_to_loss,
 )
-from retention_cli.forecast.rates import ENDLESS, NOTHING, WINDOW_MS, Rate, Span, age_of, group_rate, rate_of
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms
-from retention_cli.forecast.value import Loss
+from retention_cli.forecast.value import ENDLESS, NOTHING, WINDOW_MS, Loss, Rate, Span, age_of, group_rate, rate_of
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.positions import Position, Positions
 from retention_cli.memory.samples import thinned, without_repeats

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from retention_cli.advise.facts import TopicSettings
 from retention_cli.core.model import Maybe, Reason, Sample, Unknown
-from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import (
     Flow,
     Retained,
@@ -22,6 +21,7 @@ from retention_cli.forecast.steady import (
     forecast_partitions,
     policy_keeps,
 )
+from retention_cli.forecast.value import ENDLESS, Rate, Span
 from retention_cli.policy.settings import Settings
 from tests.support.facts import HOUR, NOW, Log
 from tests.support.forecasts import limits

@@ -68,7 +68,7 @@ PURE = [
         ),
         *("memory/replica", "engines/fleet/plan"),
         *("profile/hours", "profile/summary"),
-        *(f"forecast/{name}" for name in ("cost", "loss", "rates", "steady", "value")),
+        *(f"forecast/{name}" for name in ("cost", "loss", "steady", "value")),
     )
 ]
 """What is given all that it needs: facts, settings, now."""

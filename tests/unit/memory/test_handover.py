@@ -12,8 +12,7 @@ import pytest
 from retention_cli.core.model import Unknown
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.memory.ledger import Ledger
-from retention_cli.state.handover import Handed, HandedMemories, hand_over, take_back
-from retention_cli.state.memories import Memories
+from retention_cli.state.memories import Handed, HandedMemories, Memories, hand_over, take_back
 
 CLUSTER = "cluster"
 IDS = {"t": "id-of-t"}

@@ -16,8 +16,7 @@ from retention_cli.core.state_dir import cluster_folder
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.positions import LogNow, Positions
-from retention_cli.state.handover import Cutter, Handed, HandedMemories, changes
-from retention_cli.state.memories import Memories
+from retention_cli.state.memories import Cutter, Handed, HandedMemories, Memories, changes
 from tests.support.groups import COMMITS, IDS, LOGS, Rows, judge_ledger
 
 NAMES = ("g", "h", "i")

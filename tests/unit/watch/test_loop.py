@@ -34,8 +34,8 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.decide.decision import unread_below
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.loss import R6, Place, queue_of
-from retention_cli.forecast.rates import ENDLESS, Rate, Span
 from retention_cli.forecast.steady import PartitionForecast, Retained, Seen, Terms, forecast_partitions
+from retention_cli.forecast.value import ENDLESS, Rate, Span
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy, parse_policy

@@ -11,7 +11,7 @@ from pydantic import Field
 from kretain.render.money import amount
 from kretain.render.page.elements import Element, element, section, table
 from retention_cli.core.model import Unknown
-from retention_cli.forecast.rates import Span
+from retention_cli.forecast.value import Span
 from retention_cli.plan.saved import StrictModel
 from retention_cli.policy.shown import short
 
