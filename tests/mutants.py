@@ -32,8 +32,8 @@ _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
 _PROOF: Final = "observe/floors/sources/proof.py"
 _TASK: Final = "engines/spark/tasks.py"
+_PLANS: Final = "engines/spark/plans.py"
 _FOLD: Final = "observe/floors/fold.py"
-_GIANT: Final = "engines/spark/giant.py"
 
 MUTANTS: Final = (
     *OF_SEQUENCES,
@@ -218,18 +218,18 @@ MUTANTS: Final = (
     Mutant("Spark: who is gone is lost", _FOLD, "            self.at(*tp).take(one)\n", "            pass\n"),
     Mutant(
         "Spark: a row is missing",
-        _GIANT,
+        _PLANS,
         "(list(range(slices)), slices, giant.shares):",
         "(sorted(parts), len(found.slices), len(found.shares)):",
     ),
     Mutant(
         "Spark: what it reads again is judged",
-        _GIANT,
+        _PLANS,
         "return all(one.runs == runs for one in self.slices)",
         "return True",
     ),
-    Mutant("Spark: parts are of two revisions", _GIANT, "        if not cutter.is_outdated:", "        if True:"),
-    Mutant("Spark: a cut is not told", _GIANT, "[TopicPartition(*tp) for one in slices for tp in one.cuts]", "[]"),
+    Mutant("Spark: parts are of two revisions", _PLANS, "        if not cutter.is_outdated:", "        if True:"),
+    Mutant("Spark: a cut is not told", _PLANS, "[TopicPartition(*tp) for one in slices for tp in one.cuts]", "[]"),
     Mutant(
         "Spark: what others saw since is let be",
         "memory/ledger_rows.py",
@@ -245,7 +245,7 @@ MUTANTS: Final = (
     Mutant("Spark: an executor's clock may be behind", _TASK, "if behind_ms > MAX_SKEW_MS:", "if False:"),
     Mutant(
         "Spark: what a task has seen is not remembered",
-        "engines/spark/plans.py",
+        _PLANS,
         '    take_back(memories, cluster, bytes(row["ledger"] or b""), memory.revision, job.now_ms)\n',
         "",
     ),
@@ -356,8 +356,11 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/disks/test_disks.py", "tests/kafka/plan/test_observe.py"),
     "plan/": ("tests/kafka/trim/test_trim.py",),
     "audit/": ("tests/kafka/trim/test_who_deleted.py",),
-    "engines/spark/giant": ("tests/simulation/test_spark_runs.py", "tests/spark/test_local.py"),
-    "engines/spark/plans": ("tests/spark/test_cluster_tasks.py",),
+    "engines/spark/plans": (
+        "tests/simulation/test_spark_runs.py",
+        "tests/spark/test_local.py",
+        "tests/spark/test_cluster_tasks.py",
+    ),
     "engines/spark/tasks": ("tests/spark/test_cluster_tasks.py",),
     "engines/spark/": ("tests/spark/test_local.py",),
 }

@@ -15,7 +15,7 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from retention_cli import __version__
-from retention_cli.core.extras import part, prometheus
+from retention_cli.core.extras import part
 from retention_cli.core.printable import printable
 from retention_cli.watch.board import Board
 
@@ -173,14 +173,14 @@ NAMES: Final = tuple(f"kretain_{name}" for name in _METRICS)
 
 def registry_of(board: Board) -> Any:
     """Return a registry of its own, whose only collector reads the board."""
-    registry = prometheus().CollectorRegistry()
+    registry = part("metrics", "prometheus_client").CollectorRegistry()
     registry.register(_Collector(board))
     return registry
 
 
 def as_text(registry: Any) -> str:
     """Return the metrics in Prometheus' text format, as node_exporter's textfile collector reads it."""
-    return str(prometheus().generate_latest(registry).decode("utf-8"))
+    return str(part("metrics", "prometheus_client").generate_latest(registry).decode("utf-8"))
 
 
 class _Collector:

@@ -17,7 +17,7 @@ from greenlet import getcurrent
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.spark import giant, tasks
+from retention_cli.engines.spark import plans, tasks
 from retention_cli.engines.spark.shipping import ConnectionRef, SentFile, from_bytes, to_bytes
 from retention_cli.plan.make import PlanJob
 from retention_cli.plan.value import Plan
@@ -73,7 +73,7 @@ def clock_since(_sent_ms: int) -> Callable[[], int]:
 
 def simulate_tasks(patch: pytest.MonkeyPatch) -> None:
     """Let tasks read by the simulated reader and clock of their run."""
-    patch.setattr(giant, "_planned", planned)
+    patch.setattr(plans, "_rows_of_tasks", planned)
     patch.setattr(tasks, "clock_since", clock_since)
 
 
@@ -115,6 +115,6 @@ def spark_plan(world: World, one: Operator, reader: TaskReader, memories: Memori
         sender: Any = Sender()
         selection, clock_ms = selection_of(world, one), one.clock.wall_ms
         job = PlanJob(simulated, selection, clock_ms(), lambda _: Amount(), memories, clock_ms)
-        return giant.plan_giant(sender, job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
+        return plans.plan_giant(sender, job, world.kafka.cluster_id, _LARGEST_SLICE, 1, 1)
     finally:
         del _RUNS[getcurrent()]

@@ -85,7 +85,7 @@ def test_group_deleted_before_spark_reads_commits_again_counts(
     how: Callable[..., Rows], after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F6: coordinators have moved (F9), and this run itself had seen it before."""
-    monkeypatch.setattr("retention_cli.engines.spark.giant._SHARES_AT_MOST", 1)  # each share lists groups
+    monkeypatch.setattr("retention_cli.engines.spark.plans._SHARES_AT_MOST", 1)  # each share lists groups
     with World("R1") as world:
         for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 1, 1)):
             world.apply(step)
@@ -171,10 +171,10 @@ def test_truncation_below_another_runs_observation_is_found(how: Callable[..., R
 
 def test_commit_that_spark_reads_again_after_the_log_ends_is_no_leftover(monkeypatch: pytest.MonkeyPatch) -> None:
     """F5: an executor was lost, and a group has moved on since its log's end was read. Then it stands still."""
-    from retention_cli.engines.spark import giant
+    from retention_cli.engines.spark import plans
     from tests.simulation import spark_runs
 
-    monkeypatch.setattr(giant, "_planned", functools.partial(spark_runs.planned, again=True))
+    monkeypatch.setattr(plans, "_rows_of_tasks", functools.partial(spark_runs.planned, again=True))
     rows: Rows = []
     with World("R1") as world:
         for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 4, 1), ("read", 1, 0, 2, 1)):

@@ -91,7 +91,7 @@ class SparkFlags(OptionGroup):
     @property
     def connections(self) -> int:
         """How many tasks may read from one broker at a time."""
-        from retention_cli.engines.spark.giant import CONNECTIONS
+        from retention_cli.engines.spark.plans import CONNECTIONS
 
         return CONNECTIONS if self.connections_per_broker is None else self.connections_per_broker
 

@@ -1,48 +1,84 @@
 """Plan clusters over Spark (docs/spark.md): a task each, which runs the local engine, or a giant one in many.
 
-Only the client can delete: no task has an object that can.
+Of a giant one some tasks read the groups, then each plans some of the topics. Only the client changes the ledger, and
+only it can delete: no task has an object that can.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
+from pydantic import ValidationError
+
+from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.garbage import collection_paused
+from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.inventory.format import InventoryError
 from retention_cli.disks.inventory.read import inventory_files, inventory_paths
 from retention_cli.engines.fleet.plan import Failure, failure_of
 from retention_cli.engines.fleet.planning import ClusterNames, Member, Watch
-from retention_cli.engines.spark.giant import CONNECTIONS, plan_giant
 from retention_cli.engines.spark.session import SparkError, as_spark_error, check_executors, runs_here, slots
-from retention_cli.engines.spark.shipping import Sender, as_they_end, ddl
+from retention_cli.engines.spark.shipping import Row, Sender, Sent, as_they_end, ddl
 from retention_cli.engines.spark.tasks import (
     ANSWER,
+    CLIENT,
+    ROW,
+    SHARE_REPORT,
+    SLICE_REPORT,
     ClusterWork,
+    Giant,
+    ShareReport,
+    Slice,
+    SliceReport,
     TooLargeError,
     answer_in,
     cluster_planner,
+    failure_in,
+    floors_rows,
+    is_in_share,
+    share_reader,
+    slice_planner,
 )
-from retention_cli.observe.floors.outside import Read, read_sources
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.positions import Logs
+from retention_cli.observe.cluster import bare_facts, configured, never_touched
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
+from retention_cli.observe.floors.outside import Read, fold_outside, read_sources
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources.interface import Reach, SourceError
-from retention_cli.plan.make import PlanJob
-from retention_cli.plan.value import Plan
+from retention_cli.plan.make import Decided, PlanJob, plan_of, with_live
+from retention_cli.plan.notes import losing, reached_by_pattern, unread_by_group
+from retention_cli.plan.rows import decisions_in, having
+from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.errors import PolicyError
-from retention_cli.policy.selection import NothingMatchesError
-from retention_cli.state.memories import hand_over, take_back
+from retention_cli.policy.selection import NothingMatchesError, check_matches
+from retention_cli.state.memories import Cutter, Handed, Memories, hand_over, take_back
 
 PARTITIONS_A_TASK: Final = 300_000
 """The most partitions that one task plans: it needs about 0.75 GiB for 200,000."""
 _IDENTIFIED_AT_ONCE: Final = 8
+
+PARTITIONS_A_SLICE: Final = 20_000
+CONNECTIONS: Final = 2
+"""How many tasks per broker read a giant cluster at a time."""
+_SHARES_AT_MOST: Final = 200
+_CUT_AGAIN: Final = 10
+_JUDGED_COMMITS: Final = 1_000_000
+"""So many commits are judged at a time: each takes some 80 bytes until then."""
 
 Open = Callable[[Progress], Sender]
 """Opens Spark, or returns what sends to the tasks of the open session."""
@@ -229,3 +265,214 @@ def _outside(job: PlanJob) -> Sequence[Read] | None:
     found = read_sources(sources, Reach(job.reader, metadata, managed))
     # An error's cause may be an object that can't be sent.
     return [SourceError(str(one)) if isinstance(one, SourceError) else one for one in found]
+
+
+@collection_paused()
+def plan_giant(sender: Sender, job: PlanJob, cluster: str, most: int, connections: int, plans: int) -> Plan:
+    """Plan a cluster in many tasks. It is one of so many ``plans``.
+
+    A slice has at ``most`` so many partitions, but a topic is never cut. At most so many ``connections`` per broker
+    read the cluster at a time.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read, here or in a task.
+        PolicyError: R1 is enabled for a topic without a time.
+        NothingMatchesError: there is no topic to decide about.
+        StateError: the ledger, or the audit log (G6), can't be read.
+        SparkError: what tasks have written can't be read.
+    """
+    reader, memories, progress = job.reader, job.memories, job.progress
+    progress("topics")
+    selection = with_live(reader, job.selection)
+    metadata = reader.metadata()
+    settings = {name: one for name in sorted(metadata.topics) if (one := selection.settings_for(name)) is not None}
+    topics = {name: bare_facts(metadata.topics[name]) for name in settings}
+    touched = [name for name, topic in topics.items() if not never_touched(topic, settings[name])]
+    configs = reader.topic_configs(touched) if touched else {}
+    topics = {name: configured(topic, configs.get(name)) for name, topic in topics.items()}
+    notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
+    notes += reached_by_pattern(topics.values(), settings, selection.policy)
+    scopes = {name: TopicScope(metadata.topics[name].leader_epochs, settings[name].require_groups) for name in touched}
+    at_once = max(1, min(connections * len(metadata.brokers), _SHARES_AT_MOST))
+    names = list(_slices(metadata, settings, max(1, min(most, PARTITIONS_A_SLICE))))
+    memory = memories(cluster)
+    slices, ledger_parts = _cut(sender, memories, cluster, metadata, names, configs, at_once)
+    giant = Giant(
+        cluster=cluster,
+        connection=sender.connection(reader.settings),
+        timeout_s=reader.timeout_s,
+        selection=selection.decided_alone,
+        now_ms=job.now_ms,
+        sent_ms=job.clock_ms(),
+        topic_ids=metadata.topic_ids,
+        scopes=scopes,
+        slices=slices,
+        memories=ledger_parts,
+        shares=at_once,
+    )
+    own, outside = FloorFold(scopes), dict[str, GroupCommits | None]()
+    recall = Recall(memory, selection.policy.groups, job.clock_ms())
+    fold_outside(own, metadata, recall, reader, lambda one: outside.update({one.group: one}))
+    progress("committed offsets, log ends and decisions")
+    with contextlib.closing(_rows_of_tasks(sender, giant, floors_rows(own, slices, CLIENT))) as rows:
+        found = _Found.of(rows, giant, plans)
+    if memory.on_disk:
+        progress("what is remembered")
+        memory.saw_topics({metadata.topic_ids[name]: name for name in settings if name in metadata.topic_ids})
+        with memory.sparing():
+            _remember(memory, giant, found)
+            memories.save(job.clock_ms())
+    gone = [*own.gone, *(one for share in found.shares for one in share.gone)]
+    seen = {**outside, **{group: None for share in found.shares for group in share.read}}
+    totals = sum((one.totals for one in found.slices), Totals.of(()))
+    going = having(found.decisions, "trim") if totals.unconsumed else ()
+    decided = Decided(
+        cluster,
+        found.decisions,
+        totals,
+        sum(one.managed for one in found.slices),
+        unread_by_group(reader, seen, gone, losing(one for one in going if selection.asks_for(one.tp))),
+        notes,
+        min((one.sizes_problem for one in found.slices if one.sizes_problem), default=None),
+    )
+    return plan_of(replace(job, selection=selection), decided)
+
+
+def _slices(metadata: ClusterMetadata, names: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield the topics in slices, in order, with at most so many partitions each, but one topic at least."""
+    some: list[str] = []
+    count = 0
+    for name in names:
+        size = len(metadata.topics[name].partitions)
+        if some and count + size > most:
+            yield some
+            some, count = [], 0
+        some.append(name)
+        count += size
+    if some:
+        yield some
+
+
+def _cut(
+    sender: Sender,
+    memories: Memories,
+    cluster: str,
+    metadata: ClusterMetadata,
+    names: Sequence[Sequence[str]],
+    configs: Mapping[str, Any],
+    shares: int,
+) -> tuple[list[tuple[Sequence[str], Sent[Slice]]], list[Sent[Handed]]]:
+    """Send each slice its topics, and each task its part of the ledger: all of one revision."""
+    ids = metadata.topic_ids
+    memory = memories(cluster)
+
+    def sliced(some: Sequence[str], handed: Handed) -> tuple[Sequence[str], Sent[Slice]]:
+        theirs = ClusterMetadata(cluster, metadata.brokers, {name: metadata.topics[name] for name in some})
+        return some, sender.send(Slice(theirs, {name: configs[name] for name in some if name in configs}, handed))
+
+    for _ in range(_CUT_AGAIN):
+        with memory.sparing():
+            memory.begin(ids)
+        cutter = Cutter(memories, cluster)
+        parts = [sender.send(cutter.groups(partial(is_in_share, shares, n))) for n in range(shares)]
+        slices = [sliced(some, cutter.partitions([ids[name] for name in some if name in ids])) for some in names]
+        if not cutter.is_outdated:
+            return slices, parts
+    raise StateError("the ledger is written by other runs all the time: run again")
+
+
+def _rows_of_tasks(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generator[Any, None, None]:
+    """Yield the rows of all tasks (:data:`.tasks.ROW`)."""
+    session, sent = sender.session, sender.send(giant)
+    shares = session.range(0, giant.shares, 1, giant.shares).mapInArrow(share_reader(sent), ddl(ROW))
+    rows = shares.unionByName(session.createDataFrame(pa.Table.from_pylist(list(own), schema=ROW)))
+    slices = rows.repartition(giant.shares, "slice").groupBy("slice").applyInArrow(slice_planner(sent), ddl(ROW))
+    planned = slices.persist()
+    try:
+        planned.count()
+        yield from planned.toLocalIterator()
+    finally:
+        planned.unpersist()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What tasks have found: the plan's decisions in order, and what is remembered."""
+
+    decisions: Sequence[Decision] = ()
+    shares: list[ShareReport] = field(default_factory=list)
+    slices: list[SliceReport] = field(default_factory=list)
+    groups: list[tuple[str, bytes | None]] = field(default_factory=list)
+    ledgers: list[bytes] = field(default_factory=list)
+
+    @property
+    def is_one_reading(self) -> bool:
+        """Whether all slices got those runs of the shares whose groups are here: these were read before any log end."""
+        runs = {CLIENT, *(one.run for one in self.shares)}
+        return all(one.runs == runs for one in self.slices)
+
+    @classmethod
+    def of(cls, rows: Iterator[Any], giant: Giant, plans: int) -> _Found:
+        """Return what is in these rows.
+
+        Raises:
+            SparkError: they are not those of our tasks, or some are missing.
+            BrokerError: a task could not read the cluster; or another error of a task.
+        """
+        found, parts, failures = cls(), dict[int, bytes](), dict[int, bytes]()
+        try:
+            for row in rows:
+                content = row["content"]
+                match row["kind"]:
+                    case "failure":
+                        failures[row["slice"]] = bytes(content)
+                    case "group":
+                        found.groups.append((row["name"], None if content is None else bytes(content)))
+                    case "share":
+                        found.shares.append(SHARE_REPORT.validate_json(content))
+                    case "slice":
+                        found.slices.append(SLICE_REPORT.validate_json(content))
+                    case "ledger":
+                        found.ledgers.append(bytes(content))
+                    case "rows":
+                        parts[row["slice"]] = bytes(content)
+            if failures:
+                raise failure_in(failures[min(failures)])  # a share's, if any: slices can't do without it
+            slices = len(giant.slices)
+            if (sorted(parts), len(found.slices), len(found.shares)) != (list(range(slices)), slices, giant.shares):
+                raise SparkError("the tasks' output is incomplete: run again")
+            found.decisions = decisions_in((parts.pop(number) for number in range(slices)), plans)
+        except (ValidationError, pa.ArrowException, TypeError) as error:
+            raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
+        return found
+
+
+def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
+    """Remember what tasks have read: groups and how their commits stand to the logs, and the partitions (F5, F6).
+
+    Where Spark ran a share again, its commits may be later than log ends: a commit beyond these is no leftover. Then
+    only the groups are remembered, as by a plan that was interrupted.
+    """
+    slices = found.slices if found.is_one_reading else ()
+    logs = Logs(special for one in slices for special in one.special)
+    cuts = [TopicPartition(*tp) for one in slices for tp in one.cuts]
+    for share in found.shares:
+        ledger.take_ages({(topic_id, count): at for topic_id, count, at in share.widths}, share.born)
+    if all(share.whole for share in found.shares):
+        ledger.saw_all(*giant.selection.policy.groups.watched, giant.sent_ms)
+    waiting = 0
+    try:
+        for sent in (one.logs for one in slices if one.logs):
+            logs.take(sent)
+        topics = logs.topics()
+        for name, raw in found.groups:
+            ledger.saw_read(name, None if raw is None else GroupMemory.from_bytes(raw), giant.sent_ms)
+            waiting += len(raw or b"") // 6  # a commit has about as many bytes
+            if waiting > _JUDGED_COMMITS and not cuts:  # a cut is judged for all groups at once
+                ledger.judge(lambda: logs, topics, ())
+                waiting = 0
+        for changed in found.ledgers if found.is_one_reading else ():
+            ledger.take(changed)
+    except ValueError as error:
+        raise SparkError(f"what a task has remembered can't be read ({error}): run again") from None
+    ledger.judge(lambda: logs, topics, cuts)

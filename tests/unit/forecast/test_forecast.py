@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from retention_cli.core.certain import certain
-from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown, certain
 from retention_cli.disks.disk import Disk, Room
 from retention_cli.forecast.loss import (
     R6,
