@@ -1,15 +1,27 @@
-"""What the loop tells its log, and the threads that serve metrics and health; the kinds of failures that it counts."""
+"""What the loop tells others: its log, the kinds of failures that it counts, and the board that threads serve.
+
+``/metrics`` (docs/metrics.md), by prometheus_client, ``/healthz`` and ``/readyz``. Series of what is gone are gone at
+once.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import platform
+import socket
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from retention_cli import __version__
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError, UnauthorizedError, UnreachableError
 from retention_cli.core.errors import Refusal
+from retention_cli.core.extras import part
+from retention_cli.core.printable import printable
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
@@ -119,3 +131,223 @@ class Board:
         if age < READY_INTERVALS * self.interval_s + max(60.0, self.pass_s or 0.0):
             return None
         return f"the last pass that succeeded was {age:.0f} s ago"
+
+
+_AT_ONCE: Final = 16
+_MOST_S: Final = 15.0
+"""The time for one request, from when it is connected: a client that drips would renew a socket's own time-out."""
+_TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class ListenError(Exception):
+    """The address can't be listened on."""
+
+
+class Server(WSGIServer):
+    """Listens from its creation until it is closed.
+
+    One thread per request, so that a slow client does not keep health checks waiting; at most a few. If too many are
+    under way, the one that has waited longest makes room: a health check always gets through.
+
+    Args:
+        host: the address to bind to.
+        port: the port; 0: any free one.
+        board: what to show.
+
+    Raises:
+        ListenError: the address can't be bound.
+        MissingPartError: prometheus_client is not installed.
+    """
+
+    request_queue_size = 32
+
+    def __init__(self, host: str, port: int, board: Board) -> None:
+        self._lock = threading.Lock()
+        self._under_way: dict[Any, float] = {}  # when each connection began (time.monotonic), the oldest first
+        app = _app(board)
+        try:
+            self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            super().__init__((str(address[0]), int(address[1])), _Handler)
+        except (OSError, OverflowError) as error:
+            raise ListenError(
+                f"--listen {host}:{port}: {getattr(error, 'strerror', None) or error}; choose another with --listen"
+            ) from None
+        self.set_app(app)
+        self._thread = threading.Thread(target=self.serve_forever, name="kretain-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join(5)
+
+    def server_bind(self) -> None:
+        """Bind without a name server's help, which WSGIServer asks for its own name."""
+        import socketserver
+
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own."""
+        with self._lock:
+            if len(self._under_way) >= _AT_ONCE:
+                self._end(next(iter(self._under_way)))
+            self._under_way[request] = time.monotonic()
+
+        def answer() -> None:
+            try:
+                self.finish_request(request, client_address)
+            except OSError:
+                pass  # the client is gone, or was too slow
+            finally:
+                with self._lock:
+                    self._under_way.pop(request, None)
+                self.shutdown_request(request)
+
+        threading.Thread(target=answer, name="kretain-http", daemon=True).start()
+
+    def service_actions(self) -> None:
+        """End what takes too long. Called twice a second."""
+        late = time.monotonic() - _MOST_S
+        with self._lock:
+            for request in [one for one, began in self._under_way.items() if began < late]:
+                self._end(request)
+
+    def _end(self, request: Any) -> None:
+        """Shut a connection down: its thread ends by that. Hold the lock."""
+        del self._under_way[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: what a client does wrong is its own business."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)
+        del format, args
+
+
+def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
+    metrics = part("metrics", "prometheus_client").make_wsgi_app(registry_of(board))
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        match environ.get("PATH_INFO"):
+            case "/metrics":
+                return metrics(environ, start_response)  # type: ignore[no-any-return]
+            case "/healthz":
+                problem = None if board.alive else "the loop is stuck"
+            case "/readyz":
+                problem = board.unready
+            case _:
+                start_response("404 Not Found", [_TEXT])  # a list of its own: the server adds to it
+                return [b"/metrics, /healthz, /readyz\n"]
+        start_response("200 OK" if problem is None else "503 Service Unavailable", [_TEXT])
+        return [f"{problem or 'ok'}\n".encode()]
+
+    return app
+
+
+_METRICS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "build_info": ("Version of kretain and of Python; always 1.", ("version", "python")),
+    "last_success_timestamp_seconds": ("When a pass last did all it should.", ()),
+    "plan_timestamp_seconds": ("When the last plan was made.", ()),
+    "pass_duration_seconds": ("How long the last pass took.", ()),
+    "leader": ("Whether this instance is the one that trims.", ()),
+    "policy_valid": ("Whether the policy file is valid now.", ()),
+    "trimmed_records_total": ("Records trimmed by this process.", ()),
+    "trimmed_bytes_total": ("Bytes trimmed by this process, as far as known.", ()),
+    "failures_total": ("What went wrong, by kind.", ("kind",)),
+    "partitions": ("Managed partitions by what the last plan decided.", ("action",)),
+    "trimmable_records": ("Records that the last plan would trim.", ()),
+    "trimmable_bytes": ("Bytes that the last plan would trim; absent if a size is unknown.", ()),
+    "holds": ("Partitions on hold in the last plan, by reason code.", ("code",)),
+    "group_lag_records": ("Unread records of the partitions whose floor this consumer sets.", ("group",)),
+    "group_seconds_to_loss": (
+        "How long at least until R4, R6 or the brokers take what this consumer has not read.",
+        ("group", "topic"),
+    ),
+    "protected_settings": ("Settings of topics that are raised now, as required groups have not read (P1).", ()),
+    "protect_changes_total": ("Settings of topics that this process has raised, lowered or restored.", ()),
+    "disk_usage_ratio": ("Share of a log dir's volume in use, before the plan.", ("broker", "log_dir")),
+    "disk_ceiling_ratio": ("The policy's ceiling for disks (R6).", ()),
+}
+"""Every metric, without ``kretain_``: what it says, and its labels beside ``cluster``."""
+NAMES: Final = tuple(f"kretain_{name}" for name in _METRICS)
+"""Every metric, as it is called in a query."""
+
+
+def registry_of(board: Board) -> Any:
+    """Return a registry of its own, whose only collector reads the board."""
+    registry = part("metrics", "prometheus_client").CollectorRegistry()
+    registry.register(_Collector(board))
+    return registry
+
+
+def as_text(registry: Any) -> str:
+    """Return the metrics in Prometheus' text format, as node_exporter's textfile collector reads it."""
+    return str(part("metrics", "prometheus_client").generate_latest(registry).decode("utf-8"))
+
+
+class _Collector:
+    """Makes all series from one status."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def describe(self) -> Iterator[Any]:
+        """Yield each family without series: by these names ``?name[]=`` finds it."""
+        return map(_family, _METRICS)
+
+    def collect(self) -> Iterator[Any]:
+        now, cluster = self._board, printable(self._board.cluster)
+        found: dict[str, Mapping[Any, float | None]] = {
+            "build_info": {(__version__, platform.python_version()): 1},
+            "last_success_timestamp_seconds": {(): now.last_success_s},
+            "plan_timestamp_seconds": {(): now.planned_s},
+            "pass_duration_seconds": {(): now.pass_s},
+            "leader": {(): float(now.leads())},
+            "policy_valid": {(): float(now.policy_valid())},
+            "trimmed_records_total": {(): now.trimmed_records},
+            "trimmed_bytes_total": {(): now.trimmed_bytes},
+            "failures_total": _by_label(now.failures),
+            "protected_settings": {(): now.protected},
+            "protect_changes_total": {(): now.protect_changes},
+        }
+        if (values := now.measured) is not None:
+            found |= {
+                "partitions": _by_label(values.actions),
+                "trimmable_records": {(): values.records},
+                "trimmable_bytes": {(): values.size_bytes},
+                "holds": _by_label(values.holds),
+                "group_lag_records": _by_label(values.groups.lag),
+                "group_seconds_to_loss": values.groups.loss,
+                "disk_usage_ratio": values.disks,
+                "disk_ceiling_ratio": {(): values.ceiling},
+            }
+        for name, series in found.items():
+            family = _family(name)
+            for labels, value in series.items():
+                if value is not None:
+                    family.add_metric([cluster, *labels], value)
+            yield family
+
+
+def _family(name: str) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    text, labels = _METRICS[name]
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    return kind(f"kretain_{name}", text, labels=["cluster", *labels])
+
+
+def _by_label(values: Mapping[str, float]) -> Mapping[tuple[str], float]:
+    return {(label,): value for label, value in values.items()}

@@ -166,7 +166,7 @@ def watch(
         publish = _publisher(board, out.textfile)
         publish()
         if where is not None:
-            from retention_cli.watch.server import Server
+            from retention_cli.watch.board import Server
 
             server = stack.enter_context(closing(Server(*where, board)))
             host = f"[{where[0]}]" if ":" in where[0] else where[0]
@@ -235,7 +235,7 @@ def _publisher(board: Board, textfile: Path | None) -> Any:
     if textfile.suffix != ".prom":
         raise UsageError(f"--textfile {textfile}: node_exporter only reads *.prom files")
     from kretain.system.files import write_whole
-    from retention_cli.watch.server import as_text, registry_of
+    from retention_cli.watch.board import as_text, registry_of
 
     registry = registry_of(board)
     return lambda: write_whole(textfile, [as_text(registry)], 0o644)

@@ -21,9 +21,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from retention_cli import __version__
 from retention_cli.policy.load import parse_policy
-from retention_cli.watch.board import KINDS, Board
+from retention_cli.watch.board import KINDS, NAMES, Board, registry_of
 from retention_cli.watch.measured import Groups, Measured
-from retention_cli.watch.server import NAMES, registry_of
 from tests.support.command_lines import parse
 
 ROOT = Path(__file__).parents[3]

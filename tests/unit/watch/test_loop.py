@@ -44,12 +44,11 @@ from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.narrow import Ceiling, narrowed
 from retention_cli.trim.run import PlanRefusedError
-from retention_cli.watch.board import KINDS, Board, kind_of
+from retention_cli.watch.board import KINDS, NAMES, Board, Server, as_text, kind_of, registry_of
 from retention_cli.watch.loop import Folded, pause_s
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
 from retention_cli.watch.one_pass import seconds_left
 from retention_cli.watch.policy_file import PolicyFile
-from retention_cli.watch.server import NAMES, Server, as_text, registry_of
 from tests.support.facts import HOUR, NOW, topic
 from tests.support.forecasts import limits
 from tests.support.watching import samples

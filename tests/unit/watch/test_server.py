@@ -16,10 +16,9 @@ import pytest
 from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.watch import server as module
-from retention_cli.watch.board import Board
+from retention_cli.watch import board as module
+from retention_cli.watch.board import NAMES, Board, Server, registry_of
 from retention_cli.watch.leader import Leadership
-from retention_cli.watch.server import NAMES, Server, registry_of
 
 
 @pytest.fixture
