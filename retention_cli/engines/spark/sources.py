@@ -181,7 +181,8 @@ class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read one slice. If there was nothing to cut, Spark makes one without a value."""
-        return iter(()) if partition.value is None else self.read_slice(*partition.value)
+        value = getattr(partition, "value", None)
+        return iter(()) if value is None else self.read_slice(*value)
 
     def read_slice(self, cluster: str, *of: Any) -> Iterator[Any]:
         """Yield a slice's Arrow batches."""
