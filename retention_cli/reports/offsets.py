@@ -5,7 +5,7 @@ And what each consumer has yet to read: records, bytes, and since when the oldes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -80,11 +80,6 @@ BY_PARTITION: Final = ("topic", "partition", "group", "committed", "records", "b
 BY_TOPIC: Final = ("topic", "group", "partitions", "unknown", "records", "bytes", "unread_since", "remembered")
 Rows = Literal["topics", "partitions"]
 """A row per consumer and topic, or per consumer and partition."""
-ORDER: Final[Mapping[Rows, Sequence[str]]] = {
-    "topics": ("topic", "group"),
-    "partitions": ("topic", "partition", "group"),
-}
-"""What rows are sorted by; null comes first."""
 
 
 class Log(NamedTuple):
@@ -158,7 +153,7 @@ def by_partition(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) 
                 "remembered": row.kind == "gone",
             }
         )
-    return _sorted(found, ORDER["partitions"])
+    return _sorted(found, "topic", "partition", "group")
 
 
 def by_topic(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> list[Row]:
@@ -183,10 +178,10 @@ def by_topic(rows: Iterable[CommitRow], logs: Mapping[TopicPartition, Log]) -> l
         at["remembered"] = at["remembered"] or row.kind == "gone"
         if one.since_ms is not None:
             at["unread_since"] = min(one.since_ms, at["unread_since"] or one.since_ms)
-    return _sorted(found.values(), ORDER["topics"])
+    return _sorted(found.values(), "topic", "group")
 
 
-def _sorted(rows: Iterable[Row], order: Sequence[str]) -> list[Row]:
+def _sorted(rows: Iterable[Row], *order: str) -> list[Row]:
     """Return rows sorted by these columns, null first."""
     return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in order])
 
@@ -251,7 +246,7 @@ def _offsets(committed: Iterable[GroupCommits], facts: Mapping[TopicPartition, P
                 if (one := facts.get(TopicPartition(topic, partition))) is not None:
                     at = {"topic": topic, "partition": partition, "group": name, "committed": offset}
                     rows.append(at | _behind(offset, one))
-    return _sorted(rows, ORDER["partitions"])
+    return _sorted(rows, "topic", "partition", "group")
 
 
 def _unread_rows(

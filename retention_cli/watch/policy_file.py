@@ -61,7 +61,6 @@ class PolicyFile:
         Raises:
             PolicyError: it is broken, and there was no good one before.
         """
-        first = self._good is None
         try:
             selection = self.load()
         except PolicyError as error:
@@ -72,7 +71,7 @@ class PolicyFile:
             return Look(self._good, error, hold)
         digest = selection.policy.digest
         now_s = time.monotonic()
-        if first:
+        if self._good is None:
             self._before = (digest, -math.inf)  # the one that the process was started with has settled
         elif self._before is None or self._before[0] != digest:
             self._before = (digest, now_s)

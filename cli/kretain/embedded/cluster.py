@@ -141,10 +141,7 @@ class EmbeddedKafka:
             with contextlib.suppress(OSError):
                 node.kill()  # the data is removed, too: no need to shut down cleanly
         if self._reaper is not None:
-            if self._reaper.stdin is not None:
-                with contextlib.suppress(OSError):
-                    self._reaper.stdin.close()
-            self._reaper.wait()
+            self._reaper.communicate()  # it ends once its pipe is closed
             self._reaper = None
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -23,6 +23,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.garbage import collection_paused
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
@@ -399,11 +400,11 @@ def _rows_of_tasks(sender: Sender, giant: Giant, own: Iterator[Row]) -> Generato
 class _Found:
     """What tasks have found: the plan's decisions in order, and what is remembered."""
 
-    decisions: Sequence[Decision] = ()
-    shares: list[ShareReport] = field(default_factory=list)
-    slices: list[SliceReport] = field(default_factory=list)
-    groups: list[tuple[str, bytes | None]] = field(default_factory=list)
-    ledgers: list[bytes] = field(default_factory=list)
+    decisions: Sequence[Decision]
+    shares: Sequence[ShareReport]
+    slices: Sequence[SliceReport]
+    groups: Sequence[tuple[str, bytes | None]]
+    ledgers: Sequence[bytes]
 
     @property
     def is_one_reading(self) -> bool:
@@ -419,32 +420,25 @@ class _Found:
             SparkError: they are not those of our tasks, or some are missing.
             BrokerError: a task could not read the cluster; or another error of a task.
         """
-        found, parts, failures = cls(), dict[int, bytes](), dict[int, bytes]()
         try:
-            for row in rows:
-                content = row["content"]
-                match row["kind"]:
-                    case "failure":
-                        failures[row["slice"]] = bytes(content)
-                    case "group":
-                        found.groups.append((row["name"], None if content is None else bytes(content)))
-                    case "share":
-                        found.shares.append(SHARE_REPORT.validate_json(content))
-                    case "slice":
-                        found.slices.append(SLICE_REPORT.validate_json(content))
-                    case "ledger":
-                        found.ledgers.append(bytes(content))
-                    case "rows":
-                        parts[row["slice"]] = bytes(content)
+            kinds: dict[str, list[tuple[int, str, Any]]] = by_key(
+                (row["kind"], (row["slice"], row["name"], None if row["content"] is None else bytes(row["content"])))
+                for row in rows
+            )
+            failures = {number: content for number, _, content in kinds.get("failure", ())}
             if failures:
                 raise failure_in(failures[min(failures)])  # a share's, if any: slices can't do without it
+            shares = [SHARE_REPORT.validate_json(content) for *_, content in kinds.get("share", ())]
+            reports = [SLICE_REPORT.validate_json(content) for *_, content in kinds.get("slice", ())]
+            parts = {number: content for number, _, content in kinds.get("rows", ())}
             slices = len(giant.slices)
-            if (sorted(parts), len(found.slices), len(found.shares)) != (list(range(slices)), slices, giant.shares):
+            if (sorted(parts), len(reports), len(shares)) != (list(range(slices)), slices, giant.shares):
                 raise SparkError("the tasks' output is incomplete: run again")
-            found.decisions = decisions_in((parts.pop(number) for number in range(slices)), plans)
+            decisions = decisions_in((parts[number] for number in range(slices)), plans)
         except (ValidationError, pa.ArrowException, TypeError) as error:
             raise SparkError(f"what a task has written can't be read ({type(error).__name__}): run again") from None
-        return found
+        groups = [(name, content) for _, name, content in kinds.get("group", ())]
+        return cls(decisions, shares, reports, groups, [content for *_, content in kinds.get("ledger", ())])
 
 
 def _remember(ledger: Ledger, giant: Giant, found: _Found) -> None:
