@@ -5,17 +5,39 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 from rich.console import Console
 
+from kretain.api.notebook import plan_html
+from kretain.api.values import Origin as PlanOrigin
+from kretain.api.values import plan_value
 from kretain.options.common import Common, Output, PlanOutput
-from kretain.render import advise, archive, consumers, disks, explain, forecast, history, plan, profile, setup, trim
+from kretain.render import (
+    advise,
+    archive,
+    consumers,
+    disks,
+    explain,
+    forecast,
+    history,
+    plan,
+    profile,
+    protect,
+    replay,
+    setup,
+    trim,
+    verify,
+)
 from kretain.render import output as rendering
+from kretain.render.page.pages import forecast_parts, history_page, plan_page, read_forecast_file
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.reading import Reading
 from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
@@ -26,17 +48,24 @@ from retention_cli.disks.disk import DiskOutcome
 from retention_cli.disks.inventory.format import Inventory
 from retention_cli.disks.inventory.scan import ScanReport
 from retention_cli.engines.fleet.plan import FleetPlan, FleetReport
+from retention_cli.evidence.replay import Day, Difference, Replayed
+from retention_cli.evidence.replay import Held as HeldRuns
+from retention_cli.evidence.verify import Verdict
 from retention_cli.forecast.value import Bills, Forecast
+from retention_cli.memory.disk import Look
+from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan
 from retention_cli.policy.live import LiveList
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import Origin, Settings
 from retention_cli.profile.reading import Profile
+from retention_cli.protect.run import Protection
 from retention_cli.reports.doctor import Diagnosis
 from retention_cli.reports.explain import Explained
 from retention_cli.reports.groups import GroupList
-from retention_cli.reports.ledger import LedgerView
+from retention_cli.reports.ledger import Held, LedgerView
 from retention_cli.reports.offsets import Positions
+from retention_cli.reports.policy_check import Findings
 from retention_cli.state.own_topics import Initialized
 from retention_cli.state.policy_topic import Changed
 from retention_cli.trim.history import Verified
@@ -85,6 +114,28 @@ def scan(value: Any, output: Any) -> None:
 def inventory(value: Any, output: Any) -> None:
     disks.print_inventory(value, output, NOW)
     Common().warn(*disks.inventory_notes(value))
+
+
+def protection(value: Protection, output: Any) -> None:
+    protect.print_protection(value, output)
+    told = [one for one in value.changes if one.decision.action != "release" or one.decision.reasons]
+    Common().warn(*map(protect.change_line, told), protect.question(value))
+
+
+def replayed(value: Any, output: Any) -> None:
+    days, reasons, differences, unsized, decisions = value
+    totals = {name: sum(getattr(one, name) for one in differences) for name in Difference._fields[3:7]}
+    totals |= {"unread": sum(one.unread for one in differences), "lacking": unsized % 3, "partitions": 4}
+    logs: Any = SimpleNamespace(differences=lambda: iter(differences))
+    replay.print_replayed(Replayed([], decisions, 0, days, totals, unsized, reasons, logs), "policy.yaml", output)
+
+
+def questions(value: Any, output: Any) -> None:
+    """Print what is asked before a trim of one cluster, and of a fleet."""
+    fleet, alone = value
+    Common().warn(trim.question(alone), trim.fleet_question([trim.fleet_share("eu", alone, 2)], ["us"]))
+    plan.print_saved_fleet({name: partial(replace, one) for name, one in fleet.plans.items()})
+    del output
 
 
 COMMANDS: dict[str, tuple[Any, Print]] = {
@@ -139,7 +190,20 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     "history-run": (Run, history.print_run),
     "history-verify": (list[Verified], history.print_verified),
     "groups": (GroupList, lambda one, to: consumers.print_groups(one, to, NOW, first_look=True)),
+    "groups-forget": (list[Held], lambda one, to: consumers.print_forgotten("c1", one, to, dry_run=True)),
     "ledger": (LedgerView, consumers.print_ledger),
+    "ledger-prune": (tuple[int, int], lambda one, to: consumers.print_pruned("c1", *one, to, dry_run=False)),
+    "policy-check": (Findings, lambda one, to: setup.print_checked(Path("p.yaml"), 2, one, to)),
+    "protect": (Protection, protection),
+    "replay": (tuple[tuple[Day, Day], list[HeldRuns], list[Difference], int, int], replayed),
+    "trim-questions": (tuple[FleetPlan, Plan], questions),
+    "verify": (list[Verdict], verify.print_verdicts),
+    "plan-all": (Plan, lambda one, to: plan.print_plan(one, to, every_row=True)),
+    "advise-all": (
+        tuple[Reading, list[Advice]],
+        lambda one, to: advise.print_advice(one[0], one[1], to, command_config=None, every_row=True),
+    ),
+    "restore-dry-run": (Restored, lambda one, to: archive.print_restored(one, to, dry_run=True)),
 }
 
 
@@ -168,7 +232,7 @@ def every_format(name: str, seed: str, show: Print | None = None) -> str:
     hint, ours = COMMANDS[name]
     value = positions(seed) if hint is Positions else made(hint, seed)
     parts = []
-    for output in get_args(PlanOutput if name in ("plan", "fleet-plan", "fleet-plan-all") else Output):
+    for output in get_args(PlanOutput if name in ("plan", "plan-all", "fleet-plan", "fleet-plan-all") else Output):
         for terminal in (False, True) if output == "table" else (False,):
             text = printed(show or ours, value, output, terminal=terminal)
             parts.append(f"==== {output}{' in a terminal' if terminal else ''}\n{text}")
@@ -205,3 +269,23 @@ def test_output_of_each_command_equals_its_golden_file(name: str) -> None:
 def test_long_table_has_the_rows_that_matter_most(name: str, seed: str) -> None:
     hint, show = COMMANDS[name]
     check(printed(show, made(hint, seed), "table", terminal=False), f"{name}-long")
+
+
+def test_pages_and_the_notebook_show_what_their_golden_files_have(tmp_path: Path) -> None:
+    parts = []
+    for seed in ("one", "two", "three"):
+        disks_seen = {f"{n}:/data": made(list[Look], seed, f"disk{n}") for n in range(3)}
+        alone, runs = made(Plan, seed), made(list[Run], seed)
+        parts += [
+            plan_page(alone, disks_seen, ["a note"], (), "prod"),
+            plan_html(plan_value(PlanOrigin(alone, None, None))),
+        ]
+        saved = tmp_path / f"{seed}.json"
+        saved.write_text(
+            printed(COMMANDS["forecast-money"][1], made(tuple[Forecast, Bills], seed), "json", terminal=False)
+        )
+        with contextlib.suppress(SavedPlanError):  # a random forecast may be below zero
+            parts.append(history_page(runs, disks_seen, [], "/state", forecast_parts(read_forecast_file(saved, None))))
+        parts.append(history_page(runs, {}, [], "/state", (), {"c1": "prod"}))
+    text = re.sub(r"(?s)<style>.*?</style>|(<svg [^>]*aria-label=\"[^\"]*\"[^>]*>).*?</svg>", r"\1", "\n".join(parts))
+    check(text.replace("><", ">\n<"), "pages")
