@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.errors import Exit
 from kretain.flows.each import each_cluster
 from kretain.options.common import (
     Common,
@@ -55,7 +54,7 @@ def advise(
     ] = "1m",  # type: ignore[assignment]  # typer parses it like a typed value
     output: OutputOption = "table",
     all_rows: Annotated[bool, option("--all", help="Show all topics and lines.")] = False,
-) -> Exit:
+) -> None:
     """Show how long brokers really keep data, what endangers it, and better settings.
 
     Uses live settings and the last day's traffic. Changes nothing. With a policy file, also judges its times. In JSON,
@@ -84,7 +83,6 @@ def advise(
     ]
     common.warn(*reading.notes)
     print_advice(reading, found, output, command_config=_for_java(settings), every_row=all_rows)
-    return Exit.DONE
 
 
 def _for_java(settings: Resolved) -> str | None:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from kretain.errors import Exit
 from kretain.options.common import AllPartitions, Common, now_ms, option, single_command
 
 
@@ -25,7 +24,7 @@ def approve(
     ] = None,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
     all_rows: AllPartitions = False,
-) -> Exit:
+) -> None:
     """Approve a saved plan, as a second person. Needs no cluster.
 
     Shows the plan, asks, and signs it. A policy with approve: refuses large trims without such an approval.
@@ -56,4 +55,3 @@ def approve(
     to = Path(f"{str(file).rstrip('/')}.approval") if out is None else out
     write_whole(to, json.dumps(made.as_json(), indent=1) + "\n")
     common.warn(f"approved by key {made.signed.key}: {to}")
-    return Exit.DONE

@@ -29,7 +29,7 @@ def list_(
     common: Common,
     where: Where = None,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """List what archives hold: partitions, offsets, records, times and gaps.
 
     Reads only manifests, and needs no cluster.
@@ -40,7 +40,6 @@ def list_(
       kretain archive list -p policy.yaml 'orders.*' -o json
     """
     _show(common, where, output, None, verify=False)
-    return Exit.DONE
 
 
 @command(app)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_contexts
-from kretain.errors import Exit
 from kretain.options.common import Common, OutputOption, command, new_app, option
 
 app = new_app("List, add and remove the clusters in config.yaml; choose the default.")
@@ -17,7 +16,7 @@ DryRun = Annotated[bool, option("--dry-run", help="Say what would change; write 
 
 
 @command(app, name="list")
-def list_all(common: Common, output: OutputOption = "table") -> Exit:
+def list_all(common: Common, output: OutputOption = "table") -> None:
     """List the contexts in config.yaml. Needs no cluster.
 
     Examples:
@@ -30,7 +29,6 @@ def list_all(common: Common, output: OutputOption = "table") -> Exit:
 
     del common
     print_contexts(config_path(), contexts(), default_context(), output)
-    return Exit.DONE
 
 
 @command(app)
@@ -43,7 +41,7 @@ def show(
         ),
     ] = None,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Show what a context sets, without its secrets. Needs no cluster.
 
     Examples:
@@ -54,11 +52,10 @@ def show(
 
     entry, where = context_of(name or common.context)
     print_context(config_path(), where.partition(" ")[2], entry, output)
-    return Exit.DONE
 
 
 @command(app)
-def use(common: Common, name: Name) -> Exit:
+def use(common: Common, name: Name) -> None:
     """Make a context the default in config.yaml.
 
     Examples:
@@ -68,7 +65,6 @@ def use(common: Common, name: Name) -> Exit:
 
     use_context(name)
     common.warn(f"{name} is the default context now ({config_path()})")
-    return Exit.DONE
 
 
 @command(app)
@@ -77,7 +73,7 @@ def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new context.")],
     *,
     dry_run: DryRun = False,
-) -> Exit:
+) -> None:
     """Add a cluster to config.yaml: -b, -c, -p, --state-dir and --timeout.
 
     Keeps comments and order. The first context becomes the default. Needs no cluster. Exits with 1 if NAME exists.
@@ -97,11 +93,10 @@ def add(
         common.warn(f"{name} would be added to {config_path()}; nothing was written")
     else:
         common.warn(f"{name} is added to {config_path()}; to check it: kretain doctor --context {name}")
-    return Exit.DONE
 
 
 @command(app)
-def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> Exit:
+def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> None:
     """Remove a cluster from config.yaml. Keeps its files and its ledger.
 
     Examples:
@@ -114,7 +109,6 @@ def remove(common: Common, name: Name, *, dry_run: DryRun = False) -> Exit:
     if dry_run:
         which = ", the default context," if was_default else ""
         common.warn(f"{name}{which} would be removed from {config_path()}; nothing was written")
-        return Exit.DONE
+        return
     hint = "; there is no default context now: kretain context use NAME" if was_default else ""
     common.warn(f"{name} is removed from {config_path()}{hint}")
-    return Exit.DONE

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_partitions, complete_runs
-from kretain.errors import Exit, UsageError
+from kretain.errors import UsageError
 from kretain.flows.each import each_cluster
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
@@ -62,7 +62,7 @@ def explain(
     inventory: Inventories = None,
     output: OutputOption = "table",
     all_rows: AllPartitions = False,
-) -> Exit:
+) -> None:
     """Draw a partition's log with the floor and each rule's bound, and say why.
 
     With --run or --at it is drawn from the evidence of a trim, or of plan --evidence, and needs no cluster.
@@ -83,7 +83,8 @@ def explain(
         if flags != RuleFlags():
             raise UsageError("--run and --at draw what was decided: omit one-off rules")
         state_dir = resolve(common, policy_counts=False).state_dir
-        return _past(state_dir, name, partition, then, output, every_row=all_rows)
+        _past(state_dir, name, partition, then, output, every_row=all_rows)
+        return
     settings = resolve(common)
     chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
     with settings.reader() as reader, common.progress() as progress:
@@ -101,10 +102,9 @@ def explain(
         memories.save(now_ms())
     common.warn(*memories.notes)
     print_explained(found, output, every_row=all_rows)
-    return Exit.DONE
 
 
-def _past(state_dir: Path, topic: str, partition: int | None, then: Then, output: Output, *, every_row: bool) -> Exit:
+def _past(state_dir: Path, topic: str, partition: int | None, then: Then, output: Output, *, every_row: bool) -> None:
     """Draw a topic's partitions as a run saw them."""
     from kretain.render.explain import print_explained
     from retention_cli.evidence.replay import recorded
@@ -113,7 +113,6 @@ def _past(state_dir: Path, topic: str, partition: int | None, then: Then, output
     runs = recorded(state_dir, then.evidence, None, None if then.at is None else then.at + 1)
     run, found = explain_past(runs, topic, partition, then.run)
     print_explained(found, output, every_row=every_row, run=run)
-    return Exit.DONE
 
 
 def _parse(text: str) -> tuple[str, int | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.errors import Exit
 from kretain.flows.each import each_cluster
 from kretain.flows.forecasts import forecasts
 from kretain.options import rules
@@ -45,7 +44,7 @@ def forecast(
     ] = "1h",  # type: ignore[assignment]
     output: OutputOption = "table",
     all_rows: Annotated[bool, option("--all", help="Show all topics and groups.")] = False,
-) -> Exit:
+) -> None:
     """Forecast what the policy keeps, when disks are full, and who loses data next.
 
     Uses the ledger's samples, to which each plan and trim adds. If a rate is unknown, so is what depends on it. Changes
@@ -76,7 +75,6 @@ def forecast(
         made = forecasts(settings, reader, chosen, terms, progress)
     common.warn(*dict.fromkeys(note for one in made for note in one.notes))
     print_forecast(made[0], made[1] if other is not None else None, output, every_row=all_rows)
-    return Exit.DONE
 
 
 def _of_context(common: Common, settings: Resolved) -> Path | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_gone_groups
-from kretain.errors import Exit, RefusedError
+from kretain.errors import RefusedError
 from kretain.flows.each import each_cluster
 from kretain.flows.trims import confirm_forgetting
 from kretain.options.common import Common, OutputOption, command, new_app, now_ms, option
@@ -26,7 +26,7 @@ def groups(
     common: Common,
     group: GroupsOption = None,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """List consumer groups: which count, how far behind they are, and what they hold.
 
     "behind" is what a group has not read, in bytes of one replica; "alone" is the part that only this group has not
@@ -64,7 +64,6 @@ def groups(
     if found.endless is not None:
         warn(f"some lags are unknown, as partitions' ends can't be read: {found.endless}")
     print_groups(found, output, now, first_look=first_look)
-    return Exit.DONE
 
 
 @command(app)
@@ -82,7 +81,7 @@ def forget(
     dry_run: Annotated[bool, option("--dry-run", help="Show what they hold; forget nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Forget groups that are gone, so that they hold nothing (F6).
 
     A group that returns counts again. With state: cluster in the policy, all machines forget it. If kretain remembers
@@ -129,4 +128,3 @@ def forget(
     for one in () if dry_run or common.quiet else held:
         if one.name in there:
             warn(f"group {name_in_text(one.name)} still exists, and counts where it is")
-    return Exit.DONE

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_topics
-from kretain.errors import Exit
 from kretain.flows.trims import confirm_forgetting
 from kretain.options.common import Common, OutputOption, command, duration_ms, new_app, now_ms, option
 
@@ -19,7 +18,7 @@ def show(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Show what kretain remembers of a topic: samples, event times and groups.
 
     The policy's state (local or cluster) says where; without a policy it is this machine.
@@ -40,7 +39,6 @@ def show(
         lost = memories(view.cluster_id).lost
     common.warn(*memories.notes, *(lost.reasons if lost is not None else ()))
     print_ledger(view, output)
-    return Exit.DONE
 
 
 @command(app)
@@ -59,7 +57,7 @@ def prune(
     dry_run: Annotated[bool, option("--dry-run", help="Show what would be forgotten; forget nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", help="Skip the question.")] = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Forget groups, and topics that are gone, which were last seen long ago.
 
     A forgotten group no longer counts (F6). With state: cluster in the policy, all machines forget it.
@@ -86,4 +84,3 @@ def prune(
         if not dry_run:
             topics, groups = ledger_view.prune(reader, memories, before_ms)
     print_pruned(metadata.cluster_id, topics, groups, output, dry_run=dry_run)
-    return Exit.DONE

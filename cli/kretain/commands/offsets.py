@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.errors import Exit
 from kretain.flows.each import each_cluster
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, option, single_command
@@ -30,7 +29,7 @@ def offsets(
     ] = False,
     output: OutputOption = "table",
     all_rows: Annotated[bool, option("--all", help="Show all rows.")] = False,
-) -> Exit:
+) -> None:
     """Show where consumers stand: each partition's floor, who sets it, and the lag.
 
     The floor is the smallest committed offset that counts. --unread shows the records and bytes that each consumer has
@@ -68,4 +67,3 @@ def offsets(
             print_positions(positions, output, every_row=all_rows)
         else:
             print_floors(positions, output, every_row=all_rows)
-    return Exit.DONE

@@ -17,7 +17,7 @@ from kretain.completion.complete import (
     complete_topics,
 )
 from kretain.completion.quick import QuickCommand
-from kretain.errors import Exit, UsageError
+from kretain.errors import UsageError
 from kretain.options.common import Common, OutputOption, command, new_app, option
 from kretain.options.rules import RuleFlags
 
@@ -34,7 +34,7 @@ def new(
     out: Annotated[
         Path | None, option("--out", metavar="FILE", of="policy new", help="Write this new file, not to stdout.")
     ] = None,
-) -> Exit:
+) -> None:
     """Write a commented policy to start from. Needs no cluster.
 
     Recipes: consumed, event-time, min-timestamp, disk-ceiling, legal-hold. Change the names in it, then check it.
@@ -53,15 +53,14 @@ def new(
     if name is None:
         for one in RECIPES:
             print(f"{one:14} {title(one)}")
-        return Exit.DONE
+        return
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}; {nearest(name, RECIPES, 'recipes are')}")
     if out is None:
         sys.stdout.write(recipe(name))
-        return Exit.DONE
+        return
     write_new(out, recipe(name))
     common.warn(f"{out} is written; change its names, then: kretain policy check {out} -b HOST:PORT")
-    return Exit.DONE
 
 
 @command(app)
@@ -72,7 +71,7 @@ def check(
         typer.Argument(metavar="FILE", help="The policy file. Default: -p, KRETAIN_POLICY, or the context's."),
     ] = None,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Check the policy file; with a cluster (-b), also against its topics.
 
     Examples:
@@ -99,7 +98,6 @@ def check(
     if findings.problems:
         raise PolicyError(findings.problems)
     print_checked(path, len(policy.entries), findings, output)
-    return Exit.DONE
 
 
 @command(app)
@@ -108,7 +106,7 @@ def show(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     flags: RuleFlags,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Show the effective settings of a topic, and where each comes from.
 
     Examples:
@@ -136,7 +134,6 @@ def show(
     print_settings(topic, origins, settings, policy, output)
     if "bootstrap.servers" in resolved.connection and settings.unsettled is not None:
         common.warn(*settings.unsettled.reasons)
-    return Exit.DONE
 
 
 @command(app, "set")
@@ -154,7 +151,7 @@ def set_(
     ],
     dry_run: Annotated[bool, option("--dry-run", help="Show the result; write nothing.")] = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Change a topic's live settings in the policy topic.
 
     The policy file must mark each key as cluster for the topic. kretain cluster init creates the policy topic.
@@ -183,7 +180,6 @@ def set_(
     print_changed(done, output)
     if not common.quiet:
         warn_of(done, new, policy, there=there)
-    return Exit.DONE
 
 
 @command(app)
@@ -201,7 +197,7 @@ def unset(
     ] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Show the result; write nothing.")] = False,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Remove live settings of a topic from the policy topic.
 
     Examples:
@@ -221,14 +217,13 @@ def unset(
         done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()), dry_run=dry_run)
     print_changed(done, output)
     common.warn(*(f"replaced: {text}" for text in done.corrected))
-    return Exit.DONE
 
 
 @command(app, "list")
 def list_(
     common: Common,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """List the policy topic's settings, and which of them count.
 
     Examples:
@@ -249,7 +244,6 @@ def list_(
     print_live(cluster_id, reader.settings.bootstrap, found, output)
     if policy is None and found.rows:
         common.warn("only the policy file says whether these count: pass -p FILE")
-    return Exit.DONE
 
 
 @app.command(cls=QuickCommand)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain.errors import Exit, UsageError
+from kretain.errors import UsageError
 from kretain.options.common import Common, now_ms, option, single_command
 from kretain.options.times import TimeRange
 
@@ -31,7 +31,7 @@ def report(
         Path | None,
         option("--forecast", metavar="FILE", help="Also show this output of kretain forecast -o json."),
     ] = None,
-) -> Exit:
+) -> None:
     """Write an HTML page of a saved plan or of past trims. Needs no cluster.
 
     The page is one file without scripts, and loads nothing. A plan's page shows what would go, what is on hold and
@@ -76,7 +76,6 @@ def report(
         text = plan_page(saved, disks, notes, more, ", ".join(contexts_at(saved.bootstrap)))
     write_whole(out, [text])
     common.warn(f"written to {out}")
-    return Exit.DONE
 
 
 def _disks(folders: list[Path]) -> tuple[dict[str, tuple[Look, ...]], list[str]]:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kretain.errors import Exit
 from kretain.options.common import AllPartitions, Common, PlanOutputOption, option, single_command
 
 
@@ -20,7 +19,7 @@ def show(
     ] = None,
     output: PlanOutputOption = "table",
     all_rows: AllPartitions = False,
-) -> Exit:
+) -> None:
     """Show a saved plan as plan showed it. Needs no cluster, and changes nothing.
 
     Examples:
@@ -42,4 +41,3 @@ def show(
         from kretain.render.plan import print_fleet_plan
 
         print_fleet_plan(plan, output, every_row=all_rows)
-    return Exit.DONE

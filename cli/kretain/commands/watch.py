@@ -90,7 +90,7 @@ def watch(
         ),
     ] = "kretain-watch",
     out: OutFlags = OutFlags(),
-) -> Exit:
+) -> None:
     """Plan every few minutes; with --trim, carry out each plan. Serves metrics.
 
     A pass is a kretain plan and trim, with the same ledger, lock and audit log, and one line on stderr. Each pass reads
@@ -188,7 +188,6 @@ def watch(
             notify=lambda notice: notifier.post(policy.notify, notice),
         ).run()
         _say(f"{ending.signal} received, stopped", "stopped")
-    return Exit.DONE
 
 
 def _say(text: str, event: str = "note", /, **facts: object) -> None:

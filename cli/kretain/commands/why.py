@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_codes
-from kretain.errors import Exit
 from kretain.options.common import Common, OutputOption, single_command
 
 
@@ -21,7 +20,7 @@ def why(
         ),
     ] = None,
     output: OutputOption = "table",
-) -> Exit:
+) -> None:
     """Explain a reason code: what it means, and what to do.
 
     The commands that it prints have your cluster's address. Nothing is connected to.
@@ -36,4 +35,3 @@ def why(
 
     resolve(common, policy_counts=False)
     print_codes(code, output)
-    return Exit.DONE

@@ -13,7 +13,7 @@ from kretain.errors import Exit, as_engine_error, exit_code_for, lines_of, of_ma
 from kretain.flows.fleet import FleetFlags, selected
 from kretain.options.common import Common
 
-Command = Callable[..., Exit]
+Command = Callable[..., Exit | None]
 
 
 def each_cluster(function: Command) -> Command:
@@ -25,7 +25,7 @@ def each_cluster(function: Command) -> Command:
     flags = inspect.Parameter("clusters", inspect.Parameter.KEYWORD_ONLY, annotation=FleetFlags)
 
     @functools.wraps(function)
-    def run(common: Common, *, clusters: FleetFlags, **values: Any) -> Exit:
+    def run(common: Common, *, clusters: FleetFlags, **values: Any) -> Exit | None:
         several = selected(common, clusters)
         if several is None:
             return function(common, **values)
@@ -38,7 +38,7 @@ def each_cluster(function: Command) -> Command:
             for name, chosen in several.clusters.items():
                 try:
                     with of(name):
-                        codes.append(function(replace(common, chosen=chosen), **values))
+                        codes.append(function(replace(common, chosen=chosen), **values) or Exit.DONE)
                 except Exception as error:
                     known = as_engine_error(error)
                     if exit_code_for(known) is Exit.USAGE:

@@ -192,7 +192,7 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     "groups": (GroupList, lambda one, to: consumers.print_groups(one, to, NOW, first_look=True)),
     "groups-forget": (list[Held], lambda one, to: consumers.print_forgotten("c1", one, to, dry_run=True)),
     "ledger": (LedgerView, consumers.print_ledger),
-    "ledger-prune": (tuple[int, int], lambda one, to: consumers.print_pruned("c1", *one, to, dry_run=False)),
+    "ledger-prune": (tuple[int, int], lambda one, to: consumers.print_pruned("c1", one[0], one[1], to, dry_run=False)),
     "policy-check": (Findings, lambda one, to: setup.print_checked(Path("p.yaml"), 2, one, to)),
     "protect": (Protection, protection),
     "replay": (tuple[tuple[Day, Day], list[HeldRuns], list[Difference], int, int], replayed),
