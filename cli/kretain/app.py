@@ -16,7 +16,7 @@ from kretain.error_codes import choose, for_scripts
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, per partition, and show it."),
     "trim": ("Trim", "trim", "Carry out a plan: recheck, delete, read back, report."),
-    "approve": ("Trim", "approve", "Approve a saved plan, as a second person."),
+    "approve": ("Trim", "show", "Approve a saved plan, as a second person."),
     "watch": ("Trim", "watch", "Plan every few minutes; with --trim also trim."),
     "protect": ("Trim", "protect", "Keep what required groups have not read: raise retention."),
     "archive": ("Trim", "archive", "List, verify and compact archives of trimmed records."),
@@ -29,8 +29,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "profile": ("Look", "profile", "Draw a topic's records over time: rates, order, future times."),
     "groups": ("Look", "groups", "List consumer groups, and which of them count."),
     "history": ("Look", "history", "Show past trims from the audit log."),
-    "verify": ("Look", "verify", "Prove that a trim deleted only what was allowed."),
-    "replay": ("Look", "replay", "Decide recorded runs again under another policy."),
+    "verify": ("Look", "history", "Prove that a trim deleted only what was allowed."),
+    "replay": ("Look", "history", "Decide recorded runs again under another policy."),
     "report": ("Look", "report", "Write an HTML page of a plan or of past trims."),
     "ledger": ("Look", "ledger", "Show and prune what kretain remembers."),
     "disk": ("Look", "disk", "Show how full each disk is, and what the plan would free."),
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview.
 
-The module has an ``app``, or for a command without subcommands an app of the command's own name.
+The module has an ``app``, or for each command without subcommands an app of the command's own name.
 """
 
 EPILOG = "--max-age is also KRETAIN_MAX_AGE, and so on. Examples: kretain help COMMAND."

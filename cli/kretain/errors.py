@@ -154,6 +154,11 @@ def tell_error(exit_code: int, code: str, text: str | Sequence[str], hint: str |
         tell(f"  hint: {said}")
 
 
+def warn(text: str) -> None:
+    """Print a warning to stderr."""
+    tell(f"kretain: {text}")
+
+
 def tell(line: str, *, end: str = "\n") -> None:
     """Print a line to stderr, wrapped at words in a terminal, unbroken in a pipe."""
     line = printable(complete(line))

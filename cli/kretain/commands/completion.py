@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Literal
 
-import typer
-
 from kretain.completion.quick import QuickCommand
-from kretain.options.common import new_app
+from kretain.options.common import argument, new_app
 
 app = new_app()
 
 
 @app.command(cls=QuickCommand)
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
     """Print a shell's completion script (--install-completion installs it).
 

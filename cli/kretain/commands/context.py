@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import complete_contexts
-from kretain.options.common import Common, OutputOption, command, new_app, option
+from kretain.options.common import Common, OutputOption, argument, command, new_app, option
 
 app = new_app("List, add and remove the clusters in config.yaml; choose the default.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts)]
+Name = Annotated[str, argument(metavar="NAME", help="The context.", autocompletion=complete_contexts)]
 DryRun = Annotated[bool, option("--dry-run", help="Say what would change; write nothing.")]
 
 
@@ -36,9 +34,7 @@ def show(
     common: Common,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME", help="The context. Default: the default context.", autocompletion=complete_contexts
-        ),
+        argument(metavar="NAME", help="The context. Default: the default context.", autocompletion=complete_contexts),
     ] = None,
     output: OutputOption = "table",
 ) -> None:
@@ -70,7 +66,7 @@ def use(common: Common, name: Name) -> None:
 @command(app)
 def add(
     common: Common,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The new context.")],
+    name: Annotated[str, argument(metavar="NAME", help="The new context.")],
     *,
     dry_run: DryRun = False,
 ) -> None:

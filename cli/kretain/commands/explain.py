@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import complete_partitions, complete_runs
 from kretain.errors import UsageError
 from kretain.flows.each import each_cluster
@@ -19,6 +17,7 @@ from kretain.options.common import (
     OptionGroup,
     Output,
     OutputOption,
+    argument,
     now_ms,
     option,
     single_command,
@@ -53,7 +52,7 @@ def explain(
     common: Common,
     topic: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="TOPIC[:PARTITION]", help="A topic, or one of its partitions.", autocompletion=complete_partitions
         ),
     ],

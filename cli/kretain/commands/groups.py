@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import complete_gone_groups
-from kretain.errors import RefusedError
+from kretain.errors import RefusedError, warn
 from kretain.flows.each import each_cluster
 from kretain.flows.trims import confirm_forgetting
-from kretain.options.common import Common, OutputOption, command, new_app, now_ms, option
+from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import GroupsOption
 
 app = new_app()
@@ -43,7 +41,6 @@ def groups(
     """
     from kretain.config import resolve
     from kretain.render.consumers import print_groups
-    from kretain.render.output import warn
     from retention_cli.policy.settings import GroupRules
     from retention_cli.reports.groups import list_all
 
@@ -71,7 +68,7 @@ def forget(
     common: Common,
     names: Annotated[
         list[str],
-        typer.Argument(
+        argument(
             metavar="GROUP",
             help="Names, or patterns (globs, re:^…$) of gone groups.",
             show_default=False,
@@ -98,7 +95,6 @@ def forget(
     """
     from kretain.config import resolve
     from kretain.render.consumers import holding, print_forgotten
-    from kretain.render.output import warn
     from retention_cli.core.consumers import group_key
     from retention_cli.core.printable import name_in_text
     from retention_cli.core.units import count

@@ -1,4 +1,4 @@
-"""``kretain history``."""
+"""``kretain history``, ``verify`` and ``replay``: past runs, from the audit log and from evidence."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from kretain.completion.complete import complete_runs
-from kretain.errors import Exit, UsageError, tell
-from kretain.options.common import Common, OptionGroup, Output, OutputOption, now_ms, option, single_command
+from kretain.errors import Exit, UsageError, warn
+from kretain.options.common import Common, OptionGroup, Output, OutputOption, argument, now_ms, option, single_command
 from kretain.options.rules import topic_argument, topic_arguments
 from kretain.options.times import TimeRange
 
@@ -92,8 +92,100 @@ def _verified(state_dir: Path, output: Output) -> Exit:
     if not broken:
         return Exit.DONE
     many = f"{count(broken, 'audit log')} of {len(found)} {'is' if broken == 1 else 'are'} broken"
-    tell(
-        f"kretain: {many}: restore missing or edited lines from a copy; or move all audit*.jsonl and audit.head "
+    warn(
+        f"{many}: restore missing or edited lines from a copy; or move all audit*.jsonl and audit.head "
         f"aside, and the next trim begins a new log"
     )
     return Exit.FAILED
+
+
+@single_command
+def verify(
+    common: Common,
+    runs: Annotated[
+        list[str],
+        argument(
+            metavar="RUN",
+            show_default=False,
+            autocompletion=complete_runs,
+            help="The trims to verify, as kretain history names them.",
+        ),
+    ],
+    evidence: Annotated[
+        str | None,
+        option(
+            "--evidence", metavar="URL", help="Folder with the runs' folders. Default: beside the log, or as logged."
+        ),
+    ] = None,
+    public_key: Annotated[
+        list[str] | None,
+        option("--public-key", metavar="KEY", help="Have each run signed by this key (or another one given)."),
+    ] = None,
+    output: OutputOption = "table",
+) -> Exit:
+    """Prove that a trim deleted only what was allowed.
+
+    Decides every partition again from the facts that the trim rested on, and compares all of it with the audit log.
+    Needs no cluster and no policy file. Exits with 1 if anything differs, and names the file, the line or the row.
+
+    Examples:
+      kretain verify 20261121T030000Z-3f9a
+
+      kretain verify 20261121T030000Z-3f9a --evidence s3://backup/evidence/CLUSTER_ID -o json
+    """
+    from kretain.config import resolve
+    from kretain.render.history import print_verdicts
+    from retention_cli.core.signing import public_keys
+    from retention_cli.evidence.verify import verify_runs
+
+    keys = public_keys(public_key or ()).values()
+    found = verify_runs(resolve(common, policy_counts=False).state_dir, list(dict.fromkeys(runs)), evidence, keys)
+    print_verdicts(found, output)
+    if not (wrong := [one for one in found if one.findings]):
+        return Exit.DONE
+    warn(f"{len(wrong)} of {len(found)} runs can't be proven: docs/evidence.md says what each finding means")
+    return Exit.FAILED
+
+
+EvidenceUrl = Annotated[
+    str | None,
+    option("--evidence", metavar="URL", of="replay", help="Folder with the runs' folders. Default: beside the log."),
+]
+
+
+@single_command
+def replay(
+    common: Common,
+    times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
+    evidence: EvidenceUrl = None,
+    output: OutputOption = "table",
+) -> Exit:
+    """Decide recorded runs again under another policy.
+
+    Shows what it would have deleted and kept. Reads the evidence of trims, and of plans with --evidence. Needs no
+    cluster. Exits with 3 if the policy would have deleted records that a group had not read. What the evidence does not
+    say is on hold, and counts as kept.
+
+    Examples:
+      kretain replay -p new.yaml --last 30d
+
+      kretain replay -p new.yaml --since 2026-11-01T00:00:00Z -o json
+    """
+    from kretain.config import resolve
+    from kretain.options import rules
+    from kretain.render.history import print_replayed
+    from retention_cli.core.units import count
+    from retention_cli.evidence.replay import recorded
+    from retention_cli.evidence.replay import replay as replay_runs
+    from retention_cli.policy.settings import OneOff
+
+    settings = resolve(common)
+    policy = rules.selection(settings.policy, None, OneOff()).policy
+    runs = recorded(settings.state_dir, evidence, *times.bounds(now_ms()))
+    with common.progress() as progress:
+        found = replay_runs(runs, policy, progress)
+    print_replayed(found, policy.source, output)
+    if not (unread := found.totals["unread"]):
+        return Exit.DONE
+    warn(f"this policy would have deleted {count(unread, 'record')} that a group had not read")
+    return Exit.HAS_CHANGES

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import complete_topics
 from kretain.flows.trims import confirm_forgetting
-from kretain.options.common import Common, OutputOption, command, duration_ms, new_app, now_ms, option
+from kretain.options.common import Common, OutputOption, argument, command, duration_ms, new_app, now_ms, option
 
 app = new_app("Show and prune what kretain remembers of a cluster.")
 
@@ -16,7 +14,7 @@ app = new_app("Show and prune what kretain remembers of a cluster.")
 @command(app)
 def show(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     output: OutputOption = "table",
 ) -> None:
     """Show what kretain remembers of a topic: samples, event times and groups.

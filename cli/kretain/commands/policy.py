@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import (
     complete_live_keys,
     complete_live_pairs,
@@ -18,7 +16,7 @@ from kretain.completion.complete import (
 )
 from kretain.completion.quick import QuickCommand
 from kretain.errors import UsageError
-from kretain.options.common import Common, OutputOption, command, new_app, option
+from kretain.options.common import Common, OutputOption, argument, command, new_app, option
 from kretain.options.rules import RuleFlags
 
 app = new_app("Write, check and show the policy; change live settings; print the schema.")
@@ -29,7 +27,7 @@ def new(
     common: Common,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="RECIPE", help="Default: list the recipes.", autocompletion=complete_recipes),
+        argument(metavar="RECIPE", help="Default: list the recipes.", autocompletion=complete_recipes),
     ] = None,
     out: Annotated[
         Path | None, option("--out", metavar="FILE", of="policy new", help="Write this new file, not to stdout.")
@@ -68,7 +66,7 @@ def check(
     common: Common,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="The policy file. Default: -p, KRETAIN_POLICY, or the context's."),
+        argument(metavar="FILE", help="The policy file. Default: -p, KRETAIN_POLICY, or the context's."),
     ] = None,
     output: OutputOption = "table",
 ) -> None:
@@ -103,7 +101,7 @@ def check(
 @command(app)
 def show(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     flags: RuleFlags,
     output: OutputOption = "table",
 ) -> None:
@@ -139,10 +137,10 @@ def show(
 @command(app, "set")
 def set_(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     settings: Annotated[
         list[str],
-        typer.Argument(
+        argument(
             metavar="KEY=VALUE",
             help="Settings, written as in the policy file.",
             show_default=False,
@@ -185,10 +183,10 @@ def set_(
 @command(app)
 def unset(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    topic: Annotated[str, argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     keys: Annotated[
         list[str] | None,
-        typer.Argument(
+        argument(
             metavar="KEY",
             help="Settings to remove. Default: all.",
             show_default=False,

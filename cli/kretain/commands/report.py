@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kretain.errors import UsageError
-from kretain.options.common import Common, now_ms, option, single_command
+from kretain.options.common import Common, argument, now_ms, option, single_command
 from kretain.options.times import TimeRange
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ def report(
     ],
     plan: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", show_default=False, help="A saved plan. Default: past trims."),
+        argument(metavar="FILE", show_default=False, help="A saved plan. Default: past trims."),
     ] = None,
     times: TimeRange = TimeRange(),  # noqa: B008  (a frozen value)
     forecast: Annotated[

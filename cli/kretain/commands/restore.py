@@ -6,15 +6,14 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kretain.completion.complete import complete_topics
-from kretain.errors import Exit, UsageError, tell
+from kretain.errors import Exit, UsageError, warn
 from kretain.flows.archives import KeysOption
 from kretain.options.common import (
     Common,
     OptionGroup,
     OutputOption,
+    argument,
     now_ms,
     option,
     single_command,
@@ -109,7 +108,7 @@ class How(OptionGroup):
 @single_command
 def restore(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The archived topic.", show_default=False)],
+    topic: Annotated[str, argument(metavar="TOPIC", help="The archived topic.", show_default=False)],
     to: Annotated[
         str,
         option(
@@ -143,7 +142,6 @@ def restore(
     from kretain.flows.archives import archive_url, in_policy, opened
     from kretain.flows.trims import must_confirm
     from kretain.render.archive import groups_question, print_groups, print_restored, question
-    from kretain.render.output import warn
     from retention_cli.archive.layout import ArchiveError
     from retention_cli.archive.restore import RestoreRefusedError, Wanted, end, planned, prepare
     from retention_cli.archive.restore import restore as run_restore
@@ -189,7 +187,7 @@ def restore(
         except (ArchiveError, BrokerError, RestoreRefusedError) as error:
             if isinstance(error, RestoreRefusedError) and job.there:
                 raise  # nothing was written
-            tell(f"kretain: {error}; fix that and run the same command again: it resumes where it stopped")
+            warn(f"{error}; fix that and run the same command again: it resumes where it stopped")
             return Exit.PARTIAL
         if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)
             with contextlib.suppress(NotRememberedError):

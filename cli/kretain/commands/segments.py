@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from kretain.errors import Exit, tell
-from kretain.options.common import Common, OutputOption, command, new_app, now_ms, option
+from kretain.errors import Exit, warn
+from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import patterns
 
 app = new_app("Make and show inventories of the segments on brokers' disks.")
@@ -19,7 +17,7 @@ def scan(
     common: Common,
     dirs: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR", help="All log dirs of a broker (log.dirs).", show_default=False),
+        argument(metavar="DIR", help="All log dirs of a broker (log.dirs).", show_default=False),
     ],
     out: Annotated[
         Path | None,
@@ -81,7 +79,7 @@ def scan(
 def show(
     common: Common,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Inventories, or folders of inventories.", show_default=False)
+        list[Path], argument(metavar="FILE", help="Inventories, or folders of inventories.", show_default=False)
     ],
     output: OutputOption = "table",
 ) -> Exit:
@@ -101,5 +99,5 @@ def show(
     print_inventory(inventory, output, now_ms())
     common.warn(*inventory_notes(inventory))
     for problem in inventory.unread:
-        tell(f"kretain: {problem}")
+        warn(f"{problem}")
     return Exit.PARTIAL if inventory.incomplete or inventory.unread else Exit.DONE

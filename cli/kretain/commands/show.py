@@ -1,19 +1,20 @@
-"""``kretain show``."""
+"""``kretain show`` and ``approve``: saved plans."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from kretain.options.common import AllPartitions, Common, PlanOutputOption, option, single_command
+from kretain.options.common import AllPartitions, Common, PlanOutputOption, argument, now_ms, option, single_command
 
 
 @single_command
 def show(
     common: Common,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved plan, .json or .parquet.")],
+    file: Annotated[Path, argument(metavar="FILE", help="A saved plan, .json or .parquet.")],
     cluster: Annotated[
         str | None, option("--cluster", metavar="NAME", help="Show only this cluster of a fleet's plan.")
     ] = None,
@@ -41,3 +42,47 @@ def show(
         from kretain.render.plan import print_fleet_plan
 
         print_fleet_plan(plan, output, every_row=all_rows)
+
+
+@single_command
+def approve(
+    common: Common,
+    file: Annotated[Path, argument(metavar="FILE", help="A saved plan, .json or .parquet.")],
+    key: Annotated[Path, option("--key", metavar="FILE", help="Sign with this private key (ed25519, PEM).")],
+    out: Annotated[
+        Path | None,
+        option("--out", of="approve", metavar="FILE", help="Write the approval there. Default: FILE.approval."),
+    ] = None,
+    yes: Annotated[bool, option("--yes", "-y", help="Skip the question. Required without a terminal.")] = False,
+    all_rows: AllPartitions = False,
+) -> None:
+    """Approve a saved plan, as a second person. Needs no cluster.
+
+    Shows the plan, asks, and signs it. A policy with approve: refuses large trims without such an approval.
+
+    Examples:
+      kretain approve plan.json --key ~/.config/kretain/me.pem
+    """
+    from kretain.flows.trims import must_confirm
+    from kretain.render.plan import print_fleet_plan, print_plan
+    from kretain.system.files import write_whole
+    from retention_cli.core.signing import private_key_at
+    from retention_cli.core.units import count
+    from retention_cli.engines.fleet.saved import read_any
+    from retention_cli.plan import approval
+    from retention_cli.plan.value import Plan
+
+    mine, plan = private_key_at(key), read_any(file)
+    made = approval.approve([plan] if isinstance(plan, Plan) else plan.plans.values(), mine, now_ms())
+    with contextlib.redirect_stdout(sys.stderr):
+        if isinstance(plan, Plan):
+            print_plan(plan, "table", every_row=all_rows)
+        else:
+            print_fleet_plan(plan, "table", every_row=all_rows)
+    print(file=sys.stderr)
+    totals = plan.totals
+    what = f"{count(totals.records, 'record')}, of which {totals.unconsumed:,} unread"
+    must_confirm(lambda: f"Approve deleting {what}?", "approve", "nothing was approved", yes=yes)
+    to = Path(f"{str(file).rstrip('/')}.approval") if out is None else out
+    write_whole(to, json.dumps(made.as_json(), indent=1) + "\n")
+    common.warn(f"approved by key {made.signed.key}: {to}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kretain.errors import Exit, UsageError, worst
+from kretain.errors import Exit, UsageError, warn, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import InventoryOption, check_one
 from kretain.flows.notices import notified
@@ -55,7 +55,6 @@ def trim(
 
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
     """
-    from kretain.render.output import warn
     from kretain.render.trim import print_report
     from retention_cli.plan.approval import offered
     from retention_cli.policy.selection import Selection

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from kretain.completion.complete import complete_codes
-from kretain.options.common import Common, OutputOption, single_command
+from kretain.options.common import Common, OutputOption, argument, single_command
 
 
 @single_command
@@ -15,9 +13,7 @@ def why(
     common: Common,
     code: Annotated[
         str | None,
-        typer.Argument(
-            metavar="CODE", help="A reason's code, such as F2. Default: all.", autocompletion=complete_codes
-        ),
+        argument(metavar="CODE", help="A reason's code, such as F2. Default: all.", autocompletion=complete_codes),
     ] = None,
     output: OutputOption = "table",
 ) -> None:

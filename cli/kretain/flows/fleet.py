@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
-from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
+from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, warn, worst
 from kretain.flows.notes import once_a_day
 from kretain.flows.plans import save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
@@ -197,8 +197,6 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
 
 def tell_notes(plans: Mapping[str, Plan], is_new: Callable[[str, str], bool] = lambda *_: True) -> None:
     """Print the plans' notes: those that are new to a cluster, by its name and the text."""
-    from kretain.render.output import warn
-
     for name, plan in plans.items():
         for note in plan.notes:
             if is_new(name, note.text):
@@ -221,7 +219,6 @@ def plan_fleet(
     fleet: Fleet, topics: list[str] | None, one_off: OneOff, spark: SparkFlags, flags: PlanFlags, *, quiet: bool = False
 ) -> Exit:
     """Plan several clusters, save and show it."""
-    from kretain.render.output import warn
     from kretain.render.plan import print_fleet_plan
 
     if flags.output == "delete-records":

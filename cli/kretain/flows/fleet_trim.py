@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kretain.errors import Exit, RefusedError, line_of, of_many, tell
+from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
 from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
@@ -119,7 +119,7 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, how: FleetTr
     if refused.keys() == set(going):
         raise RefusedError("; ".join(f"{name}: {one.error}" for name, one in refused.items()))
     for name, failure in refused.items():
-        tell(f"kretain: {name} is left alone: {failure.error}")
+        warn(f"{name} is left alone: {failure.error}")
         del chosen.plans[name]
         chosen.failures[name] = failure
 
@@ -155,7 +155,6 @@ def trim_each(members: list[Member], chosen: FleetPlans, how: FleetTrim) -> Iter
 
 def trim_one(member: Member, plan: Plan, how: FleetTrim, sent: list[TrimReport]) -> TrimReport:
     """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
-    from kretain.render.output import warn
     from kretain.render.progress import shown_by_name
     from retention_cli.disks.inventory.read import inventory_paths, inventory_view
     from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped

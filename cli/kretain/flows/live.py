@@ -7,8 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kretain.errors import UsageError
-from kretain.render.output import warn
+from kretain.errors import UsageError, warn
 from retention_cli.policy.live import check_value
 from retention_cli.policy.model import Policy
 from retention_cli.state.policy_topic import Changed

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kretain.errors import RefusedError, line_of, tell
+from kretain.errors import RefusedError, line_of, warn
 from retention_cli.core.errors import Refusal
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def notified(rules: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callab
     if dry_run or not rules.url:
         yield lambda _report: None
         return
-    notifier = Notifier(name, lambda text: tell(f"kretain: {text}"))
+    notifier = Notifier(name, lambda text: warn(f"{text}"))
     atexit.register(notifier.close)
 
     def note(report: TrimReport) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, worst
+from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, warn, worst
 from kretain.options.common import now_ms
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
     from retention_cli.trim.history import carried_out
 
     if (run := carried_out(state_dir, plan.cluster_id, plan.created_at_ms)) is not None:
-        tell(
-            f"kretain: {file} was carried out at {run.begun['at']} (kretain history --run {run.run} shows it); "
+        warn(
+            f"{file} was carried out at {run.begun['at']} (kretain history --run {run.run} shows it); "
             f"what is left of it can be trimmed"
         )
 
@@ -178,11 +178,11 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
     """Warn about the audit log (of cluster ``of``): what was broken before, what it or its copy lacks."""
     before, there = (f"{of}: ", " there") if of else ("", "")
     if (broken := report.audit_broken) is not None and not quiet:
-        tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
+        warn(f"{before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
     if (problem := report.audit_problem) is not None:
-        tell(f"kretain: {before}the audit log is incomplete, and nothing more was trimmed{there}: {problem}")
+        warn(f"{before}the audit log is incomplete, and nothing more was trimmed{there}: {problem}")
     if (unshipped := report.audit_unshipped) is not None:
-        tell(f"kretain: {before}the audit log is complete, its copy is not: {unshipped}")
+        warn(f"{before}the audit log is complete, its copy is not: {unshipped}")
 
 
 def waited(

@@ -83,6 +83,10 @@ def option(
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
 
 
+argument: Final = typer.Argument
+"""A typer argument, which has no variable."""
+
+
 def _parsed(text: str, parser: str) -> int:
     from retention_cli.core import units
 

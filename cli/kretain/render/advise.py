@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from kretain.render.output import BLANK, MOST, SHOWN, Column, Line, Part, Table, heading, runs, show, size
+from kretain.render.output import (
+    BLANK,
+    MOST,
+    SHOWN,
+    Column,
+    Line,
+    Part,
+    Table,
+    heading,
+    runs,
+    show,
+    size,
+    some_of,
+    that_matter_most,
+)
 from retention_cli.advise.advice import Advice, kafka_configs
 from retention_cli.advise.facts import AtMost, Normal, PartitionState, TopicState, exact, in_normal_traffic, span
 from retention_cli.advise.reading import Reading
+from retention_cli.core.grouping import by_key
 from retention_cli.core.model import Maybe, Unknown, known
 from retention_cli.core.units import count, timestamp
 
-K = TypeVar("K")
-T = TypeVar("T")
 _LINES: Final = 10
+_NAMED: Final = 4
 _NO_LIMIT: Final = -1
 _EFFECTS: Final = {
     "sooner": ("data may be deleted sooner than wanted", "bold red"),
@@ -58,9 +72,8 @@ def print_advice(
 
 def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> list[Part]:
     shown = found
-    if shortened := not every_row and len(found) > SHOWN:
+    if not every_row and len(found) > SHOWN:
         shown = sorted(found, key=lambda one: (-len(one.dangers), one.topic.name))[:MOST]
-    over = f"The {MOST} of {len(found):,} topics with the most findings (all: --all, or -o csv):"
     numbers = ("wanted", "kept at most", "in normal traffic", "traffic")
     table = Table(
         (Column("topic"), *(Column(title, "right") for title in numbers), Column("dangers"), Column("advice")),
@@ -84,10 +97,10 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
     )
     endangered = sum(bool(one.dangers) for one in found)
     better = sum(bool(one.changes) for one in found)
-    unknown = _by((reason.text, one.topic.name) for one in found for reason in one.unknown)
+    unknown = by_key((reason.text, one.topic.name) for one in found for reason in one.unknown)
     texts = sorted(unknown.items(), key=lambda item: -len(item[1]))
     return [
-        *((over, BLANK) if shortened else ()),
+        *that_matter_most(shown, found, "topics with the most findings"),
         table,
         BLANK,
         Line(f"{count(len(found), 'topic')}: {endangered:,} with dangers, {better:,} with better settings.", "bold"),
@@ -96,16 +109,8 @@ def _advice(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: 
         *_settings(found, lines, every_row=every_row),
         *_policy(found, every_row=every_row),
         heading("Unknown, so not judged") if unknown else None,
-        *_some([[Line(f"{_listed(names)}: {text}", indent=2)] for text, names in texts], every_row=every_row),
+        *_some([[Line(f"{some_of(names, _NAMED)}: {text}", indent=2)] for text, names in texts], every_row=every_row),
     ]
-
-
-def _by(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the second of each pair by the first."""
-    found: dict[K, list[T]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
@@ -126,17 +131,17 @@ def _footnotes(found: Sequence[Advice]) -> Iterator[str]:
 
 def _dangers(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     """Yield each danger once, with its topics."""
-    dangers = _by(((danger.code, danger.effect), (danger.text, one)) for one in found for danger in one.dangers)
+    dangers = by_key(((danger.code, danger.effect), (danger.text, one)) for one in found for danger in one.dangers)
     yield heading("Dangers") if dangers else None
     for (code, effect), pairs in dangers.items():
         words, style = _EFFECTS[effect]
         yield Line(f"{code}: {words}", style, 2)
-        texts = sorted(_by(pairs).items(), key=lambda item: -len(item[1]))
+        texts = sorted(by_key(pairs).items(), key=lambda item: -len(item[1]))
         yield from _some([[Line(_danger(code, *item), indent=4)] for item in texts], every_row=every_row)
 
 
 def _danger(code: str, text: str, advices: Sequence[Advice]) -> str:
-    topic, names = advices[0].topic, _listed([one.topic.name for one in advices])
+    topic, names = advices[0].topic, some_of([one.topic.name for one in advices], _NAMED)
     first = next(danger for danger in advices[0].dangers if danger.code == code)
     if len(advices) == 1 and 0 < len(first.partitions) < len(topic.partitions):
         names = f"{topic.name} {runs(first.partitions)}"
@@ -144,7 +149,7 @@ def _danger(code: str, text: str, advices: Sequence[Advice]) -> str:
 
 
 def _settings(found: Sequence[Advice], lines: Sequence[str | None], *, every_row: bool) -> Iterator[Part]:
-    properties = _by(pair for one in found for pair in one.broker_properties.items())
+    properties = by_key(pair for one in found for pair in one.broker_properties.items())
     items = [
         [Line(f"{one.topic.name}: {_then(one)}", indent=2), _verbatim(line)]
         for one, line in sorted(zip(found, lines, strict=True), key=lambda pair: -len(pair[0].dangers))
@@ -168,7 +173,7 @@ def _policy(found: Sequence[Advice], *, every_row: bool) -> Iterator[Part]:
     wanted = [entry for one in found if (entry := _entry(one)) is not None]
     if not wanted:
         return
-    grouped = _by((tuple(one.items())[1:], one["match"]) for one in wanted)
+    grouped = by_key((tuple(one.items())[1:], one["match"]) for one in wanted)
     yield heading("Or exactly, by kretain's policy")
     yield Line(
         "In-order records are then kept that long plus one run of kretain, read or not, with any segment.ms:",
@@ -198,11 +203,6 @@ def _some(items: Sequence[Sequence[Line]], *, every_row: bool) -> Iterator[Part]
         yield from lines
     if not every_row and len(items) > _LINES:
         yield Line(f"and {len(items) - _LINES:,} more (--all, or -o json)", "dim", 4)
-
-
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    shown = ", ".join(names[:most])
-    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _at_most(value: Maybe[AtMost | str]) -> str:
@@ -296,24 +296,20 @@ def row(one: Advice, line: str | None) -> dict[str, Any]:
 
 def _csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return a topic's row with one value per column."""
-    at_most, normal, advice = whole["at_most"], whole["normal"], whole["advice"]
+    at_most, normal, advice = whole["at_most"] or {}, whole["normal"] or {}, whole["advice"]
     return {
         **whole,
         **whole["traffic"],
-        "at_most_ms": _inner(at_most, "settings_ms"),
-        "at_most_readable_ms": _inner(at_most, "readable_ms"),
-        "at_most_on_disk_ms": _inner(at_most, "on_disk_ms"),
-        "normal_least_ms": _inner(normal, "least_ms"),
-        "normal_most_ms": _inner(normal, "most_ms"),
-        "normal_by": normal["by"] if isinstance(normal, dict) else None,
+        "at_most_ms": at_most.get("settings_ms"),
+        "at_most_readable_ms": at_most.get("readable_ms"),
+        "at_most_on_disk_ms": at_most.get("on_disk_ms"),
+        "normal_least_ms": normal.get("least_ms"),
+        "normal_most_ms": normal.get("most_ms"),
+        "normal_by": normal.get("by"),
         "kafka_configs": advice["kafka_configs"],
-        "then_at_most_ms": _inner(advice["then_at_most"], "settings_ms"),
+        "then_at_most_ms": (advice["then_at_most"] or {}).get("settings_ms"),
         "policy_entry": "; ".join(f"{key}: {value}" for key, value in (advice["policy_entry"] or {}).items()),
     }
-
-
-def _inner(value: Any, key: str) -> Any:
-    return value[key] if isinstance(value, dict) else value
 
 
 def _entry(one: Advice) -> dict[str, str] | None:

@@ -7,16 +7,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from kretain.render.money import COLUMNS, money_json, money_parts, topic_money
-from kretain.render.output import BLANK, Column, Line, Part, Table, about, heading, number, show, size
+from kretain.render.output import (
+    BLANK,
+    Column,
+    Line,
+    Part,
+    Table,
+    about,
+    heading,
+    number,
+    show,
+    size,
+    some_of,
+    that_matter_most,
+)
 from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown, known
 from retention_cli.core.units import count, format_age, format_duration, timestamp
+from retention_cli.forecast.cost import by_consumer, by_label, total_of
 from retention_cli.forecast.loss import seconds_to_loss
 from retention_cli.forecast.steady import saved
 from retention_cli.forecast.value import (
     HOUR_MS,
     Amounts,
+    Bill,
+    Bills,
     DiskForecast,
     Forecast,
     GroupForecast,
@@ -32,6 +47,10 @@ SHOWN: Final = 15
 """A table has no more topics than this, and no more groups."""
 _BAR: Final = 24
 _REASONS: Final = 6
+_COST_TITLES = ("a month now", "saved so far", "saved a month", "kept unread a month")
+_COSTS = ("cost_now", "cost_saved_so_far", "cost_saved_month", "cost_unread_month")
+MONEY_COLUMNS = ("labels", *(f"{key}_{end}" for key in _COSTS for end in ("low", "high")))
+"""A topic's keys."""
 CSV_COLUMNS: Final = (
     *("topic", "partitions", "now_records", "now_bytes", "records_per_hour", "records_per_hour_low"),
     *("records_per_hour_high", "measured_ms"),
@@ -41,7 +60,7 @@ CSV_COLUMNS: Final = (
         for part in ("", "_records_low", "_records_high", "_bytes_low", "_bytes_high")
     ),
     *("policy_by", "compared_by", "saved_records_low", "saved_records_high", "saved_bytes_low", "saved_bytes_high"),
-    *COLUMNS,
+    *MONEY_COLUMNS,
     "reasons",
 )
 
@@ -68,31 +87,23 @@ def _forecast(
 ) -> list[Part]:
     compares = other is not None
     topics = sorted(one.topics, key=_largest_first)[: None if every_row else SHOWN]
-    of = f"{len(topics)} of {count(len(one.topics), 'topic')}"
-    over = f"The {of} that matter most (all: --all, or -o csv):"
     return [
-        *((over, BLANK) if len(one.topics) > len(topics) else ()),
+        *that_matter_most(topics, one.topics, "topics that matter most"),
         Table(
             (
-                Column("topic"),
-                Column("an hour", "right", spare=True),
-                Column("now", "right", spare=True),
-                Column("brokers alone", "right"),
-                Column("policy", "right"),
+                *(Column("topic"), Column("an hour", "right", spare=True), Column("now", "right", spare=True)),
+                *(Column("brokers alone", "right"), Column("policy", "right")),
                 *((Column("compared", "right"),) if compares else ()),
-                Column("by"),
-                Column("saves", "right"),
+                *(Column("by"), Column("saves", "right")),
             ),
             [
                 (
                     topic.name,
                     "?" if isinstance(topic.rate, Unknown) else f"{topic.rate.mean * HOUR_MS:,.0f}",
-                    amount(topic.now),
-                    amount(topic.alone),
-                    amount(topic.policy),
-                    *((amount(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
+                    *map(kept, (topic.now, topic.alone, topic.policy)),
+                    *((kept(others[topic.name].policy) if topic.name in others else "?",) if compares else ()),
                     topic.by,
-                    amount(saved(topic.alone, topic.policy)),
+                    kept(saved(topic.alone, topic.policy)),
                 )
                 for topic in topics
             ],
@@ -116,11 +127,8 @@ def _largest_first(one: TopicForecast) -> tuple[bool, float, str]:
 
 def _chart(topics: Sequence[TopicForecast]) -> Iterator[Part]:
     """Draw what brokers alone keep, and what the policy keeps of it, each bar to the same scale."""
-    rows = [
-        (one.name, one.alone.size_bytes, one.policy.size_bytes)
-        for one in topics
-        if not isinstance(one.alone.size_bytes, Unknown) and not isinstance(one.policy.size_bytes, Unknown)
-    ]
+    sizes = ((one.name, one.alone.size_bytes, one.policy.size_bytes) for one in topics)
+    rows = [(name, a, b) for name, a, b in sizes if isinstance(a, Span) and isinstance(b, Span)]
     most = max((span.high for _, alone, policy in rows for span in (alone, policy) if span.bounded), default=0)
     if most <= 0:
         return
@@ -157,9 +165,8 @@ def _totals_text(one: Forecast, other: Forecast | None) -> list[Part]:
         totals.growing > 0 and Line(f"{growing(totals.growing)} under the policy, too.", "yellow"),
         totals.unknown > 0 and Line(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta"),
         Line(
-            f"Trims every {format_duration(one.every_ms)}; consumers keep their lag; rates are the "
-            f"ledger's. A range is from right after a trim to right before the next, at the lowest and highest rate "
-            f"seen.",
+            f"Trims every {format_duration(one.every_ms)}; consumers keep their lag; rates are the ledger's. A range "
+            "is from right after a trim to right before the next, at the lowest and highest rate seen.",
             "dim",
         ),
     ]
@@ -198,23 +205,14 @@ def _measured(grows: object) -> str:
 
 def _groups(one: Forecast, *, every_row: bool) -> list[Part]:
     groups = one.groups if every_row else one.groups[:SHOWN]
-    left = len(one.groups) - len(groups)
+    left, losses = len(one.groups) - len(groups), [known(group.loss) for group in groups]
     table = Table(
         (
-            Column("group"),
-            Column("topic"),
-            Column("lag", "right"),
-            Column("to", "left", whole=True),
-            Column("if it stops now", "right"),
-            Column("at its rate", "right"),
+            *(Column("group"), Column("topic"), Column("lag", "right"), Column("to", whole=True)),
+            *(Column("if it stops now", "right"), Column("at its rate", "right")),
         ),
         [(group.group, f"{group.topic}-{group.partition}", f"{group.lag:,}", *_loss(group.loss)) for group in groups],
-        [
-            "red"
-            if isinstance(group.loss, Loss) and group.loss.sure and group.loss.if_stopped_ms.low < HOUR_MS
-            else None
-            for group in groups
-        ],
+        ["red" if loss is not None and loss.sure and loss.if_stopped_ms.low < HOUR_MS else None for loss in losses],
     )
     more = Line(f"and {left:,} more (--all, or -o json).", "dim")
     return [heading("Who loses data next"), table, more if left > 0 else None] if groups else []
@@ -235,14 +233,13 @@ def _reasons_text(one: Forecast) -> Iterator[Part]:
     found = grouped((TopicPartition(topic.name, 0), tuple(topic.reasons)) for topic in one.topics if topic.reasons)
     yield heading("Unknown, and rules that can't act") if found else None
     for same in found[:_REASONS]:
-        more = f" and {same.count - _REASONS:,} more" if same.count > _REASONS else ""
-        yield Line(f"{', '.join(tp.topic for tp in same.places[:_REASONS])}{more}", indent=2)
+        yield Line(some_of([tp.topic for tp in same.places], _REASONS), indent=2)
         yield from (Line(f"{reason.code}  {reason.text}", indent=4) for reason in same.reasons[:_REASONS])
     if len(found) > _REASONS:
         yield Line(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)", indent=2)
 
 
-def amount(amounts: Amounts) -> str:
+def kept(amounts: Amounts) -> str:
     """Return an amount for a cell: its bytes, else its records, else a question mark."""
     if isinstance(amounts.records, Unknown):
         return "?"
@@ -329,7 +326,7 @@ def topic_as_json(one: TopicForecast, other: TopicForecast | None, bill: TopicBi
         "policy_by": one.by,
         "compared_by": None if other is None else other.by,
         **_both("saved", saved(one.alone, one.policy)),
-        **topic_money(bill),
+        **({} if bill is None else {"labels": _labels(bill), **_bill(bill.bill)}),
         "reasons": [*map(asdict, one.reasons)],
     }
 
@@ -394,15 +391,14 @@ def _amounts(name: str, amounts: Amounts | None) -> dict[str, Any]:
     return {name: kind, **_both(name, amounts)}
 
 
-def _both(name: str, amounts: Amounts | None) -> dict[str, int | None]:
+def _both(name: str, amounts: Amounts | None) -> dict[str, float | None]:
     """Return the bounds of records and of bytes."""
     records, size_bytes = amounts or (None, None)
     return {**_bounds(f"{name}_records", records), **_bounds(f"{name}_bytes", size_bytes)}
 
 
-def _now(amounts: Amounts) -> dict[str, int | None]:
-    low = [_bounds("", span)["_low"] for span in amounts]
-    return {"now_records": low[0], "now_bytes": low[1]}
+def _now(amounts: Amounts) -> dict[str, float | None]:
+    return {"now_records": _bounds("", amounts.records)["_low"], "now_bytes": _bounds("", amounts.size_bytes)["_low"]}
 
 
 def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
@@ -410,15 +406,95 @@ def _when(name: str, span: Maybe[Span] | None) -> dict[str, Any]:
     return {f"{name}_known": isinstance(span, Span), **_bounds(f"{name}_ms", span)}
 
 
-def _bounds(name: str, span: Maybe[Span] | None) -> dict[str, int | None]:
+def _bounds(name: str, span: Maybe[Span] | None, digits: int | None = None) -> dict[str, float | None]:
     low, high = span if isinstance(span, Span) else (None, None)
-    return {f"{name}_low": _finite(low), f"{name}_high": _finite(high)}
+    return {f"{name}_low": _finite(low, digits), f"{name}_high": _finite(high, digits)}
 
 
-def _finite(value: float | None) -> int | None:
-    return None if value is None or math.isinf(value) else round(value)
+def _finite(value: float | None, digits: int | None = None) -> float | None:
+    return None if value is None or math.isinf(value) else round(value, digits)
 
 
 def _rounded(value: float) -> float:
     """Return a rate to four digits: more of them would be false precision."""
     return float(f"{value:.4g}")
+
+
+def money_parts(bills: Bills, most: int | None) -> Iterator[Part]:
+    """Yield the tables by topic, label and consumer, each of so many rows at most."""
+    prices, total = bills.prices, total_of(bills)
+    unit = f" {prices.currency}" if prices.currency else ""
+    per = "each replica" if prices.per_replica else "all replicas together"
+    yield heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}")
+    topics = sorted(bills.topics, key=_most_first)[:most]
+    columns = [Column(title, "right") for title in _COST_TITLES]
+    yield Table(
+        (Column("topic"), Column("labels"), *columns),
+        [(one.topic, _labels(one) or "—", *map(price, one.bill)) for one in topics],
+    )
+    if len(bills.topics) > len(topics):
+        yield Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim")
+    if labels := [*by_label(bills).items()][:most]:
+        yield heading("By label")
+        yield Table(
+            (Column("label"), Column("topics", "right"), *columns),
+            [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
+        )
+    if consumers := by_consumer(bills)[:most]:
+        yield heading("Kept because a consumer is behind")
+        yield Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers])
+    so_far, saves, unread = (_priced(span, unit) for span in total[1:])
+    text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
+    yield from (BLANK, Line(text, "bold"))
+
+
+def money_json(bills: Bills | None) -> dict[str, Any] | None:
+    """Return the prices and the sums, None without prices."""
+    if bills is None:
+        return None
+    prices, labels = bills.prices, by_label(bills)
+    return {
+        "per_gib_month": prices.per_gib_month,
+        "replication": "excluded" if prices.per_replica else "included",
+        "currency": prices.currency or None,
+        **_bill(total_of(bills)),
+        "labels": [{"label": label, "topics": topics, **_bill(bill)} for label, (topics, bill) in labels.items()],
+        "consumers": [{"consumer": name, **_bounds(_COSTS[-1], span, 6)} for name, span in by_consumer(bills)],
+    }
+
+
+def price(span: Maybe[Span]) -> str:
+    """Return money with two decimals; what is more than nothing is never ``0.00``."""
+    if isinstance(span, Unknown) or (span.low == 0 and not span.bounded):
+        return "?"
+    if span.endless:
+        return "without end"
+    low, high = (_decimals(end) for end in span)
+    if not span.bounded:
+        return f"≥ {low}"
+    if span.low == 0 < span.high:
+        return f"≤ {high}"
+    return low if low == high else f"{low}–{high}"
+
+
+def _priced(span: Maybe[Span], unit: str) -> str:
+    text = price(span).replace("≤", "at most").replace("≥", "at least")
+    return "an unknown amount" if text == "?" else f"{text}{unit}"
+
+
+def _decimals(value: float) -> str:
+    return "0.01" if 0 < value < 0.01 else f"{value:,.2f}" if math.isfinite(value) else ""
+
+
+def _labels(one: TopicBill) -> str:
+    return ", ".join(f"{name}={value}" for name, value in one.labels.items())
+
+
+def _most_first(one: TopicBill) -> tuple[float, str]:
+    known = [span.high for span in one.bill if isinstance(span, Span) and span.bounded]
+    return -max(known, default=0.0), one.topic
+
+
+def _bill(bill: Bill) -> dict[str, Any]:
+    pairs = zip(_COSTS, bill, strict=True)
+    return {key: value for name, span in pairs for key, value in _bounds(name, span, 6).items()}

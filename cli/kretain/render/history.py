@@ -1,15 +1,21 @@
-"""Past runs, and whether audit logs are intact."""
+"""Past runs: what they trimmed, what was verified of them, and what another policy would have trimmed."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, number, show, size
+from kretain.render.output import BLANK, MOST, Column, Line, Part, Table, heading, number, show, signed, size
 from retention_cli.audit.log import Run
-from retention_cli.core.units import count
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.units import count, timestamp
 from retention_cli.trim.history import Verified
+
+if TYPE_CHECKING:  # they import pyarrow's part
+    from retention_cli.evidence.replay import Difference, Replayed
+    from retention_cli.evidence.verify import Verdict
 
 FORMAT: Final = "kretain.history/v1"
 COLUMNS: Final = (
@@ -20,6 +26,11 @@ RUN_COLUMNS: Final = (
     *("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason"),
 )
 
+REPLAY_COLUMNS: Final = (
+    *("cluster", "topic", "partition", "earlier", "later", "never", "same", "unread", "unread_by", "unread_run"),
+    *("held", "lacking"),
+)
+_WIDE: Final = 40
 _NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
 
 
@@ -228,3 +239,128 @@ def _verified(one: Verified) -> list[Part]:
         chain.behind and "the head is one line behind, as after a crash: no line is missing",
     )
     return [f"{one.cluster}: {'; '.join(text for text in said if text)}."]
+
+
+def print_verdicts(found: Sequence[Verdict], output: str) -> None:
+    """Print a line for each run that is proven, otherwise one for each finding."""
+    rows: list[dict[str, Any]] = [
+        {
+            "run": one.run,
+            "rows": one.rows,
+            "requests": one.requests,
+            "findings": [{"where": place, "text": text} for place, text in one.findings],
+            "more": one.more,
+        }
+        for one in found
+    ]
+    cells = [
+        {**row, "findings": [f"{place}: {text}" for place, text in one.findings]}
+        for row, one in zip(rows, found, strict=True)
+    ]
+    columns = ("run", "rows", "requests", "findings", "more")
+    people = [part for one in found for part in _proven(one)]
+    show(output, {"format": "kretain.verify/v1"}, "runs", rows, lambda: people, columns, cells)
+
+
+def _proven(one: Verdict) -> Iterator[Part]:
+    for place, text in one.findings[:MOST]:
+        yield Line(f"{place}: {text}", "red")
+    if (left := len(one.findings) + one.more - MOST) > 0:
+        yield Line(f"{one.run}: and {count(left, 'more finding')}", "red")
+    if not one.findings:
+        if one.plan:
+            yield f"{one.run}: proven. {count(one.rows, 'decision')} of a plan made again; no audit log names plans."
+            return
+        rows, requests = count(one.rows, "decision"), count(one.requests, "request")
+        yield f"{one.run}: proven. {rows} made again, {requests} within plan and facts; the audit log is complete."
+
+
+def print_replayed(found: Replayed, source: str, output: str) -> None:
+    """Print what differs: by day, and by partition."""
+    head = {
+        "format": "kretain.replay/v1",
+        "policy": source,
+        "runs": [one.run for one in found.runs],
+        "decisions": found.decisions,
+        "totals": dict(found.totals),
+        "partitions_without_size": found.unsized,
+        "days": [
+            {"day": timestamp(one.start_ms)[:10], "bytes": one.kept, "bytes_under_policy": one.under_policy}
+            for one in found.days
+        ],
+        "holds": [one._asdict() for one in found.reasons],
+    }
+    rows = (one._asdict() for one in found.differences())
+    show(output, head, "partitions", rows, lambda: _replayed(found, source), REPLAY_COLUMNS)
+
+
+def _replayed(found: Replayed, source: str) -> Iterator[Part]:
+    totals, days = found.totals, found.days
+    yield Line(f"{count(len(found.runs), 'run')}, decided again by {source}", "bold")
+    if totals["unread"]:
+        yield Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red")
+    if totals["lacking"]:
+        lacking = f"{count(totals['lacking'], 'partition')} of {totals['partitions']:,}"
+        yield Line(
+            f"For {lacking} the evidence lacks a fact in some run: there it holds, and deletes no more.", "yellow"
+        )
+    for name, text in (
+        ("earlier", "deleted earlier than they were, if they were"),
+        ("later", "deleted later"),
+        ("never", "not deleted in this time, and really were"),
+        ("same", "deleted by the same run"),
+    ):
+        yield Line(f"{count(totals[name], 'record')} {text}", indent=2)
+    yield heading("What leaders' logs held after each day's last run")
+    most = max(max(one.kept, one.under_policy) for one in days) or 1
+    yield Table(
+        (
+            Column("day", whole=True),
+            Column("really", "right"),
+            Column("by this policy", "right"),
+            Column("difference", "right"),
+            Column("█ both  ▓ policy alone  ░ really alone"),
+        ),
+        [
+            (
+                timestamp(one.start_ms)[:10],
+                size(one.kept),
+                size(one.under_policy),
+                signed(one.under_policy - one.kept),
+                "█" * both + ("▓" if one.under_policy > one.kept else "░") * (longest - both),
+            )
+            for one in days
+            for both, longest in (sorted(round(_WIDE * n / most) for n in (one.kept, one.under_policy)),)
+        ],
+    )
+    if found.unsized:
+        yield Line(f"{count(found.unsized, 'partition')} without a known size are not in this.", "dim")
+    yield from _differences(found)
+    if found.reasons:
+        yield heading("On hold")
+    for held in found.reasons[:MOST]:
+        yield Line(f"{held.code}  {count(held.decisions, 'decision')}, such as: {held.text}", indent=2, code=held.code)
+
+
+def _differences(found: Replayed) -> Iterator[Part]:
+    def weight(one: Difference) -> tuple[int, int]:
+        return one.unread, one.earlier + one.later + one.never
+
+    shown = heapq.nlargest(MOST, (one for one in found.differences() if any(weight(one))), key=weight)
+    if not shown:
+        return
+    yield heading("Partitions that differ most")
+    yield Table(
+        (Column("partition"), *(Column(one, "right") for one in ("unread", "earlier", "later", "never")), Column("by")),
+        [
+            (
+                str(TopicPartition(one.topic, one.partition)),
+                *(number(amount) for amount in (one.unread, one.earlier, one.later, one.never)),
+                f"{one.unread_by or 'no known group'}, {one.unread_run}" if one.unread else "",
+            )
+            for one in shown
+        ],
+        ["red" if one.unread else None for one in shown],
+    )
+    yield BLANK
+    yield Line("kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv has each partition.", "dim")

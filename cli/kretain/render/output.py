@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from kretain.errors import line_of, tell
+from kretain.errors import line_of
 from kretain.reach import complete, complete_json, completed
 from kretain.system import stdio
-from retention_cli.core.grouping import grouped
+from retention_cli.core.grouping import by_key, grouped
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import printable
 from retention_cli.core.units import count, format_bytes, format_time
@@ -204,11 +204,6 @@ def say(line: str | Line = BLANK, *, markdown: bool = False) -> None:
 
     content = Text(text, style=style or "")
     console().print(Padding(content, (0, 0, 0, indent)) if indent else content)
-
-
-def warn(text: str) -> None:
-    """Print a warning to stderr."""
-    tell(f"kretain: {text}")
 
 
 def print_table(table: Table, *, markdown: bool = False) -> None:
@@ -452,17 +447,28 @@ def hinted(parts: Iterable[Part]) -> Iterator[Part]:
         yield from (BLANK, Line(f"What to do about a code: kretain why {code}", "dim"))
 
 
-def partitions(tps: Iterable[TopicPartition], of_topics: int | None = None) -> str:
+def partitions(tps: Iterable[tuple[str, int]], of_topics: int | None = None) -> str:
     """Return partitions by topic with runs joined: ``orders 0-3, 7; payments 0``.
 
     ``of_topics`` is the total number of topics, if these are only the first few's partitions.
     """
-    by_topic: dict[str, list[int]] = {}
-    for tp in tps:
-        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    by_topic = by_key(tps)
     shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:NAMED_TOPICS]]
     more = (of_topics or len(by_topic)) - len(shown)
     return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
+
+
+def some_of(names: Sequence[str], most: int, noun: str = "") -> str:
+    """Return the first few names, and how many more there are: ``a, b and 3 more topics``."""
+    left = len(names) - most
+    more = count(left, f"more {noun}") if noun else f"{left:,} more"
+    return ", ".join(names[:most]) + (f" and {more}" if left > 0 else "")
+
+
+def that_matter_most(shown: Sequence[Any], found: Sequence[Any] | int, what: str) -> tuple[Part, ...]:
+    """Return the lines over a table that has not all that was found; nothing over one that has."""
+    total = found if isinstance(found, int) else len(found)
+    return (f"The {len(shown)} of {total:,} {what} (all: --all, or -o csv):", BLANK) if len(shown) < total else ()
 
 
 def runs(numbers: Sequence[int], most: int = 12) -> str:

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Column, Line, Table, cluster_head, heading, number, show, warn
+from kretain.errors import warn
+from kretain.render.output import BLANK, Column, Line, Table, cluster_head, heading, number, show
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.core.units import count, format_duration, format_time
 from retention_cli.policy.live import POLICY_TOPIC, LiveList

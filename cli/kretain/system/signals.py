@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from kretain.errors import tell
+from kretain.errors import tell, warn
 from retention_cli.core.units import format_duration
 
 
@@ -21,7 +21,7 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
         return
 
     def ask(_number: int, _frame: object) -> None:
-        tell(f"kretain: --deadline {format_duration(milliseconds)} is over")
+        warn(f"--deadline {format_duration(milliseconds)} is over")
         signal.raise_signal(signal.SIGTERM)
 
     before = signal.signal(signal.SIGALRM, ask)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kretain.render.money import amount, money_json
+from kretain.render.forecast import money_json, price
 from retention_cli.audit.log import Run, one_by_one
 from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.core.units import parse_time_ms
@@ -128,7 +128,7 @@ def test_a_sum_is_exact_or_says_that_it_is_not(amounts: list[Maybe[Span]]) -> No
     ],
 )
 def test_money_has_two_decimals_and_is_never_nothing_by_rounding(span: Maybe[Span], text: str) -> None:
-    assert amount(span) == text
+    assert price(span) == text
 
 
 TOPICS = "topics:\n  - {match: '*', labels: {team: all}}\n  - {match: t, labels: {owner: me}}\n"

@@ -31,10 +31,8 @@ from kretain.render import (
     plan,
     profile,
     protect,
-    replay,
     setup,
     trim,
-    verify,
 )
 from kretain.render import output as rendering
 from kretain.render.page.pages import forecast_parts, history_page, plan_page, read_forecast_file
@@ -127,7 +125,7 @@ def replayed(value: Any, output: Any) -> None:
     totals = {name: sum(getattr(one, name) for one in differences) for name in Difference._fields[3:7]}
     totals |= {"unread": sum(one.unread for one in differences), "lacking": unsized % 3, "partitions": 4}
     logs: Any = SimpleNamespace(differences=lambda: iter(differences))
-    replay.print_replayed(Replayed([], decisions, 0, days, totals, unsized, reasons, logs), "policy.yaml", output)
+    history.print_replayed(Replayed([], decisions, 0, days, totals, unsized, reasons, logs), "policy.yaml", output)
 
 
 def questions(value: Any, output: Any) -> None:
@@ -197,7 +195,7 @@ COMMANDS: dict[str, tuple[Any, Print]] = {
     "protect": (Protection, protection),
     "replay": (tuple[tuple[Day, Day], list[HeldRuns], list[Difference], int, int], replayed),
     "trim-questions": (tuple[FleetPlan, Plan], questions),
-    "verify": (list[Verdict], verify.print_verdicts),
+    "verify": (list[Verdict], history.print_verdicts),
     "plan-all": (Plan, lambda one, to: plan.print_plan(one, to, every_row=True)),
     "advise-all": (
         tuple[Reading, list[Advice]],

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from kretain.render.money import amount
+from kretain.render.forecast import price
 from kretain.render.page.elements import Element, element, section, table
 from retention_cli.core.model import Unknown
 from retention_cli.forecast.value import Span
@@ -35,7 +35,7 @@ class Bill(StrictModel):
         """Yield the four amounts."""
         ends = [getattr(self, name) for name in Bill.model_fields]
         for low, high in zip(ends[::2], ends[1::2], strict=True):
-            yield amount(Unknown(()) if low is None else Span(low, math.inf if high is None else high))
+            yield price(Unknown(()) if low is None else Span(low, math.inf if high is None else high))
 
 
 class _Label(Bill):
