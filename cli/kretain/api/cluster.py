@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypedDict, Unpack
@@ -158,8 +158,7 @@ class Cluster:
             KretainError: the policy is missing or wrong, nothing matches, or the cluster can't be read.
         """
         given = rules_of(patterns(topics), one_off)
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             selection = self._selection(given)
             files = InventoryOption([Path(one) for one in inventory] or None, selection.policy)
             engine = planner(SharedSpark(SparkFlags()), files)
@@ -210,8 +209,7 @@ class Cluster:
         given = rules_of(patterns(topics), one_off)
         if origin.rules is not None and not topics and not given.any_rule:
             given = origin.rules
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             if origin.made.flags and not given.any_rule:  # reported before "there is no policy"
                 check_saved(origin.made, Selection(rules.flags_alone(given)), now_ms(), age_ms)
             today = self._selection(given)
@@ -255,8 +253,7 @@ class Cluster:
         """
         named, consumers = patterns(topics), group_patterns(groups)
         wanted = consumers or (("*",) if unread else ())
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             chosen = rules.selection_or_all(self._settings.policy, list(named) or None)
             memories = self._settings.memories(self._reader, chosen.policy.state, will_save=False)
             found = read_positions(
@@ -277,8 +274,7 @@ class Cluster:
             KretainError: the policy is wrong, or the cluster can't be read.
         """
         wanted = group_patterns(names) or ("*",)
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             policy, kind = self._settings.load(), self._settings.state_kind()
             counted = GroupRules() if policy is None else policy.groups
             memories = self._settings.memories(self._reader, kind, will_save=False)
@@ -306,8 +302,7 @@ class Cluster:
             KretainError: the policy is missing or wrong, there is no such partition, or the cluster can't be read.
         """
         given = rules_of(patterns([topic]), one_off)
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             chosen = self._selection(given)
             view = InventoryOption([Path(one) for one in inventory] or None, chosen.policy).view()
             with contextlib.closing(self._memories(chosen)) as memories:
@@ -336,8 +331,7 @@ class Cluster:
         """
         after = None if since is None else now_ms() - duration_ms("since", since)
         choice = Choice(after, None, outcome, limit=positive("limit", limit))
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             cluster_id = self._reader.metadata([]).cluster_id
             past = [one for one in read_history(self._settings.state_dir) if one.begun["cluster"]["id"] == cluster_id]
             if run is not None:
@@ -363,8 +357,7 @@ class Cluster:
         """
         given = rules_of(patterns(topics), one_off)
         terms = Terms(duration_ms("every", every), duration_ms("least", least), now_ms())
-        with self._turn, translated():
-            self._check_open()
+        with self._opened():
             [found] = forecasts(self._settings, self._reader, [self._selection(given)], terms, silent)
         rows = (topic_as_json(one, None) for one in found.topics)
         return Result(forecast_head(found, None), "topics", rows, found.notes)
@@ -403,9 +396,13 @@ class Cluster:
     def _memories(self, selection: Selection) -> Memories:
         return self._settings.memories(self._reader, selection.policy.state)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise usage("this connection is closed: call kretain.connect again")
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Let a call take its turn, and raise errors as the API's own."""
+        with self._turn, translated():
+            if self._closed:
+                raise usage("this connection is closed: call kretain.connect again")
+            yield
 
 
 __all__ = ["Cluster", "connect", "load_plan"]

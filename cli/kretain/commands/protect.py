@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import Topics
-
-if TYPE_CHECKING:
-    from retention_cli.protect.run import Protection
 
 
 @single_command
@@ -60,7 +55,7 @@ def protect(
     """
     from kretain.config import resolve
     from kretain.flows.trims import must_confirm
-    from kretain.render.protect import print_protection
+    from kretain.render.protect import print_protection, question
     from retention_cli.policy.settings import OneOff
     from retention_cli.protect.run import ProtectJob, carry_out, plan_protection
     from retention_cli.protect.run import resume as resumed
@@ -97,16 +92,13 @@ def protect(
         made = planned.protection
         if not dry_run:
             if made.changes:
-                must_confirm(lambda: _asked(made), "change settings, or --dry-run to look", nothing, yes=yes)
+                must_confirm(
+                    lambda: question(made),
+                    "change settings, or --dry-run to look",
+                    nothing,
+                    yes=yes,
+                    show=lambda: print_protection(made, "table"),
+                )
             made = carry_out(job, planned)
     print_protection(made, output)
     return Exit.PARTIAL if made.failed else Exit.DONE
-
-
-def _asked(made: Protection) -> str:
-    """Show the plan, on stderr if stdout is redirected, and return the question."""
-    from kretain.render.protect import print_protection, question
-
-    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
-        print_protection(made, "table")
-    return question(made)

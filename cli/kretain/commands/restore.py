@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from kretain.completion.complete import complete_topics
@@ -141,7 +142,8 @@ def restore(
     from kretain.config import resolve
     from kretain.flows.archives import archive_url, in_policy, opened
     from kretain.flows.trims import must_confirm
-    from kretain.render.archive import groups_question, print_groups, print_restored, question
+    from kretain.render.archive import groups_parts, groups_question, print_restored, question
+    from kretain.render.output import print_parts
     from retention_cli.archive.layout import ArchiveError
     from retention_cli.archive.restore import RestoreRefusedError, Wanted, end, planned, prepare
     from retention_cli.archive.restore import restore as run_restore
@@ -179,9 +181,13 @@ def restore(
                 if plan is not None and done.finished:
                     plan = mapped(reader, store, job, plan, progress)
             if plan is not None and done.finished:
-                if not how.yes:
-                    print_groups(plan)
-                must_confirm(lambda: groups_question(plan, job), "reset groups", "no group was reset", yes=how.yes)
+                must_confirm(
+                    lambda: groups_question(plan, job),
+                    "reset groups",
+                    "no group was reset",
+                    yes=how.yes,
+                    show=partial(print_parts, groups_parts(plan)),
+                )
                 reset(reader, GroupResetter(reader.settings, to, reader.timeout_s), job, plan)
                 end(reader, job)
         except (ArchiveError, BrokerError, RestoreRefusedError) as error:

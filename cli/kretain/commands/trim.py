@@ -12,7 +12,7 @@ from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import (
     code_of,
-    confirm,
+    confirm_trim,
     exit_codes,
     note_deeds,
     unapproved,
@@ -112,7 +112,7 @@ def trim(
 
             reader.check_deletes()
             within_limits(settings.state_dir, asked, today.policy, whole, shown)
-            confirm(
+            confirm_trim(
                 lambda: question(asked),
                 lambda: print_plan(asked, "table", every_row=False),
                 settings.typed,

@@ -14,7 +14,7 @@ from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import (
     code_of,
-    confirm,
+    confirm_trim,
     exit_codes,
     note_deeds,
     warn_of_earlier_run,
@@ -82,7 +82,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, how: Fle
         _leave_out_exceeding(members, chosen, how, {one.name for one in shares if one.partitions})
         shares = [one for one in shares if one.name not in chosen.failures]
         typed = [name for member in members for name in fleet.clusters[member.name].typed]
-        confirm(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)
+        confirm_trim(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)
     found = dict(trim_each(members, chosen, how))
     report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
     print_fleet_report(report, how.flags.output, every_row=how.flags.all_rows)

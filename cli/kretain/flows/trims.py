@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, warn, worst
 from kretain.options.common import now_ms
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from retention_cli.policy.selection import Selection
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
-
-_NOT_TRIMMED: Final = "nothing was trimmed"
 
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
@@ -95,28 +93,6 @@ def warn_of_earlier_run(state_dir: Path, plan: Plan, file: str) -> None:
         )
 
 
-def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str] = ()) -> None:
-    """Show the plan and ask the user; on stderr if stdout is redirected, as the report goes there.
-
-    ``typed`` are names of clusters that want to be typed: their contexts say ``confirm: name``.
-
-    Raises:
-        RefusedError: stdin or stderr is not a terminal, or the answer is not yes; nothing was trimmed.
-    """
-    _require_terminal("trim, or --dry-run to rehearse", _NOT_TRIMMED)
-    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
-        show()
-    print(file=sys.stderr)
-    if typed:
-        tell(question())
-        answered = all(answer(f"Type the name of the cluster to go on, {name}:") == name for name in typed)
-    else:
-        answered = _says_yes(question())
-    print(file=sys.stderr)
-    if not answered:
-        raise RefusedError(f"not confirmed; {_NOT_TRIMMED}")
-
-
 def confirm_forgetting(question: str, *, yes: bool) -> None:
     """Ask before something is forgotten, in a terminal; a script has said it by its command.
 
@@ -127,29 +103,61 @@ def confirm_forgetting(question: str, *, yes: bool) -> None:
         raise RefusedError("not confirmed; nothing was forgotten")
 
 
-def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: bool) -> None:
-    """Ask before something is written that a script must allow by ``--yes``. The question is made only if it is asked.
+def must_confirm(
+    question: Callable[[], str],
+    what: str,
+    nothing: str,
+    *,
+    yes: bool = False,
+    show: Callable[[], None] = lambda: None,
+    typed: Sequence[str] = (),
+) -> None:
+    """Ask before something is done that a script must allow by ``--yes``.
+
+    Args:
+        question: makes the question, if it is asked.
+        what: what ``--yes`` is needed for without a terminal.
+        nothing: what was not done if the answer is no.
+        yes: don't ask.
+        show: prints what the question is about; on stderr if stdout is redirected, as the result goes there.
+        typed: names of clusters that want to be typed: their contexts say ``confirm: name``.
 
     Raises:
-        RefusedError: the answer is not yes, or stdin or stderr is not a terminal: ``--yes`` is needed to ``what``.
+        RefusedError: the answer is not yes, or stdin or stderr is not a terminal.
     """
     if yes:
         return
-    _require_terminal(what, nothing)
-    answered = _says_yes(question())
+    if not on_terminal():
+        raise RefusedError(f"no terminal to ask on: pass --yes to {what}; {nothing}")
+    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
+        show()
+    if typed:
+        tell(question())
+        answered = all(answer(f"Type the name of the cluster to go on, {name}:") == name for name in typed)
+    else:
+        answered = _says_yes(question())
     print(file=sys.stderr)
     if not answered:
         raise RefusedError(f"not confirmed; {nothing}")
 
 
+def confirm_trim(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str]) -> None:
+    """Show the plan and ask before a trim.
+
+    Raises:
+        RefusedError: see :func:`must_confirm`; nothing was trimmed.
+    """
+
+    def shown() -> None:
+        show()
+        print(file=sys.stderr)
+
+    must_confirm(question, "trim, or --dry-run to rehearse", "nothing was trimmed", show=shown, typed=typed)
+
+
 def on_terminal() -> bool:
     """Return whether there is a terminal to ask on."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _require_terminal(what: str, nothing: str) -> None:
-    if not on_terminal():
-        raise RefusedError(f"no terminal to ask on: pass --yes to {what}; {nothing}")
 
 
 def _says_yes(question: str) -> bool:

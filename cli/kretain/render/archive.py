@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from typing import Any, Final
 
-from kretain.render.output import BLANK, Column, Line, Part, Table, heading, moment, number, print_parts, show, size
+from kretain.render.output import BLANK, Column, Line, Part, Table, heading, moment, number, show, size
 from retention_cli.archive.catalog import ArchivedPartition, Compacted, Work
 from retention_cli.archive.layout import Source
 from retention_cli.archive.restore import Job, Restored
@@ -170,13 +168,8 @@ def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: str, *,
     )
 
 
-def print_groups(plan: GroupPlan) -> None:
-    """Print where groups would continue, for a person who is asked."""
-    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
-        print_parts(_groups(plan))
-
-
-def _groups(plan: GroupPlan) -> list[Part]:
+def groups_parts(plan: GroupPlan) -> list[Part]:
+    """Return where groups would continue."""
     place = plan.positions.topic
     return [
         heading(f"Groups, by their positions of {timestamp(plan.positions.read_ms)}"),
@@ -258,7 +251,7 @@ def print_restored(done: Restored, output: str, plan: GroupPlan | None = None, *
                 "bold",
             ),
             done.interrupted and Line("Interrupted: the same command resumes where it stopped.", "bold red"),
-            *(_groups(plan) if plan is not None else ()),
+            *(groups_parts(plan) if plan is not None else ()),
             plan is not None
             and done.finished
             and not dry_run

@@ -199,12 +199,16 @@ _SETTINGS: Final[dict[str, Any]] = {
     "axes.edgecolor": GRID,
     "axes.labelcolor": MUTED,
     "xtick.color": GRID,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
     "ytick.color": GRID,
     "xtick.labelcolor": MUTED,
     "ytick.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.grid": True,
     "grid.color": GRID,
+    "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "timezone": "UTC",
 }
@@ -233,17 +237,14 @@ def bars(
             axes.barh(rows, amounts, left=left, color=color, height=0.62, label=_name(legend))
             left = [before + more for before, more in zip(left, amounts, strict=True)]
         axes.set_yticks(rows, [_name(one) for one in names])
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_xlim(left=0)
+        axes.set(xlim=(0, None), ylim=(len(names) - 0.4, -0.6), xlabel=_name(unit))
         axes.spines["left"].set_visible(False)
-        axes.grid(visible=True, axis="x", linewidth=0.6)
         axes.xaxis.set_major_formatter(_in_short())
         axes.xaxis.set_major_locator(part("report", "matplotlib.ticker").MaxNLocator(nbins=5, integer=True))
-        axes.set_xlabel(_name(unit))
         if len(parts) > 1:
             _legend(axes, len(parts))
 
-    return _chart(label, 1.1 + 0.34 * len(names), draw)
+    return _chart(label, 1.1 + 0.34 * len(names), draw, grid="x")
 
 
 def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element:
@@ -260,9 +261,7 @@ def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: s
                 marker="o",
                 ms=2.5,
             )
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel(_name(unit))
-        axes.grid(visible=True, axis="y", linewidth=0.6)
+        axes.set(ylim=(0, None), ylabel=_name(unit))
         dates = part("report", "matplotlib.dates")
         locator = dates.AutoDateLocator(minticks=3, maxticks=8)
         axes.xaxis.set_major_locator(locator)
@@ -277,27 +276,24 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
 
     def draw(axes: Any) -> None:
         axes.bar(range(len(names)), amounts, color=GO, width=0.7)
-        axes.set_xlim(-0.6, max(len(names), 12) - 0.4)
+        axes.set(xlim=(-0.6, max(len(names), 12) - 0.4), ylabel=_name(unit))
         step = max(1, -(-len(names) // 10))
         axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
-        axes.set_ylabel(_name(unit))
         axes.yaxis.set_major_formatter(_in_short())
-        axes.grid(visible=True, axis="y", linewidth=0.6)
 
     return _chart(label, 2.8, draw)
 
 
-def _chart(label: str, height: float, draw: Callable[[Any], None]) -> Element:
+def _chart(label: str, height: float, draw: Callable[[Any], None], grid: str = "y") -> Element:
     """Return a chart as an element: only what draws, with the page's settings and colors and no others."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hide its notes about the font cache
     text = io.BytesIO()
-    with part("report", "matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
+    with part("report", "matplotlib").rc_context({**_SETTINGS, "axes.grid.axis": grid}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
         figure = part("report", "matplotlib.figure").Figure(figsize=(8.6, height), layout="constrained")
-        axes = figure.subpart("report", "matplotlib.figure")
+        axes = figure.subplots()
         figure.patch.set_visible(False)
         axes.patch.set_visible(False)
-        axes.tick_params(length=0)
         draw(axes)
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     root = ET.fromstring(text.getvalue())  # noqa: S314  (what matplotlib has just written)
