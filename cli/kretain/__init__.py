@@ -27,7 +27,7 @@ _API = {
     "RefusedError": "errors",
     "Report": "values",
     "RequestError": "errors",
-    "Result": "results",
+    "Result": "values",
     "SettingsError": "errors",
     "StateError": "errors",
     "Totals": "values",

@@ -12,7 +12,6 @@ from kretain.api.errors import StateError as StateError
 from kretain.api.errors import UnauthorizedError as UnauthorizedError
 from kretain.api.errors import UnreachableError as UnreachableError
 from kretain.api.errors import UsageError as UsageError
-from kretain.api.results import Result as Result
 from kretain.api.values import Action as Action
 from kretain.api.values import InterruptedTrim as InterruptedTrim
 from kretain.api.values import Outcome as Outcome
@@ -20,6 +19,7 @@ from kretain.api.values import OutcomeName as OutcomeName
 from kretain.api.values import Partition as Partition
 from kretain.api.values import Plan as Plan
 from kretain.api.values import Report as Report
+from kretain.api.values import Result as Result
 from kretain.api.values import Totals as Totals
 
 __version__: str

@@ -12,13 +12,11 @@ from typing import Literal, Self, TypedDict, Unpack
 
 from kretain.api.arguments import duration_ms, group_patterns, patterns, positive, rules_of
 from kretain.api.errors import RefusedError, translated, usage
-from kretain.api.results import Result
-from kretain.api.values import InterruptedTrim, Origin, Plan, Report, origin_of, plan_value, report_value
+from kretain.api.values import InterruptedTrim, Origin, Plan, Report, Result, origin_of, plan_value, report_value
 from kretain.config import Resolved, resolve
 from kretain.errors import line_of
-from kretain.flows.forecasts import forecasts
 from kretain.flows.inventory import InventoryOption
-from kretain.flows.plans import plan_now, read_saved
+from kretain.flows.plans import forecasts, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import exit_codes
 from kretain.options import rules

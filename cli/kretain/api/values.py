@@ -1,22 +1,23 @@
-"""The values of the Python API: a plan with its partitions, and a trim's report. All are frozen."""
+"""The values of the Python API: a plan with its partitions, a trim's report, the rows of others. All are frozen."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 from weakref import WeakKeyDictionary
 
 from kretain.api.errors import translated, usage
-from kretain.api.notebook import plan_html
 from kretain.errors import Exit, worst
 from kretain.flows.trims import code_of
 from retention_cli.core.codes import Code, RuleName
 from retention_cli.core.extras import arrow, part
 from retention_cli.core.model import Action, Reason
+from retention_cli.core.printable import printable
 from retention_cli.core.units import timestamp
 from retention_cli.plan.parquet import KEY
 from retention_cli.plan.rows import CLUSTER, SAVED, Column, row_as_json, schema
@@ -40,6 +41,7 @@ __all__ = [
     "Partition",
     "Plan",
     "Report",
+    "Result",
     "Totals",
     "origin_of",
     "plan_value",
@@ -148,7 +150,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the totals, and the rows that trim or hold."""
-        return plan_html(self)
+        return _plan_html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON's own types (``kretain.plan/v1``)."""
@@ -325,3 +327,83 @@ def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool)
         tuple(Outcome(**{**outcome_as_json(row), "reasons": row.reasons}) for row in report.rows),
         MappingProxyType(report_as_json(report)),
     )
+
+
+_MOST: Final = 40
+_HTML_COLUMNS: Final = ("topic", "partition", "action", "trim to", "records", "reasons")
+
+
+def _plan_html(plan: Plan) -> str:
+    """Return a plan's totals, and a table of the rows that trim or hold, at most 40."""
+    totals = plan.totals
+    counts = f"{totals.trim:,} trim, {totals.keep:,} keep, {totals.hold:,} hold, {totals.skip:,} skip"
+    head = f"<b>{totals.records:,} records would be trimmed</b> in cluster {_html(plan.cluster_id)}: {counts}."
+    refused = "".join(f"<p><b>trim refuses this plan: {_html(one.text)}</b></p>" for one in plan.refusals)
+    rows = [one for one in plan.partitions if one.action in ("trim", "hold")]
+    more = f"<p>and {len(rows) - _MOST:,} more</p>" if len(rows) > _MOST else ""
+    table = _html_table(map(_cells, rows[:_MOST])) if rows else ""
+    return f"{refused}<p>{head}</p>{table}{more}"
+
+
+def _cells(one: Partition) -> Sequence[str]:
+    target = "" if one.trim_to is None else f"{one.trim_to:,}"
+    why = "; ".join(f"{reason.code}: {reason.text}" for reason in one.reasons)
+    return (one.topic, str(one.partition), one.action, target, f"{one.records:,}", why)
+
+
+def _html_table(rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{_html(name)}</th>" for name in _HTML_COLUMNS)
+    body = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html(text: str) -> str:
+    return escape(printable(text))
+
+
+Row = Mapping[str, Any]
+"""A row of a result, with the keys of the command's JSON. Read-only."""
+
+
+class Result(Sequence[Row]):
+    """Rows of ``offsets``, ``groups``, ``explain``, ``history`` or ``forecast``, as ``-o json`` prints them.
+
+    ``head`` is what the JSON has beside the rows; ``notes`` are warnings.
+    """
+
+    __slots__ = ("_key", "_rows", "head", "notes")
+
+    def __init__(self, head: Row, key: str, rows: Iterable[Row], notes: Iterable[Reason] = ()) -> None:
+        self.head: Row = MappingProxyType(dict(head))
+        self.notes = tuple(notes)
+        self._key = key
+        self._rows: tuple[Row, ...] = tuple(MappingProxyType(dict(row)) for row in rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self._rows[index]
+
+    def __repr__(self) -> str:
+        return f"<kretain.Result {self.head['format']}: {len(self)} {self._key}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the command's JSON as JSON's own types."""
+        return json.loads(json.dumps({**self.head, self._key: list(map(dict, self._rows))}))  # type: ignore[no-any-return]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a DataFrame; offsets are pandas' nullable integers, never floats.
+
+        Raises:
+            KretainError: pandas is not installed.
+        """
+        with translated():
+            frames = pandas()
+        frame = frames.DataFrame(list(map(dict, self._rows)), dtype=object)
+        whole = [name for name in frame if {*map(type, frame[name])} - {type(None)} == {int}]
+        return frame.astype(dict.fromkeys(whole, "Int64"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kretain.errors import Exit
-from kretain.flows.each import each_cluster
+from kretain.flows.fleet import each_cluster
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.flows.spark import SharedSpark, planner
 from kretain.options import rules

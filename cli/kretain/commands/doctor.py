@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kretain.errors import Exit
-from kretain.flows.each import each_cluster
+from kretain.flows.fleet import each_cluster
 from kretain.options.common import Common, OutputOption, single_command
 from kretain.options.rules import Topics
 

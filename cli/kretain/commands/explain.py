@@ -8,7 +8,7 @@ from typing import Annotated
 
 from kretain.completion.complete import complete_partitions, complete_runs
 from kretain.errors import UsageError
-from kretain.flows.each import each_cluster
+from kretain.flows.fleet import each_cluster
 from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.options import rules
 from kretain.options.common import (

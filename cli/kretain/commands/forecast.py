@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.flows.each import each_cluster
-from kretain.flows.forecasts import forecasts
+from kretain.flows.fleet import each_cluster
+from kretain.flows.plans import forecasts
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, duration_ms, now_ms, option, single_command
 from kretain.options.rules import RuleFlags, Topics

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from kretain.completion.complete import complete_gone_groups
 from kretain.errors import RefusedError, warn
-from kretain.flows.each import each_cluster
+from kretain.flows.fleet import each_cluster
 from kretain.flows.trims import confirm_forgetting
 from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import GroupsOption

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from kretain.flows.each import each_cluster
+from kretain.flows.fleet import each_cluster
 from kretain.options import rules
 from kretain.options.common import Common, OutputOption, now_ms, option, single_command
 from kretain.options.rules import GroupsOption, Topics

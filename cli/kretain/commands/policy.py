@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from kretain.completion.complete import (
     complete_live_keys,
@@ -15,10 +17,15 @@ from kretain.completion.complete import (
     complete_topics,
 )
 from kretain.completion.quick import QuickCommand
-from kretain.errors import UsageError
-from kretain.options.common import Common, OutputOption, argument, command, new_app, option
+from kretain.errors import UsageError, warn
+from kretain.options.common import Common, OutputOption, argument, command, new_app, now_ms, option
 from kretain.options.rules import RuleFlags
 
+if TYPE_CHECKING:
+    from retention_cli.policy.model import Policy
+    from retention_cli.state.policy_topic import Changed
+
+_MINIMUM: Final = "log.retention.min.timestamp"
 app = new_app("Write, check and show the policy; change live settings; print the schema.")
 
 
@@ -160,7 +167,6 @@ def set_(
       kretain policy set orders retention.ms=7d unconsumed=hold -p policy.yaml --context prod
     """
     from kretain.config import resolve
-    from kretain.flows.live import read_pairs, warn_of
     from kretain.render.setup import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC, check_settings, check_topic, merged
@@ -168,7 +174,7 @@ def set_(
     from retention_cli.state.policy_topic import change
 
     check_topic(topic)
-    new = read_pairs(settings)
+    new = _read_pairs(settings)
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy))
     check_settings(policy, topic, new)
@@ -177,7 +183,7 @@ def set_(
         done = change(reader, writer, policy, topic, lambda before: merged(before, new), dry_run=dry_run)
     print_changed(done, output)
     if not common.quiet:
-        warn_of(done, new, policy, there=there)
+        _warn_of(done, new, policy, there=there)
 
 
 @command(app)
@@ -263,3 +269,41 @@ def _path(path: Path | None) -> Path:
     if path is None:
         raise UsageError("there is no policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
     return path
+
+
+def _read_pairs(pairs: list[str]) -> dict[str, Any]:
+    """Return KEY=VALUE pairs with values as JSON types: numbers, true or false where they parse as such, else text.
+
+    Raises:
+        UsageError: a pair has no =, or a key is given twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{pair!r} is not KEY=VALUE")
+        if key in found:
+            raise UsageError(f"{key} is given twice")
+        found[key] = _scalar(text)
+    return found
+
+
+def _scalar(text: str) -> Any:
+    if re.fullmatch(r"-?[0-9]{1,30}", text):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _warn_of(done: Changed, new: Mapping[str, Any], policy: Policy, *, there: bool) -> None:
+    """Warn about settings that may not have the intended effect."""
+    from retention_cli.policy.live import check_value
+
+    for text in done.corrected:
+        warn(f"replaced: {text}")
+    if not there:
+        warn(f"the cluster has no topic {done.topic}, or this user lacks DESCRIBE on it")
+    settings = policy.settings_for(done.topic)
+    if _MINIMUM in new and settings is not None and not settings.allow_empty:
+        minimum = check_value(_MINIMUM, new[_MINIMUM])
+        if minimum > now_ms():
+            warn(f"{_MINIMUM} lies in the future: until then it holds, unless the policy file says allow.empty: true")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from kretain.errors import Exit, UsageError, warn, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import InventoryOption, check_one
-from kretain.flows.notices import notified
 from kretain.flows.plans import named_alone, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
 from kretain.flows.trims import (
@@ -15,6 +14,7 @@ from kretain.flows.trims import (
     confirm_trim,
     exit_codes,
     note_deeds,
+    notified,
     unapproved,
     waited,
     warn_of_earlier_run,
@@ -23,9 +23,9 @@ from kretain.flows.trims import (
 )
 from kretain.options import rules
 from kretain.options.common import Common, now_ms, single_command
+from kretain.options.plans import TrimFlags
 from kretain.options.rules import PartedTopics, RuleFlags
 from kretain.options.spark import SparkFlags
-from kretain.options.trim import TrimFlags
 
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason

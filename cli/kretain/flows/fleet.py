@@ -1,7 +1,9 @@
-"""Select several clusters on the command line (``--fleet FILE``, or a ``--context`` that is a glob), and plan them."""
+"""Several clusters (``--fleet FILE``, or a ``--context`` that is a glob): select them, plan them, look at each."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -11,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.completion.complete import complete_clusters
 from kretain.error_codes import code_of
-from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, warn, worst
+from kretain.errors import Exit, UsageError, as_engine_error, exit_code_for, lines_of, of_many, tell_error, warn, worst
 from kretain.flows.notes import once_a_day
 from kretain.flows.plans import save_plan, signed
 from kretain.flows.spark import SharedSpark, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Chosen, Common, OptionGroup, now_ms, option
-from kretain.options.plan import PlanFlags
+from kretain.options.plans import PlanFlags
 from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:  # importing these is slow, and --help must be fast
@@ -250,3 +252,42 @@ def plan_fleet(
         Exit.ON_HOLD if flags.fail_on_hold and totals.hold else Exit.DONE,
         Exit.HAS_CHANGES if flags.detailed_exitcode and totals.trim else Exit.DONE,
     )
+
+
+Command = Callable[..., Exit | None]
+
+
+def each_cluster(function: Command) -> Command:
+    """Return a command that also takes several clusters: it is run for one after the other, and prints one result.
+
+    A cluster that fails is reported, and the others continue.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    flags = inspect.Parameter("clusters", inspect.Parameter.KEYWORD_ONLY, annotation=FleetFlags)
+
+    @functools.wraps(function)
+    def run(common: Common, *, clusters: FleetFlags, **values: Any) -> Exit | None:
+        several = selected(common, clusters)
+        if several is None:
+            return function(common, **values)
+        if clusters.cluster is not None:
+            return function(replace(common, chosen=several.clusters[clusters.cluster]), **values)
+        from kretain.render.output import by_cluster
+
+        codes = []
+        with by_cluster(values["output"]) as of:
+            for name, chosen in several.clusters.items():
+                try:
+                    with of(name):
+                        codes.append(function(replace(common, chosen=chosen), **values) or Exit.DONE)
+                except Exception as error:
+                    known = as_engine_error(error)
+                    if exit_code_for(known) is Exit.USAGE:
+                        raise
+                    codes.append(exit_code_for(known))
+                    tell_error(codes[-1], code_of(known), [f"{name}: {line}" for line in lines_of(known)])
+        return of_many(codes)
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+    run.__signature__ = signature.replace(parameters=[*parameters, flags])  # type: ignore[attr-defined]
+    return run

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
-from kretain.flows.notices import notified
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import (
     code_of,
     confirm_trim,
     exit_codes,
     note_deeds,
+    notified,
     warn_of_earlier_run,
     warn_of_log,
     within_limits,
 )
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
-from kretain.options.trim import TrimFlags
+from kretain.options.plans import TrimFlags
 
 if TYPE_CHECKING:
     from retention_cli.engines.fleet.plan import Failure

@@ -1,8 +1,8 @@
-"""Make, save and read the plan of one cluster: what ``kretain plan``, ``kretain trim`` and the Python API share."""
+"""Make, save and read the plan of one cluster, and forecast it: what the commands and the Python API share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.progress import Progress
     from retention_cli.engines.fleet.plan import FleetPlan
+    from retention_cli.forecast.steady import Terms
+    from retention_cli.forecast.value import Forecast
     from retention_cli.plan.make import PlanInputs, Planner
     from retention_cli.plan.value import Plan
     from retention_cli.policy.selection import Selection
@@ -124,3 +126,24 @@ def read_saved(path: Path, cluster: str | None) -> Plan:
     from retention_cli.plan.parquet import read_plan
 
     return read_plan(path)
+
+
+def forecasts(
+    settings: Resolved, reader: ClusterReader, chosen: Sequence[Selection], terms: Terms, progress: Progress
+) -> list[Forecast]:
+    """Return a forecast per selection. Groups that stood before count by the first one's ledger."""
+    from retention_cli.forecast.reading import groups_before, read_forecast
+
+    stood = groups_before(settings.memories(reader, chosen[0].policy.state), reader.metadata([]).cluster_id)
+    return [
+        read_forecast(
+            reader,
+            selection,
+            terms,
+            memories=settings.memories(reader, selection.policy.state),
+            before=stood,
+            state_dir=settings.state_dir,
+            progress=progress,
+        )
+        for selection in chosen
+    ]

@@ -1,15 +1,17 @@
-"""Code that trims of one cluster and of a fleet share: the question, the clock and the exit code."""
+"""Code that trims of one cluster and of a fleet share: the question, notices, the clock and the exit code."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, tell, warn, worst
+from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, tell, warn, worst
 from kretain.options.common import now_ms
+from retention_cli.core.errors import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from retention_cli.plan.value import Plan
     from retention_cli.policy.model import Policy
     from retention_cli.policy.selection import Selection
+    from retention_cli.policy.urls import NotifyRules
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
 
@@ -210,3 +213,29 @@ def waited(
     topics = sorted({row.topic for row in report.rows if row.outcome == "trimmed"})
     delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, with some delay
     return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress, delay_s=delay_s)
+
+
+@contextlib.contextmanager
+def notified(rules: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callable[[TrimReport], None]]:
+    """Yield what posts a report; post an error that ends the block. ``name`` is the cluster's.
+
+    A dry run posts nothing, nor does a trim that the user did not confirm. The process's end waits for the posts.
+    """
+    from retention_cli.watch.notify import Notice, Notifier, of_report
+
+    if dry_run or not rules.url:
+        yield lambda _report: None
+        return
+    notifier = Notifier(name, lambda text: warn(f"{text}"))
+    atexit.register(notifier.close)
+
+    def note(report: TrimReport) -> None:
+        for notice in of_report(report):
+            notifier.post(rules, notice)
+
+    try:
+        yield note
+    except Exception as error:
+        if not isinstance(error, RefusedError):
+            notifier.post(rules, Notice("refused" if isinstance(error, Refusal) else "failed", line_of(error)))
+        raise

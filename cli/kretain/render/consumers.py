@@ -21,6 +21,8 @@ from kretain.render.output import (
     reasons,
     show,
     size,
+    some_of,
+    that_matter_most,
 )
 from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.core.printable import name_in_text
@@ -182,11 +184,9 @@ def _timestamp(ms: int | None) -> str | None:
 
 def _shortened(rows: Sequence[Row], by: str, what: str, *, every_row: bool) -> Any:
     """Return the rows, or, of many, those that are furthest behind; say so. Equal ones keep their order."""
-    if every_row or len(rows) <= SHOWN:
-        return rows
-    yield f"The {MOST} of {len(rows):,} {what} (all: --all, or -o csv):"
-    yield BLANK
-    return sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
+    shown = rows if every_row or len(rows) <= SHOWN else sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
+    yield from that_matter_most(shown, rows, what)
+    return shown
 
 
 def _unknown(floors: Sequence[Row]) -> list[Part]:
@@ -424,6 +424,5 @@ def holding(held: Held) -> str:
     """Return a group's name, and where it holds."""
     if not held.topics:
         return f"{name_in_text(held.name)}, which holds nothing"
-    more = f" and {count(len(held.topics) - NAMED_TOPICS, 'more topic')}" if len(held.topics) > NAMED_TOPICS else ""
-    topics = f"{', '.join(held.topics[:NAMED_TOPICS])}{more}"
+    topics = some_of(held.topics, NAMED_TOPICS, "topic")
     return f"{name_in_text(held.name)}, on {count(held.partitions, 'partition')} of {topics}"

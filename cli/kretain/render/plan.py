@@ -24,7 +24,10 @@ from kretain.render.output import (
     reasons,
     show,
     size,
+    some_of,
+    that_matter_most,
 )
+from retention_cli.advise.facts import exact
 from retention_cli.core.model import Decision
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count, format_age, format_duration, format_time
@@ -91,7 +94,7 @@ def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
         return
     if len(rows) > SHOWN and not every_row:
         rows = [one for one in most_important(plan.decisions, MOST) if one.action in ("trim", "hold")]
-        yield from matter_most(len(rows), plan.totals.trim + plan.totals.hold)
+        yield from that_matter_most(rows, plan.totals.trim + plan.totals.hold, "partitions that matter most")
     yield Table(
         (
             Column("partition"),
@@ -121,11 +124,6 @@ def _table(plan: Plan, *, every_row: bool) -> Iterator[Part]:
 
 def _why(title: str, rows: Iterable[Decision], style: str | None = None) -> Iterable[Part]:
     return reasons(title, ((one.tp, one.reasons) for one in rows), style)
-
-
-def matter_most(shown: int, of: int) -> tuple[str, Line]:
-    """Return the lines over a table that has only the partitions that matter most."""
-    return f"The {shown} of {of:,} partitions that matter most (all: --all, or -o csv):", BLANK
 
 
 def paragraphs(lines: Iterable[Line | None]) -> list[Line]:
@@ -173,11 +171,9 @@ def _totals(plan: Plan, is_new: Callable[[str], bool]) -> list[Line | None]:
 
 
 def _unread(plan: Plan) -> str:
-    unread = plan.totals.unconsumed
     by_group = sorted(plan.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group[:5])
-    more = f" and {len(by_group) - 5} more" if len(by_group) > 5 else ""
-    return _read_by(unread, f": {named}{more}" if named else "")
+    named = some_of([f"{name_in_text(name.removeprefix('group:'))} {amount:,}" for name, amount in by_group], 5)
+    return _read_by(plan.totals.unconsumed, f": {named}" if named else "")
 
 
 def _read_by(unread: int, named: str = "") -> str:
@@ -196,17 +192,16 @@ def rules_off(plans: Iterable[Plan]) -> Line | None:
         f"{name} {_typed(name, given[name])}" for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given
     )
     files = list(dict.fromkeys(one.policy_source for one in chosen))
-    named = ", ".join(files[:3]) + (f" and {len(files) - 3:,} more" if len(files) > 3 else "")
     whose = "its" if len(files) == 1 else "their"
-    off = f"The rules of {named} are off for this run; {whose} guards, holds and limits stay."
+    off = f"The rules of {some_of(files, 3)} are off for this run; {whose} guards, holds and limits stay."
     return Line(f"One-off rules: {flags}. {off}")
 
 
 def _typed(name: str, value: int | str) -> str:
     """Return a flag's value as it may have been typed: ``7d``."""
-    if name == "--before" and isinstance(value, int):
-        return format_time(value)
-    return format_duration(value).replace(",", "").replace(" ", "") if isinstance(value, int) else value
+    if isinstance(value, str):
+        return value
+    return format_time(value) if name == "--before" else exact(value)
 
 
 def given_back(space: Space | None) -> str:

@@ -23,8 +23,10 @@ from kretain.render.output import (
     reasons,
     show,
     size,
+    some_of,
+    that_matter_most,
 )
-from kretain.render.plan import failed, matter_most
+from kretain.render.plan import failed
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count
@@ -56,13 +58,13 @@ def print_report(report: TrimReport, output: str, *, every_row: bool) -> None:
 
 def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
     rows: Sequence[TrimRow] = report.rows
-    if shortened := len(rows) > SHOWN and not every_row:
+    if len(rows) > SHOWN and not every_row:
         loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
         rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
     counts: dict[str, int] = {name: report.count(name) for name in _LOUDEST}
     logged = counts["trimmed"] or counts["failed"] or counts["unverified"]  # a dry run is not in the audit log
     return [
-        *(matter_most(len(rows), len(report.rows)) if shortened else ()),
+        *that_matter_most(rows, report.rows, "partitions that matter most"),
         Table(
             (
                 Column("partition"),
@@ -130,15 +132,9 @@ def question(asked: Plan) -> str:
     ]
     return (
         f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of "
-        f"{_named(topics, 'more topic')} in cluster {asked.cluster_id} ({asked.bootstrap})?"
-        f"{_unread(totals.unconsumed, _named(readers, 'more consumer'))} This can't be undone."
+        f"{some_of(topics, ASKED_BY_NAME, 'topic')} in cluster {asked.cluster_id} ({asked.bootstrap})?"
+        f"{_unread(totals.unconsumed, some_of(readers, ASKED_BY_NAME, 'consumer'))} This can't be undone."
     )
-
-
-def _named(names: Sequence[str], more: str) -> str:
-    """Return a few names, and how many more there are."""
-    left = len(names) - ASKED_BY_NAME
-    return ", ".join(names[:ASKED_BY_NAME]) + (f" and {count(left, more)}" if left > 0 else "")
 
 
 def _unread(records: int, readers: str = "") -> str:

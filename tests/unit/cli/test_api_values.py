@@ -11,8 +11,7 @@ import pytest
 
 import kretain
 from kretain.api.errors import ErrorCode, translated
-from kretain.api.results import Result
-from kretain.api.values import Origin, plan_value
+from kretain.api.values import Origin, Result, plan_value
 from kretain.error_codes import CODES
 from retention_cli import __version__
 from retention_cli.audit.lock import LockedError

@@ -20,9 +20,8 @@ from kretain.flows import fleet_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common
-from kretain.options.plan import PlanFlags
+from kretain.options.plans import PlanFlags, TrimFlags
 from kretain.options.spark import SparkFlags
-from kretain.options.trim import TrimFlags
 from kretain.render.trim import fleet_question, fleet_share
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError

@@ -16,7 +16,6 @@ from typing import Any, get_args
 import pytest
 from rich.console import Console
 
-from kretain.api.notebook import plan_html
 from kretain.api.values import Origin as PlanOrigin
 from kretain.api.values import plan_value
 from kretain.options.common import Common, Output, PlanOutput
@@ -276,7 +275,7 @@ def test_pages_and_the_notebook_show_what_their_golden_files_have(tmp_path: Path
         alone, runs = made(Plan, seed), made(list[Run], seed)
         parts += [
             plan_page(alone, disks_seen, ["a note"], (), "prod"),
-            plan_html(plan_value(PlanOrigin(alone, None, None))),
+            plan_value(PlanOrigin(alone, None, None))._repr_html_(),
         ]
         saved = tmp_path / f"{seed}.json"
         saved.write_text(

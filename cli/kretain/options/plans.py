@@ -1,4 +1,4 @@
-"""The options of ``kretain trim`` that say how a plan is carried out."""
+"""The options of ``kretain plan`` and ``trim`` that say what becomes of a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 from kretain.flows.inventory import Inventories
-from kretain.options.common import COMMON, AllPartitions, OptionGroup, OutputOption, duration_ms, option
+from kretain.options.common import (
+    COMMON,
+    AllPartitions,
+    OptionGroup,
+    OutputOption,
+    PlanOutputOption,
+    duration_ms,
+    option,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +73,32 @@ class TrimFlags(OptionGroup):
     inventory: Inventories = None
     output: OutputOption = "table"
     all_rows: AllPartitions = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFlags(OptionGroup):
+    """How to make a plan, where to save it, and how to print it."""
+
+    out: Annotated[
+        Path | None,
+        option(
+            "--out",
+            of="plan",
+            metavar="FILE",
+            help="Save the plan (.json or .parquet) for trim --plan.",
+        ),
+    ] = None
+    key: Annotated[
+        Path | None,
+        option("--key", metavar="FILE", help="Sign the plan as its requester, with this private key."),
+    ] = None
+    evidence: Annotated[
+        bool, option("--evidence", of="plan", help="Record what it is based on, for replay, explain --run and verify.")
+    ] = False
+    inventory: Inventories = None
+    output: PlanOutputOption = "table"
+    all_rows: AllPartitions = False
+    detailed_exitcode: Annotated[
+        bool, option("--detailed-exitcode", help="Exit with 3 if there is something to trim.")
+    ] = False
+    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions are on hold.")] = False
