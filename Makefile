@@ -47,7 +47,7 @@ check: $(VENV)/.dev  ## lint, types, English, and that nothing generated is out 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m kretain.completion.generated --check
+	$(BIN)/python tools/generated.py --check
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/pictures.py --check
 
@@ -65,7 +65,7 @@ dist: $(VENV)/.dev  ## the wheel and the source package, into dist/
 	$(BIN)/python -m build --outdir dist .
 
 generated: $(VENV)/.dev  ## write completions/, man/, docs/commands.md, docs/reasons.md and docs/images/
-	$(BIN)/python -m kretain.completion.generated
+	$(BIN)/python tools/generated.py
 	$(BIN)/python tools/pictures.py
 
 clean:  ## remove .venv, the site and caches

@@ -1,1 +1,1 @@
-"""Shell completion and the overview, generated from the commands themselves."""
+"""Shell completion and the overview."""

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from kretain import config
 from kretain.app import app
-from kretain.completion.generated import COMPLETIONS
 from retention_cli.audit.log import AuditLog
 from retention_cli.policy.schema import LIVE_KEYS
 from tests.support.audit_logs import BEGUN
 from tests.support.world import run_cli
+from tools.generated import COMPLETIONS
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,6 +1,6 @@
 """The generated files: ``completions/``, ``man/``, ``docs/commands.md`` and ``docs/reasons.md``.
 
-``python -m kretain.completion.generated`` writes them; ``--check`` only reports which are out of date.
+``python tools/generated.py`` writes them; ``--check`` only reports which are out of date.
 """
 
 from __future__ import annotations
