@@ -18,7 +18,7 @@ from kretain.errors import line_of
 from kretain.flows.inventory import InventoryOption
 from kretain.flows.plans import forecasts, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, planner
-from kretain.flows.trims import exit_codes
+from kretain.flows.trims import exit_codes, todays_rules
 from kretain.options import rules
 from kretain.options.common import Common, now_ms
 from kretain.options.spark import SparkFlags
@@ -42,7 +42,7 @@ from retention_cli.reports.offsets import read_positions
 from retention_cli.state.memories import Memories
 from retention_cli.trim.history import Choice, find_run, read_history, select
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
+from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
 Duration = str | int | dt.timedelta
 """``"3d"``, milliseconds, or a timedelta."""
@@ -208,10 +208,7 @@ class Cluster:
         if origin.rules is not None and not topics and not given.any_rule:
             given = origin.rules
         with self._opened():
-            if origin.made.flags and not given.any_rule:  # reported before "there is no policy"
-                check_saved(origin.made, Selection(rules.flags_alone(given)), now_ms(), age_ms)
-            today = self._selection(given)
-            check_saved(origin.made, today, now_ms(), age_ms)
+            today = todays_rules(origin.made, given, partial(self._selection, given), age_ms)
             check_cluster(origin.made, self._reader.metadata([]).cluster_id)
             files = InventoryOption([Path(one) for one in inventory] or None, today.policy, whole=True)
             sent: list[TrimReport] = []

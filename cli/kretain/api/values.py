@@ -403,7 +403,7 @@ class Result(Sequence[Row]):
             KretainError: pandas is not installed.
         """
         with translated():
-            frames = pandas()
+            frames = part("pandas", "pandas")
         frame = frames.DataFrame(list(map(dict, self._rows)), dtype=object)
         whole = [name for name in frame if {*map(type, frame[name])} - {type(None)} == {int}]
         return frame.astype(dict.fromkeys(whole, "Int64"))

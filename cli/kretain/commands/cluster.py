@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kretain.errors import Exit, tell_error
 from kretain.options.common import Common, OutputOption, command, new_app, option
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from retention_cli.state.own_topics import Initialized
 
 app = new_app("Create kretain's own topics in a cluster.")
 
@@ -65,7 +60,8 @@ def init(
         cluster_id, bootstrap = reader.metadata([]).cluster_id, reader.settings.bootstrap
         own = (*OWN_TOPICS, PROTECTED_TOPIC) if protect else OWN_TOPICS
         topics = list(initialize(reader, None, replication_factor, own))
-        if not dry_run and (missing := _missing(topics)):
+        missing = [one.topic for one in topics if one.outcome == "missing"]
+        if missing and not dry_run:
             must_confirm(
                 lambda: f"Create {' and '.join(missing)} in cluster {cluster_id} ({bootstrap})?",
                 "create topics, or --dry-run to look",
@@ -79,7 +75,3 @@ def init(
     for problem in problems:
         tell_error(Exit.FAILED, "failed", problem)
     return Exit.FAILED if problems else Exit.DONE
-
-
-def _missing(topics: Sequence[Initialized]) -> list[str]:
-    return [one.topic for one in topics if one.outcome == "missing"]

@@ -15,6 +15,7 @@ from kretain.flows.trims import (
     exit_codes,
     note_deeds,
     notified,
+    todays_rules,
     unapproved,
     waited,
     warn_of_earlier_run,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from retention_cli.core.model import Reason
     from retention_cli.plan.approval import Offered
     from retention_cli.plan.value import Plan
+    from retention_cli.policy.selection import Selection
 
 
 @single_command
@@ -57,9 +59,8 @@ def trim(
     """
     from kretain.render.trim import print_report
     from retention_cli.plan.approval import offered
-    from retention_cli.policy.selection import Selection
     from retention_cli.trim.narrow import asked_for
-    from retention_cli.trim.run import TrimJob, carry_out, check_cluster, check_saved, shipped
+    from retention_cli.trim.run import TrimJob, carry_out, check_cluster, shipped
 
     if how.wait and how.dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
@@ -80,15 +81,11 @@ def trim(
     if how.plan is not None:
         saved = read_saved(how.plan, clusters.cluster)
         shown = offered(saved, source, how.approval, how.max_age)
-        if saved.flags and not one_off.any_rule:
-            check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), how.max_age)
 
     def selection() -> Selection:
         return rules.selection(settings.policy, named.topics, one_off, named.partitions)
 
-    today = selection()
-    if saved is not None:
-        check_saved(saved, today, now_ms(), how.max_age)
+    today = selection() if saved is None else todays_rules(saved, one_off, selection, how.max_age)
     given = InventoryOption(how.inventory, today.policy, whole=not how.dry_run)
     engine = planner(shared, given)
     noted = notified(today.policy.notify, settings.name, dry_run=how.dry_run)

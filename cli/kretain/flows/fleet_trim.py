@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kretain.errors import Exit, RefusedError, line_of, of_many, warn
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures, tell_notes
@@ -17,6 +18,7 @@ from kretain.flows.trims import (
     exit_codes,
     note_deeds,
     notified,
+    todays_rules,
     warn_of_earlier_run,
     warn_of_log,
     within_limits,
@@ -208,8 +210,9 @@ def _fresh(fleet: Fleet, members: list[Member], how: FleetTrim) -> FleetPlans:
 
     made = planned(fleet, members, now_ms(), how.spark, quiet=how.common.quiet)
     tell_notes({} if how.common.quiet else made.plans)
-    plans = {name: _giver(plan) for name, plan in made.plans.items()}
-    return FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, "table", every_row=False))
+    plans = made.plans
+    given: dict[str, Callable[[], Plan]] = {name: partial(plans.__getitem__, name) for name in plans}
+    return FleetPlans(given, made.failures, lambda: print_fleet_plan(made, "table", every_row=False))
 
 
 def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:
@@ -222,25 +225,13 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
     from kretain.render.plan import print_saved_fleet
     from retention_cli.engines.fleet.plan import Failure
     from retention_cli.engines.fleet.saved import read_fleet
-    from retention_cli.policy.selection import Selection
-    from retention_cli.trim.run import check_saved
 
     saved = read_fleet(path)
     for name in (*saved.plans, *saved.failures):
         if name not in fleet.clusters:
             raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
     for name, give in saved.plans.items():
-        plan = give()
-        alone = plan.flags and not one_off.any_rule  # reported before "there is no policy"
-        selection: Any = (
-            Selection(rules.flags_alone(one_off), ())
-            if alone
-            else rules.selection(fleet.clusters[name].policy, topics, one_off)
-        )
-        check_saved(plan, selection, now_ms(), max_age_ms)
+        select = partial(rules.selection, fleet.clusters[name].policy, topics, one_off)
+        todays_rules(give(), one_off, select, max_age_ms)
     failures = {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()}
     return FleetPlans(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
-
-
-def _giver(plan: Plan) -> Callable[[], Plan]:
-    return lambda: plan

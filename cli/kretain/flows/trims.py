@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, tell, warn, worst
+from kretain.options import rules
 from kretain.options.common import now_ms
 from retention_cli.core.errors import Refusal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from retention_cli.plan.value import Plan
     from retention_cli.policy.model import Policy
     from retention_cli.policy.selection import Selection
+    from retention_cli.policy.settings import OneOff
     from retention_cli.policy.urls import NotifyRules
     from retention_cli.trim.report import TrimReport
     from retention_cli.trim.run import ExitCodeFor
@@ -47,6 +49,23 @@ def exit_codes(*, fail_on_hold: bool = False) -> ExitCodeFor:
         return int(code_of(result, fail_on_hold=fail_on_hold))
 
     return code_for
+
+
+def todays_rules(saved: Plan, one_off: OneOff, select: Callable[[], Selection], max_age_ms: int) -> Selection:
+    """Return the rules to carry a saved plan out by: those that are selected today, if the plan was made with them.
+
+    Raises:
+        PlanRefusedError: the plan is too old, or was made with other one-off rules. Reported before any other error.
+        UsageError, PolicyError: there is no policy, or it is invalid.
+    """
+    from retention_cli.policy.selection import Selection
+    from retention_cli.trim.run import check_saved
+
+    if saved.flags and not one_off.any_rule:
+        check_saved(saved, Selection(rules.flags_alone(one_off)), now_ms(), max_age_ms)
+    today = select()
+    check_saved(saved, today, now_ms(), max_age_ms)
+    return today
 
 
 def within_limits(state_dir: Path, asked: Plan, policy: Policy, whole: Plan, shown: Offered | None) -> None:
@@ -216,14 +235,14 @@ def waited(
 
 
 @contextlib.contextmanager
-def notified(rules: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callable[[TrimReport], None]]:
+def notified(notify: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callable[[TrimReport], None]]:
     """Yield what posts a report; post an error that ends the block. ``name`` is the cluster's.
 
     A dry run posts nothing, nor does a trim that the user did not confirm. The process's end waits for the posts.
     """
     from retention_cli.watch.notify import Notice, Notifier, of_report
 
-    if dry_run or not rules.url:
+    if dry_run or not notify.url:
         yield lambda _report: None
         return
     notifier = Notifier(name, lambda text: warn(f"{text}"))
@@ -231,11 +250,11 @@ def notified(rules: NotifyRules, name: str, *, dry_run: bool) -> Iterator[Callab
 
     def note(report: TrimReport) -> None:
         for notice in of_report(report):
-            notifier.post(rules, notice)
+            notifier.post(notify, notice)
 
     try:
         yield note
     except Exception as error:
         if not isinstance(error, RefusedError):
-            notifier.post(rules, Notice("refused" if isinstance(error, Refusal) else "failed", line_of(error)))
+            notifier.post(notify, Notice("refused" if isinstance(error, Refusal) else "failed", line_of(error)))
         raise

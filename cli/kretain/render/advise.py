@@ -322,23 +322,18 @@ def _traffic(topic: TopicState) -> dict[str, Any]:
     """Return the topic's sums; null if a partition's part is unknown."""
     keys = ("records_per_hour", "bytes_per_hour", "records_last_hour", "records_last_day", "bytes")
     measured = [_measured(one) for one in topic.partitions]
-    return {key: _sum(one[key] for one in measured) for key in keys}
-
-
-def _sum(values: Iterable[Any]) -> float | None:
-    found = list(values)
-    return None if any(isinstance(one, Unknown) for one in found) else _rounded(sum(found))
+    found: dict[str, Any] = {key: [known(one[key]) for one in measured] for key in keys}
+    return {key: None if None in values else _rounded(sum(values)) for key, values in found.items()}
 
 
 def _measured(one: PartitionState) -> dict[str, Any]:
     """Return a partition's traffic; unknown rates stay unknown."""
-    hour, day = one.last_hour, one.last_day
     return {
         "bytes": one.size_bytes,
         "records_per_hour": one.records_per_hour,
         "bytes_per_hour": one.bytes_per_hour,
-        "records_last_hour": hour if isinstance(hour, Unknown) else hour.records,
-        "records_last_day": day if isinstance(day, Unknown) else day.records,
+        "records_last_hour": one.last_hour if isinstance(one.last_hour, Unknown) else one.last_hour.records,
+        "records_last_day": one.last_day if isinstance(one.last_day, Unknown) else one.last_day.records,
     }
 
 

@@ -348,7 +348,7 @@ def _ledger(view: LedgerView) -> list[Part]:
                     _sample(one.newest),
                     "—" if one.event_max is None else format_time(one.event_max.time_ms),
                     "" if one.scanned_to is None else f"{one.scanned_to:,} ({one.source})",
-                    ", ".join(map(_named, one.groups)),
+                    ", ".join(f"{seen.group} {seen.offset:,}{_gone(seen)}" for seen in one.groups),
                 )
                 for one in view.partitions
             ],
@@ -360,10 +360,6 @@ def _ledger(view: LedgerView) -> list[Part]:
 
 def _sample(one: Sample | None) -> str:
     return "—" if one is None else f"{moment(one.wall_ms)} {one.high_watermark:,}"
-
-
-def _named(seen: Seen) -> str:
-    return f"{seen.group} {seen.offset:,}{_gone(seen)}"
 
 
 def _gone(seen: Seen) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, Final
 
 from kretain.render.output import Column, Line, Table, cluster_head, reason_line, show, size
@@ -24,7 +25,7 @@ def print_protection(made: Protection, output: str) -> None:
     rows = [_as_json(row) for row in made.rows]
     show(
         output,
-        cluster_head(FORMAT, made.cluster_id, made.bootstrap) | {"notes": [_reason(one) for one in made.notes]},
+        cluster_head(FORMAT, made.cluster_id, made.bootstrap) | {"notes": [*map(asdict, made.notes)]},
         "settings",
         rows,
         lambda: [
@@ -43,7 +44,12 @@ def print_protection(made: Protection, output: str) -> None:
                 ["bold red" if row.outcome == "failed" else _STYLES.get(row.decision.action) for row in made.rows],
             ),
             Line(f"{count(len(made.changes), 'change')}, {count(made.raised, 'raised setting')}.", "bold"),
-            *(reason_line(Reason("protect", _said(row))) for row in made.rows if row.problem is not None),
+            *(
+                reason_line(Reason("protect", f"{one.topic}: {one.setting} was not changed: {row.problem}"))
+                for row in made.rows
+                for one in (row.decision,)
+                if row.problem is not None
+            ),
             *(
                 reason_line(Reason(one.code, f"{row.decision.topic}: {one.text}"))
                 for row in made.rows
@@ -90,14 +96,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     return one.topic, one.setting, one.group or "", left, shown(one.setting, one.old), changed, more, action or ""
 
 
-def _said(row: Row) -> str:
-    return f"{row.decision.topic}: {row.decision.setting} was not changed: {row.problem}"
-
-
-def _reason(one: Reason) -> dict[str, str]:
-    return {"code": one.code, "text": one.text}
-
-
 def _as_json(row: Row) -> dict[str, Any]:
     one = row.decision
     return {
@@ -106,5 +104,5 @@ def _as_json(row: Row) -> dict[str, Any]:
         **{name: getattr(one, name) for name in COLUMNS[1:10]},
         "outcome": row.outcome,
         "problem": row.problem,
-        "reasons": [_reason(reason) for reason in one.reasons],
+        "reasons": [*map(asdict, one.reasons)],
     }
