@@ -128,27 +128,23 @@ class _Guide:
         self._step(
             "Where consumers stand",
             "The floor is the smallest committed offset that counts. Every group has read the records below it.",
+            "offsets",
         )
-        self._kretain("offsets")
         self._say(
             "The floor of weather-2 is unknown: forecast reads the topic, but has no commit on that partition. Unknown "
             "means hold. The message says what to do about it."
         )
-        self._step("The plan", "What kretain may trim, per partition. A plan changes nothing.")
-        self._kretain("plan")
-        self._step(
-            "Why no further?", "One partition's log: kretain would trim the shaded part, and keep the solid part."
-        )
-        self._kretain("explain", "flights:0")
-        self._step("The rehearsal", "Everything that a trim does, except the deletes.")
-        self._kretain("trim", "--dry-run")
+        self._step("The plan", "What kretain may trim, per partition. A plan changes nothing.", "plan")
+        shaded = "One partition's log: kretain would trim the shaded part, and keep the solid part."
+        self._step("Why no further?", shaded, "explain", "flights:0")
+        self._step("The rehearsal", "Everything that a trim does, except the deletes.", "trim", "--dry-run")
         if not self._trim():
-            self._step("What is left", "You answered no, so nothing was trimmed. Every log still starts at 0.")
-            self._kretain("offsets")
+            no = "You answered no, so nothing was trimmed. Every log still starts at 0."
+            self._step("What is left", no, "offsets")
         else:
             self._say("kretain decided each partition again before its request, and read the new log start back.")
-            self._step("What is left", "What delays and archive have not read yet, and the partition that was on hold:")
-            self._kretain("offsets")
+            left = "What delays and archive have not read yet, and the partition that was on hold:"
+            self._step("What is left", left, "offsets")
             self._say("A second plan finds nothing more to trim.")
             self._kretain("plan")
             self._say("The audit log has the run.")
@@ -162,18 +158,20 @@ class _Guide:
             self._step(
                 "The trim",
                 "Without a terminal kretain cannot ask. This cluster is the demo's own, so the tour passes --yes.",
+                *("trim", "--yes"),
             )
-            self._kretain("trim", "--yes")
             return True
         self._step("The trim", "kretain shows the plan and asks first. You may answer no.")
         return self._kretain("trim", may=(Exit.DONE, Exit.REFUSED)) == Exit.DONE
 
-    def _step(self, title: str, text: str) -> None:
+    def _step(self, title: str, text: str, *command: str) -> None:
         self._wait()
         self._steps += 1
         print("\n")
         self._emphasize(f"{self._steps}. {title}", "bold")
         self._say(text)
+        if command:
+            self._kretain(*command)
 
     def _wait(self) -> None:
         """Let the reader read: wait for Enter between steps, in a terminal. At the end of input it waits no more."""

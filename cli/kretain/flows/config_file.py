@@ -60,13 +60,12 @@ def add_context(name: str, entry: Mapping[str, Any], *, dry_run: bool = False) -
     node = _contexts(lines)
     if node is None:
         lines.append("contexts:")
-    elif not node.value:
-        number = node.start_mark.line
-        lines[number] = re.sub(r" *\{\s*\}", "", lines[number])
-    at, indent = len(lines), 2
-    if node is not None:
-        at = _end(node) if node.value else node.start_mark.line + 1
-        indent = node.value[0][0].start_mark.column if node.value else 2
+        node = _contexts(lines)
+    if node.value:
+        at, indent = _end(node), node.value[0][0].start_mark.column
+    else:
+        at, indent = node.start_mark.line + 1, 2
+        lines[at - 1] = re.sub(r" *\{\s*\}", "", lines[at - 1])
     block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True, width=1 << 20)
     lines[at:at] = [" " * indent + line for line in block.splitlines()]
     if not there:

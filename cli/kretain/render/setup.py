@@ -101,19 +101,17 @@ def print_own_topics(cluster_id: str, bootstrap: str, topics: Sequence[Initializ
 
 def print_contexts(path: Path, contexts: Mapping[str, Mapping[str, Any]], default: str | None, output: str) -> None:
     """Print a row per context. Secrets are masked."""
-    rows: list[dict[str, Any]] = []
-    for name, entry in contexts.items():
-        bootstrap = entry.get("bootstrap-server") or (entry.get("settings") or {}).get("bootstrap.servers")
-        policy = entry.get("policy")
-        rows.append(
-            {
-                "context": name,
-                "default": name == default,
-                "bootstrap_server": None if bootstrap is None else masked("bootstrap.servers", str(bootstrap)),
-                "policy": None if policy is None else str(policy),
-                "confirm": entry.get("confirm"),
-            }
-        )
+    rows = [
+        {
+            "context": name,
+            "default": name == default,
+            "bootstrap_server": None if bootstrap is None else masked("bootstrap.servers", str(bootstrap)),
+            "policy": None if entry.get("policy") is None else str(entry["policy"]),
+            "confirm": entry.get("confirm"),
+        }
+        for name, entry in contexts.items()
+        for bootstrap in (entry.get("bootstrap-server") or (entry.get("settings") or {}).get("bootstrap.servers"),)
+    ]
     people = [
         Table(
             (Column("context", whole=True), Column("bootstrap server"), Column("policy"), Column("confirm")),
@@ -144,9 +142,8 @@ def print_context(path: Path, name: str, entry: Mapping[str, Any], output: str) 
     plain = {key: str(value) for key, value in entry.items() if key != "settings"}
     if "bootstrap-server" in plain:
         plain["bootstrap-server"] = masked("bootstrap.servers", plain["bootstrap-server"])
-    for key, value in (entry.get("settings") or {}).items():
-        plain[f"settings.{key}"] = masked(str(key), str(value))
-    rows = sorted(plain.items())
+    settings = entry.get("settings") or {}
+    rows = sorted({**plain, **{f"settings.{key}": masked(str(key), str(one)) for key, one in settings.items()}}.items())
     show(
         output,
         {"format": _CONTEXTS_FORMAT, "context": name},
