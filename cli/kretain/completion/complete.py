@@ -24,11 +24,11 @@ LEAST_S = 0.45
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the topics that begin with the typed text."""
-
-    def topics(reader: Any) -> list[str]:
-        return sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
-
-    return _names(ctx, incomplete, topics)
+    return _names(
+        ctx,
+        incomplete,
+        lambda reader: sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal),
+    )
 
 
 def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:

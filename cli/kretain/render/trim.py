@@ -27,7 +27,8 @@ from kretain.render.output import (
     that_matter_most,
 )
 from kretain.render.plan import failed
-from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.grouping import by_key
+from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import name_in_text
 from retention_cli.core.units import count
 from retention_cli.engines.fleet.plan import OUTCOMES, Failure, FleetReport, fleet_report_head, nested_lines
@@ -95,9 +96,7 @@ def _report(report: TrimReport, *, every_row: bool) -> list[Part]:
 
 def _whys(report: TrimReport, where: str, styles: Mapping[OutcomeName, str | None]) -> Iterator[Part]:
     """Yield the loud outcomes with their reasons, and what another process removed before this trim."""
-    by_outcome: dict[str, list[tuple[TopicPartition, tuple[Reason, ...]]]] = {}
-    for row in report.rows:
-        by_outcome.setdefault(row.outcome, []).append((TopicPartition(row.topic, row.partition), row.reasons))
+    by_outcome = by_key((row.outcome, (TopicPartition(row.topic, row.partition), row.reasons)) for row in report.rows)
     for outcome in _LOUD:
         yield from reasons(f"{outcome.capitalize()}{where}", by_outcome.get(outcome, ()), styles[outcome])
     unchanged = by_outcome.get("unchanged", ())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import AliasPath, Field
 
 from kretain.render.forecast import FORMAT
-from kretain.render.history import run_row
+from kretain.render.history import partitions_of, run_row
 from kretain.render.output import about, moment, number, signed, size
 from kretain.render.page.elements import (
     GO,
@@ -263,12 +263,9 @@ def _days(rows: Sequence[Mapping[str, Any]]) -> Element:
 def _topics_of(runs: Sequence[Run]) -> Element | None:
     gone: Counter[str] = Counter()
     for run in runs:
-        for batch_number, batch in run.batches.items():
-            results = (run.results.get(batch_number) or {"partitions": ()})["partitions"]
-            trimmed = {(one["topic"], one["partition"]) for one in results if one["outcome"] == "trimmed"}
-            for one in batch["partitions"]:
-                if (one["topic"], one["partition"]) in trimmed:
-                    gone[one["topic"]] += one["records"]
+        for row in partitions_of(run):
+            if row["outcome"] == "trimmed":
+                gone[row["topic"]] += row["records"]
     most = [pair for pair in sorted(gone.items(), key=lambda pair: (-pair[1], pair[0])) if pair[1]][:_DRAWN]
     if not most:
         return None
