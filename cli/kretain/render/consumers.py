@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kretain.render.output import (
@@ -56,11 +56,11 @@ _LONG_MS: Final = 86_400_000
 def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
     """Print one row per partition."""
 
-    def people() -> Iterator[Part]:
-        shown = yield from _shortened(positions.floors, "lag", "partitions that lag most", every_row=every_row)
-        shown = sorted(shown, key=lambda row: (row["topic"], row["partition"]))
+    def people() -> list[Part]:
+        found = _furthest(positions.floors, "lag", every_row=every_row)
+        shown = sorted(found, key=lambda row: (row["topic"], row["partition"]))
         amounts = ("lag", "lost") if any(row["lost"] for row in shown) else ("lag",)
-        yield Table(
+        table = Table(
             (
                 Column("partition"),
                 *(Column(title, "right") for title in ("log start", "high watermark", "floor", *amounts)),
@@ -78,7 +78,8 @@ def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
             ],
             ["magenta" if has_no_floor(row) else None for row in shown],
         )
-        yield from _unknown(positions.floors)
+        over = that_matter_most(found, positions.floors, "partitions that lag most")
+        return [*over, table, *_unknown(positions.floors)]
 
     show(
         output,
@@ -93,20 +94,21 @@ def print_floors(positions: Positions, output: str, *, every_row: bool) -> None:
 def print_positions(positions: Positions, output: str, *, every_row: bool) -> None:
     """Print one row per partition and group."""
 
-    def people() -> Iterator[Part]:
+    def people() -> list[Part]:
         if not positions.groups:
-            yield Line("No group has committed an offset on these partitions. kretain groups lists all groups.", "bold")
-            return
-        shown = yield from _shortened(positions.groups, "lag", "positions that lag most", every_row=every_row)
+            none = "No group has committed an offset on these partitions. kretain groups lists all groups."
+            return [Line(none, "bold")]
+        shown = _furthest(positions.groups, "lag", every_row=every_row)
         amounts = ("lag", "lost") if any(row["lost"] for row in shown) else ("lag",)
-        yield Table(
+        table = Table(
             (Column("partition"), Column("group"), *(Column(title, "right") for title in ("committed", *amounts))),
             [
                 (_place(row), name_in_text(row["group"]), *(number(row[key]) for key in ("committed", *amounts)))
                 for row in shown
             ],
         )
-        yield from _unknown(positions.floors)
+        over = that_matter_most(shown, positions.groups, "positions that lag most")
+        return [*over, table, *_unknown(positions.floors)]
 
     show(
         output,
@@ -122,12 +124,11 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
     """Print what each consumer has yet to read: a row per consumer, and topic or partition."""
     by_topic = each == "topics"
 
-    def people() -> Iterator[Part]:
+    def people() -> list[Part]:
         if not positions.groups:
-            yield Line("No consumer has a position on these partitions. kretain groups lists all groups.", "bold")
-            return
-        shown = yield from _shortened(positions.groups, "records", "that have most to read", every_row=every_row)
-        yield Table(
+            return [Line("No consumer has a position on these partitions. kretain groups lists all groups.", "bold")]
+        shown = _furthest(positions.groups, "records", every_row=every_row)
+        table = Table(
             (
                 Column("topic" if by_topic else "partition"),
                 Column("consumer"),
@@ -151,12 +152,14 @@ def print_unread(positions: Positions, output: str, each: offsets.Rows, *, every
         )
         unknown = any(row["records"] is None for row in shown)
         gone = any(row["remembered"] for row in shown)
-        yield from (
+        return [
+            *that_matter_most(shown, positions.groups, "that have most to read"),
+            table,
             BLANK if unknown or gone else None,
             unknown and "—: unknown; kretain groups and the reasons below say why.",
             gone and "Some consumers no longer exist, and count where they were: kretain groups names them.",
             *_unknown(positions.floors),
-        )
+        ]
 
     show(
         output,
@@ -182,11 +185,9 @@ def _timestamp(ms: int | None) -> str | None:
     return None if ms is None else timestamp(ms)
 
 
-def _shortened(rows: Sequence[Row], by: str, what: str, *, every_row: bool) -> Any:
-    """Return the rows, or, of many, those that are furthest behind; say so. Equal ones keep their order."""
-    shown = rows if every_row or len(rows) <= SHOWN else sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
-    yield from that_matter_most(shown, rows, what)
-    return shown
+def _furthest(rows: Sequence[Row], by: str, *, every_row: bool) -> Sequence[Row]:
+    """Return the rows, or, of many, those that are furthest behind. Equal ones keep their order."""
+    return rows if every_row or len(rows) <= SHOWN else sorted(rows, key=lambda row: -(row[by] or 0))[:MOST]
 
 
 def _unknown(floors: Sequence[Row]) -> list[Part]:

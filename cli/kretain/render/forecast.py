@@ -16,6 +16,7 @@ from kretain.render.output import (
     about,
     heading,
     number,
+    reason_line,
     show,
     size,
     some_of,
@@ -113,7 +114,7 @@ def _forecast(
         *_totals_text(one, other),
         *_disks(one, other),
         *_groups(one, every_row=every_row),
-        *(() if one.bills is None else money_parts(one.bills, None if every_row else SHOWN)),
+        *(() if one.bills is None else _money(one.bills, None if every_row else SHOWN)),
         *_reasons_text(one),
     ]
 
@@ -176,8 +177,8 @@ def _disks(one: Forecast, other: Forecast | None) -> list[Part]:
     compared = {} if other is None else {disk.disk.key: disk.policy for disk in other.disks}
     ceilings = any(disk.ceiling is not None for disk in one.disks)
     still = sum(disk.still_bytes for disk in one.disks)
-    titles = ["used", "as measured", "brokers alone", "policy"]
-    titles += (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
+    more = (["compared"] if other is not None else []) + (["at its ceiling"] if ceilings else [])
+    titles = ["used", "as measured", "brokers alone", "policy", *more]
     table = Table(
         (Column("disk"), *(Column(title, "right") for title in titles)),
         [
@@ -229,14 +230,18 @@ def _loss(loss: Maybe[Loss]) -> tuple[str, str, str]:
     return "—" if math.isinf(first.low) else loss.cause, stopped, time(loss.at_its_rate_ms)
 
 
-def _reasons_text(one: Forecast) -> Iterator[Part]:
-    found = grouped((TopicPartition(topic.name, 0), tuple(topic.reasons)) for topic in one.topics if topic.reasons)
-    yield heading("Unknown, and rules that can't act") if found else None
-    for same in found[:_REASONS]:
-        yield Line(some_of([tp.topic for tp in same.places], _REASONS), indent=2)
-        yield from (Line(f"{reason.code}  {reason.text}", indent=4) for reason in same.reasons[:_REASONS])
-    if len(found) > _REASONS:
-        yield Line(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)", indent=2)
+def _reasons_text(made: Forecast) -> list[Part]:
+    found = grouped((TopicPartition(topic.name, 0), tuple(topic.reasons)) for topic in made.topics if topic.reasons)
+    return [
+        heading("Unknown, and rules that can't act") if found else None,
+        *(
+            line
+            for one in found[:_REASONS]
+            for named in (some_of([tp.topic for tp in one.places], _REASONS),)
+            for line in (Line(named, indent=2), *map(reason_line, one.reasons[:_REASONS]))
+        ),
+        len(found) > _REASONS and Line(f"and {len(found) - _REASONS:,} more (-o csv has each topic's)", indent=2),
+    ]
 
 
 def kept(amounts: Amounts) -> str:
@@ -420,32 +425,32 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def money_parts(bills: Bills, most: int | None) -> Iterator[Part]:
-    """Yield the tables by topic, label and consumer, each of so many rows at most."""
+def _money(bills: Bills, most: int | None) -> list[Part]:
+    """Return the tables by topic, label and consumer, each of so many rows at most."""
     prices, total = bills.prices, total_of(bills)
     unit = f" {prices.currency}" if prices.currency else ""
     per = "each replica" if prices.per_replica else "all replicas together"
-    yield heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}")
     topics = sorted(bills.topics, key=_most_first)[:most]
+    labels, consumers = [*by_label(bills).items()][:most], by_consumer(bills)[:most]
     columns = [Column(title, "right") for title in _COST_TITLES]
-    yield Table(
-        (Column("topic"), Column("labels"), *columns),
-        [(one.topic, _labels(one) or "—", *map(price, one.bill)) for one in topics],
-    )
-    if len(bills.topics) > len(topics):
-        yield Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim")
-    if labels := [*by_label(bills).items()][:most]:
-        yield heading("By label")
-        yield Table(
-            (Column("label"), Column("topics", "right"), *columns),
-            [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels],
-        )
-    if consumers := by_consumer(bills)[:most]:
-        yield heading("Kept because a consumer is behind")
-        yield Table((Column("consumer"), Column("a month", "right")), [(name, price(span)) for name, span in consumers])
-    so_far, saves, unread = (_priced(span, unit) for span in total[1:])
+    spelled_out = [price(span).replace("≤", "at most").replace("≥", "at least") for span in total[1:]]
+    so_far, saves, unread = ("an unknown amount" if one == "?" else f"{one}{unit}" for one in spelled_out)
     text = f"Saved so far: {so_far}. The policy saves {saves} a month, and {unread} more once no consumer is behind."
-    yield from (BLANK, Line(text, "bold"))
+    by_topic = [(one.topic, _labels(one) or "—", *map(price, one.bill)) for one in topics]
+    of_labels = [(label, f"{topics:,}", *map(price, bill)) for label, (topics, bill) in labels]
+    of_consumers = [(name, price(span)) for name, span in consumers]
+    return [
+        heading(f"Money: {prices.per_gib_month:g}{unit} per GiB and month, {per}"),
+        Table((Column("topic"), Column("labels"), *columns), by_topic),
+        len(bills.topics) > len(topics)
+        and Line(f"{len(topics)} of {count(len(bills.topics), 'topic')} (all: --all, or -o csv).", "dim"),
+        heading("By label") if labels else None,
+        bool(labels) and Table((Column("label"), Column("topics", "right"), *columns), of_labels),
+        heading("Kept because a consumer is behind") if consumers else None,
+        bool(consumers) and Table((Column("consumer"), Column("a month", "right")), of_consumers),
+        BLANK,
+        Line(text, "bold"),
+    ]
 
 
 def money_json(bills: Bills | None) -> dict[str, Any] | None:
@@ -475,11 +480,6 @@ def price(span: Maybe[Span]) -> str:
     if span.low == 0 < span.high:
         return f"≤ {high}"
     return low if low == high else f"{low}–{high}"
-
-
-def _priced(span: Maybe[Span], unit: str) -> str:
-    text = price(span).replace("≤", "at most").replace("≥", "at least")
-    return "an unknown amount" if text == "?" else f"{text}{unit}"
 
 
 def _decimals(value: float) -> str:

@@ -30,6 +30,12 @@ REPLAY_COLUMNS: Final = (
     *("cluster", "topic", "partition", "earlier", "later", "never", "same", "unread", "unread_by", "unread_run"),
     *("held", "lacking"),
 )
+_REPLAYED: Final = {
+    "earlier": "deleted earlier than they were, if they were",
+    "later": "deleted later",
+    "never": "not deleted in this time, and really were",
+    "same": "deleted by the same run",
+}
 _WIDE: Final = 40
 _NONE: Final = "No trims yet. kretain plan shows what a trim would delete."
 
@@ -262,17 +268,17 @@ def print_verdicts(found: Sequence[Verdict], output: str) -> None:
     show(output, {"format": "kretain.verify/v1"}, "runs", rows, lambda: people, columns, cells)
 
 
-def _proven(one: Verdict) -> Iterator[Part]:
-    for place, text in one.findings[:MOST]:
-        yield Line(f"{place}: {text}", "red")
-    if (left := len(one.findings) + one.more - MOST) > 0:
-        yield Line(f"{one.run}: and {count(left, 'more finding')}", "red")
-    if not one.findings:
-        if one.plan:
-            yield f"{one.run}: proven. {count(one.rows, 'decision')} of a plan made again; no audit log names plans."
-            return
-        rows, requests = count(one.rows, "decision"), count(one.requests, "request")
-        yield f"{one.run}: proven. {rows} made again, {requests} within plan and facts; the audit log is complete."
+def _proven(one: Verdict) -> list[Part]:
+    left = len(one.findings) + one.more - MOST
+    rows, requests = count(one.rows, "decision"), count(one.requests, "request")
+    done = f"{rows} made again, {requests} within plan and facts; the audit log is complete."
+    if one.plan:
+        done = f"{rows} of a plan made again; no audit log names plans."
+    return [
+        *(Line(f"{place}: {text}", "red") for place, text in one.findings[:MOST]),
+        left > 0 and Line(f"{one.run}: and {count(left, 'more finding')}", "red"),
+        None if one.findings else f"{one.run}: proven. {done}",
+    ]
 
 
 def print_replayed(found: Replayed, source: str, output: str) -> None:
@@ -294,63 +300,54 @@ def print_replayed(found: Replayed, source: str, output: str) -> None:
     show(output, head, "partitions", rows, lambda: _replayed(found, source), REPLAY_COLUMNS)
 
 
-def _replayed(found: Replayed, source: str) -> Iterator[Part]:
+def _replayed(found: Replayed, source: str) -> list[Part]:
     totals, days = found.totals, found.days
-    yield Line(f"{count(len(found.runs), 'run')}, decided again by {source}", "bold")
-    if totals["unread"]:
-        yield Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red")
-    if totals["lacking"]:
-        lacking = f"{count(totals['lacking'], 'partition')} of {totals['partitions']:,}"
-        yield Line(
-            f"For {lacking} the evidence lacks a fact in some run: there it holds, and deletes no more.", "yellow"
-        )
-    for name, text in (
-        ("earlier", "deleted earlier than they were, if they were"),
-        ("later", "deleted later"),
-        ("never", "not deleted in this time, and really were"),
-        ("same", "deleted by the same run"),
-    ):
-        yield Line(f"{count(totals[name], 'record')} {text}", indent=2)
-    yield heading("What leaders' logs held after each day's last run")
+    lacking = f"{count(totals['lacking'], 'partition')} of {totals['partitions']:,}"
     most = max(max(one.kept, one.under_policy) for one in days) or 1
-    yield Table(
-        (
-            Column("day", whole=True),
-            Column("really", "right"),
-            Column("by this policy", "right"),
-            Column("difference", "right"),
-            Column("█ both  ▓ policy alone  ░ really alone"),
+    return [
+        Line(f"{count(len(found.runs), 'run')}, decided again by {source}", "bold"),
+        totals["unread"] > 0
+        and Line(f"It would have deleted {count(totals['unread'], 'record')} that a group had not read.", "bold red"),
+        totals["lacking"] > 0
+        and Line(
+            f"For {lacking} the evidence lacks a fact in some run: there it holds, and deletes no more.", "yellow"
         ),
-        [
+        *(Line(f"{count(totals[name], 'record')} {text}", indent=2) for name, text in _REPLAYED.items()),
+        heading("What leaders' logs held after each day's last run"),
+        Table(
             (
-                timestamp(one.start_ms)[:10],
-                size(one.kept),
-                size(one.under_policy),
-                signed(one.under_policy - one.kept),
-                "█" * both + ("▓" if one.under_policy > one.kept else "░") * (longest - both),
-            )
-            for one in days
-            for both, longest in (sorted(round(_WIDE * n / most) for n in (one.kept, one.under_policy)),)
-        ],
-    )
-    if found.unsized:
-        yield Line(f"{count(found.unsized, 'partition')} without a known size are not in this.", "dim")
-    yield from _differences(found)
-    if found.reasons:
-        yield heading("On hold")
-    for held in found.reasons[:MOST]:
-        yield Line(f"{held.code}  {count(held.decisions, 'decision')}, such as: {held.text}", indent=2, code=held.code)
+                Column("day", whole=True),
+                *(Column(title, "right") for title in ("really", "by this policy", "difference")),
+                Column("█ both  ▓ policy alone  ░ really alone"),
+            ),
+            [
+                (
+                    timestamp(one.start_ms)[:10],
+                    size(one.kept),
+                    size(one.under_policy),
+                    signed(one.under_policy - one.kept),
+                    "█" * both + ("▓" if one.under_policy > one.kept else "░") * (longest - both),
+                )
+                for one in days
+                for both, longest in (sorted(round(_WIDE * n / most) for n in (one.kept, one.under_policy)),)
+            ],
+        ),
+        found.unsized > 0 and Line(f"{count(found.unsized, 'partition')} without a known size are not in this.", "dim"),
+        *_differences(found),
+        heading("On hold") if found.reasons else None,
+        *(
+            Line(f"{held.code}  {count(held.decisions, 'decision')}, such as: {held.text}", indent=2, code=held.code)
+            for held in found.reasons[:MOST]
+        ),
+    ]
 
 
-def _differences(found: Replayed) -> Iterator[Part]:
+def _differences(found: Replayed) -> list[Part]:
     def weight(one: Difference) -> tuple[int, int]:
         return one.unread, one.earlier + one.later + one.never
 
     shown = heapq.nlargest(MOST, (one for one in found.differences() if any(weight(one))), key=weight)
-    if not shown:
-        return
-    yield heading("Partitions that differ most")
-    yield Table(
+    table = Table(
         (Column("partition"), *(Column(one, "right") for one in ("unread", "earlier", "later", "never")), Column("by")),
         [
             (
@@ -362,5 +359,5 @@ def _differences(found: Replayed) -> Iterator[Part]:
         ],
         ["red" if one.unread else None for one in shown],
     )
-    yield BLANK
-    yield Line("kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv has each partition.", "dim")
+    hint = "kretain explain TOPIC:PARTITION --run RUN draws one as a run saw it; -o csv has each partition."
+    return [heading("Partitions that differ most"), table, BLANK, Line(hint, "dim")] if shown else []

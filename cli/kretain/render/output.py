@@ -416,19 +416,24 @@ def quantity(records: int, size_bytes: int | None, verb: str) -> str:
 
 def reasons(
     title: str, rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]], style: str | None = None
-) -> Iterable[Part]:
+) -> list[Part]:
     """Return a heading, then the partitions and their reasons; nothing if there are no rows.
 
     Partitions with the same reasons are grouped, the most frequent first.
     """
     found = grouped(rows)
-    if found:
-        yield heading(title)
-    for one in found[:MOST]:
-        yield Line(partitions(one.places, of_topics=one.topics), style, 2)
-        yield from (reason_line(reason) for reason in one.reasons)
-    if len(found) > MOST:
-        yield Line(f"and {len(found) - MOST:,} more (-o csv has each partition's)", indent=2)
+    return [
+        heading(title) if found else None,
+        *(
+            line
+            for one in found[:MOST]
+            for line in (
+                Line(partitions(one.places, of_topics=one.topics), style, 2),
+                *map(reason_line, one.reasons),
+            )
+        ),
+        len(found) > MOST and Line(f"and {len(found) - MOST:,} more (-o csv has each partition's)", indent=2),
+    ]
 
 
 def reason_line(reason: Reason) -> Line:

@@ -66,18 +66,19 @@ def print_plan(plan: Plan, output: str, *, every_row: bool, is_new: Callable[[st
     )
 
 
-def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> Iterator[Part]:
-    yield from refused([f"this plan (exit 6): {one.text} ({one.code})" for one in plan.refusals])
-    yield from _table(plan, every_row=every_row)
-    yield from paragraphs(_totals(plan, is_new))
-    yield from hinted(_why("On hold", having(plan.decisions, "hold"), "magenta"))
-    yield from _why("Worth knowing", having(plan.decisions, "trim", *(["keep"] if every_row else ()), reasons=True))
-    if every_row:
-        skipped = having(plan.decisions, "skip")
-        yield from _why("Skipped", (one for one in skipped if not one.topic.startswith("__")), "dim")
-    elif more := sum(1 for _ in having(plan.decisions, "keep", reasons=True)):
-        have = count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
-        yield from (BLANK, Line(f"{have}: add --all.", "dim"))
+def _plan(plan: Plan, *, every_row: bool, is_new: Callable[[str], bool]) -> list[Part]:
+    skipped: Iterable[Decision] = having(plan.decisions, "skip") if every_row else ()
+    more = 0 if every_row else sum(1 for _ in having(plan.decisions, "keep", reasons=True))
+    have = count(more, "partition that is up to date has notes", "partitions that are up to date have notes")
+    return [
+        *refused([f"this plan (exit 6): {one.text} ({one.code})" for one in plan.refusals]),
+        *_table(plan, every_row=every_row),
+        *paragraphs(_totals(plan, is_new)),
+        *hinted(_why("On hold", having(plan.decisions, "hold"), "magenta")),
+        *_why("Worth knowing", having(plan.decisions, "trim", *(["keep"] if every_row else ()), reasons=True)),
+        *_why("Skipped", (one for one in skipped if not one.topic.startswith("__")), "dim"),
+        *((BLANK, Line(f"{have}: add --all.", "dim")) if more else ()),
+    ]
 
 
 def refused(whys: Sequence[str]) -> list[Part]:

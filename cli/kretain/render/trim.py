@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from kretain.render.output import (
@@ -205,32 +206,34 @@ def _report_lines(name: str, one: TrimReport | Failure) -> Iterator[str]:
     return json_lines({"name": name, **report_as_json(one)}, "partitions", map(row_as_json, one.rows))
 
 
-def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterator[Part]:
+def _fleet_report(report: FleetReport, *, every_row: bool) -> Iterable[Part]:
     head = fleet_report_head(report)["totals"]
     names = [name for name in OUTCOMES if name in ("trimmed", "unchanged", "held", "failed") or head[name]]
     titles = (*names, "records", "bytes")
     cells = [_cells(one, names) for one in report.clusters.values()]
-    yield Table(
-        (Column("cluster"), *(Column(title, "right") for title in titles), Column("run")),
-        [(name, *row) for name, (row, _) in zip(report.clusters, cells, strict=True)],
-        [style for _, style in cells],
+    counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
+    of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
+    lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
+    done = f"{of}: {amounts(counted)}{lost}."
+    parts = [
+        Table(
+            (Column("cluster"), *(Column(title, "right") for title in titles), Column("run")),
+            [(name, *row) for name, (row, _) in zip(report.clusters, cells, strict=True)],
+            [style for _, style in cells],
+        ),
+        BLANK,
+        Line(done if report.reports else f"Nothing was done to any of {count(len(cells), 'cluster')}.", "bold"),
+        _gone(counted, head["records"], head["bytes"]),
+        bool(report.reports) and report.interrupted and _INTERRUPTED,
+        *failed("Not trimmed", report.failures),
+    ]
+    each = (  # one cluster's rows at a time
+        (heading(name), *_report(one, every_row=True))
+        if every_row
+        else _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+        for name, one in report.reports.items()
     )
-    yield BLANK
-    if report.reports:
-        of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
-        lost = f"; nothing was done to {head['clusters_failed']:,}" if report.failures else ""
-        counted: dict[str, int] = {name: head[name] for name in OUTCOMES}
-        yield Line(f"{of}: {amounts(counted)}{lost}.", "bold")
-        yield _gone(counted, head["records"], head["bytes"])
-        yield report.interrupted and _INTERRUPTED
-    else:
-        yield Line(f"Nothing was done to any of {count(len(report.clusters), 'cluster')}.", "bold")
-    yield from failed("Not trimmed", report.failures)
-    for name, one in report.reports.items():
-        if every_row:
-            yield from (heading(name), *_report(one, every_row=True))
-        else:
-            yield from _whys(one, f" in {name}", {**_STYLES, "failed": "red"})
+    return chain(parts, chain.from_iterable(each))
 
 
 def _cells(one: TrimReport | Failure, names: Sequence[OutcomeName]) -> tuple[list[str], str | None]:

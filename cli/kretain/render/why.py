@@ -35,13 +35,10 @@ def print_codes(code: str | None, output: str) -> None:
     )
 
 
-def _list(all_codes: list[Explanation]) -> Iterator[Part]:
-    yield Table(
-        (Column("code", whole=True), Column("meaning")),
-        [(one.code, _plain(one.title)) for one in all_codes],
-    )
-    yield BLANK
-    yield "kretain why CODE says what to do."
+def _list(all_codes: list[Explanation]) -> list[Part]:
+    rows = [(one.code, _plain(one.title)) for one in all_codes]
+    table = Table((Column("code", whole=True), Column("meaning")), rows)
+    return [table, BLANK, "kretain why CODE says what to do."]
 
 
 def _explained(one: Explanation) -> Iterator[Part]:
