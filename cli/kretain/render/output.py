@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import itertools
 import json
 import re
 import sys
@@ -312,10 +313,8 @@ def _two_lines(title: str) -> int:
     """Return the smallest width in which a heading takes at most two lines."""
     import textwrap
 
-    width = max((len(word) for word in title.split()), default=0)
-    while len(textwrap.wrap(title, max(1, width))) > 2:
-        width += 1
-    return width
+    longest = max(map(len, title.split()), default=0)
+    return next(width for width in itertools.count(longest) if len(textwrap.wrap(title, max(1, width))) <= 2)
 
 
 def write_json(parts: Iterable[str]) -> None:
